@@ -100,6 +100,12 @@ def spectrum(interlaced):
         return files.particles_spectrum(particles, MESH, interlaced=interlaced)
 
 
+def pairs(half):
+    np.savez(path := file_of("x.npz"), positions=X)
+    with files.open_particles(path) as particles:
+        return list(files.particles_pairs(particles, MESH.box, 0.1, half=half))
+
+
 def steps(progress):
     brownian.BrownianDynamics(20 * X, spheres(), time_step=0.1).run(1, progress=progress)
 
@@ -199,6 +205,7 @@ CALLS = {
     ("apps.files.writing_table", "overwrite"): write_table,
     ("apps.files.interpolate_particles", "gradient"): interpolated,
     ("apps.files.particles_spectrum", "interlaced"): spectrum,
+    ("apps.files.particles_pairs", "half"): pairs,
     ("apps.mri.density", "normalise"): density,
     ("apps.mri.MRIParticlemesh", "squeeze_dims"): lambda f: images(squeeze_dims=f),
     ("apps.mri.MRIParticlemesh.update_samples", "unsafe"): lambda f: images().update_samples(X[:, :2], unsafe=f),

@@ -19,7 +19,7 @@ def indices(system: Any, count: int, systems: int, backend: Backend, *, upload: 
 
     Parameters
     ----------
-    system : int array (count,)
+    system : int array (N,)
         Of any library. Arrays of int32 on the backend are returned as they are.
     count, systems : int
     backend : Backend

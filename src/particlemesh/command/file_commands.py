@@ -123,18 +123,19 @@ def neighbours(
     origin: Origin = None, periodic: Periodic = None,
     quantities: Annotated[str, typer.Option(help="Columns: i, j, d (distance), D (vector), S (shift).")] = "ijd",
     half: Annotated[bool, typer.Option("--half", help="Each pair once.")] = False,
-    backend: Backend = None, overwrite: Overwrite = False,
+    backend: Backend = None, chunk: Chunk = CHUNK, overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """List the pairs of particles within a radius.
 
-    Print numbers of neighbours and distances, and write the pairs. All particles and pairs are in memory.
+    Print numbers of neighbours and distances, and write the pairs. Files .npz, .h5, .csv and .parquet may be larger
+    than the memory: more particles than --chunk are searched in slabs. The pairs of a slab have to fit into memory.
     """
     from particlemesh.command import file_work
 
     with _reporting("neighbours") as console:
         file_work.neighbours(
             console, file, out, radius, positions=positions, topology=topology, frames=frames, box=box, origin=origin,
-            periodic=periodic, quantities=quantities, half=half, backend=backend, overwrite=overwrite,
+            periodic=periodic, quantities=quantities, half=half, backend=backend, chunk=chunk, overwrite=overwrite,
         )  # fmt: skip
 
 

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-import particlemesh as pm
 from particlemesh import backends
 from particlemesh.apps import files, progress
 from particlemesh.command import file_options as options
@@ -21,7 +21,6 @@ from particlemesh.command.report import _table
 from particlemesh.fourier import Spectrum, Transform, binned_power
 
 ROWS = 12  # of the table of a spectrum
-FEW = 100  # particles of a first call, which compiles and loads code
 
 
 def spread(
@@ -149,7 +148,7 @@ def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
 def neighbours(
     console: Console, file: Path, out: Path | None, radius: float, *, positions: str | None, topology: Path | None,
     frames: str, box: str | None, origin: str | None, periodic: str | None, quantities: str, half: bool,
-    backend: str | None, overwrite: bool,
+    backend: str | None, chunk: int, overwrite: bool,
 ) -> None:  # fmt: skip
     """List the pairs of particles within a radius, and write them as a table.
 
@@ -166,33 +165,44 @@ def neighbours(
         files.check_table(out, overwrite)
     with files.open_particles(file, positions=positions, topology=topology) as particles:
         frame = options.one_frame(particles, frames)
-        domain, where = options.box_of(particles, (frame,), box, origin, periodic)
-        points = np.concatenate([chunk.positions for chunk in particles.chunks(frame=frame)])
-        needed = "".join(dict.fromkeys(f"ijd{quantities}"))
-        times = [time.perf_counter()]
-        for some in (points[:FEW], points):
-            arrays = pm.neighbour_list(needed, some, domain, radius, half=half, backend=backend)
-            times.append(time.perf_counter())
-        start, seconds = np.diff(times)
-        pairs = dict(zip(needed, arrays, strict=True))
-        if out is not None:
-            with files.writing_table(out, overwrite) as table:
-                table.append({letter: pairs[letter] for letter in quantities})
+        domain, where = options.box_of(particles, (frame,), box, origin, periodic, chunk)
+        account, total, sides, parts = files.Account(), 0, 0, 0
+        low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
+        writing = contextlib.nullcontext() if out is None else files.writing_table(out, overwrite)
+        with _advised(), writing as table, progress.bar("searching", particles.count, console) as advance:
+            for pairs, counts in files.particles_pairs(
+                particles, domain, radius, "".join(dict.fromkeys(f"{quantities}d")), frame=frame, size=chunk, half=half,
+                backend=backend, progress=advance, account=account, folder=None if out is None else out.parent,
+            ):  # fmt: skip
+                if table is not None:
+                    table.append({letter: pairs[letter] for letter in quantities})
+                total, parts = total + len(pairs["d"]), parts + 1
+                sides, fewest, most = sides + counts.sum(), min(fewest, counts.min()), max(most, counts.max())
+                if len(pairs["d"]):
+                    low, high = min(low, pairs["d"].min()), max(high, pairs["d"].max())
         console.print(f"particlemesh neighbours {file}\n", markup=False, soft_wrap=True)
-        report.say_particles(console, particles, (frame,), len(points), points.dtype)
+        report.say_particles(console, particles, (frame,), account.particles, account.dtype)
         report.say_box(console, domain, where, particles.unit)
-    sides = "each pair once" if half else "each pair from both sides"
-    report.say(console, "pairs", f"{len(pairs['i']):,} within {radius:g}, {sides}")
-    report.say(console, "cells", f"fitted to particles and radius, on {backend or 'cpu'}")
-    counts = np.bincount(pairs["i"], minlength=len(points))
-    if half:
-        counts += np.bincount(pairs["j"], minlength=len(points))
-    report.say(console, "neighbours", f"{counts.mean():.6g} on average, {counts.min()} to {counts.max()} per particle")
-    if len(pairs["d"]):
-        report.say(console, "distances", f"{pairs['d'].min():.6g} to {pairs['d'].max():.6g}")
-    report.say_time(console, seconds, len(points), start)
+    how = "each pair once" if half else "each pair from both sides"
+    report.say(console, "pairs", f"{total:,} within {radius:g}, {how}")
+    slabs = f", in {parts} slabs" if parts > 1 else ""
+    report.say(console, "cells", f"fitted to particles and radius, on {backend or 'cpu'}{slabs}")
+    mean = sides / account.particles
+    report.say(console, "neighbours", f"{mean:.6g} on average, {fewest} to {most} per particle")
+    if total:
+        report.say(console, "distances", f"{low:.6g} to {high:.6g}")
+    report.say_time(console, account.seconds, account.particles, account.start)
     if out is not None:
         report.say_written(console, out, ", ".join(quantities))
+
+
+@contextlib.contextmanager
+def _advised() -> Iterator[None]:
+    """Say what takes less memory, where pairs take more than there is."""
+    try:
+        yield
+    except MemoryError as error:
+        raise MemoryError(f"{error} Give a smaller --chunk or --radius.") from error
 
 
 def spectrum(

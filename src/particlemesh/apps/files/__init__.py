@@ -3,6 +3,7 @@
 
 from particlemesh.apps.files.accumulate import Account, interpolate_particles, spread_particles
 from particlemesh.apps.files.fields import Field, check_field, read_field, write_field
+from particlemesh.apps.files.pairs import particles_pairs
 from particlemesh.apps.files.particles import Configuration, open_particles, read_particles
 from particlemesh.apps.files.particles.selection import Chunk, Particles
 from particlemesh.apps.files.power import particles_spectrum
@@ -12,6 +13,6 @@ from particlemesh.apps.files.tables import Table, check_table, writing_table
 
 __all__ = [
     "Account", "Chunk", "Configuration", "Field", "Particles", "Table", "check_field", "check_table",
-    "interpolate_particles", "open_particles", "particles_spectrum", "read_field", "read_particles",
-    "spread_particles", "write_field", "writing_table",
+    "interpolate_particles", "open_particles", "particles_pairs", "particles_spectrum", "read_field",
+    "read_particles", "spread_particles", "write_field", "writing_table",
 ]  # fmt: skip

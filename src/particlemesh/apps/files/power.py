@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Mesh
+from particlemesh import Mesh, Window
 from particlemesh.apps.files.accumulate import Account, _chunks, _nothing, _Plans
 from particlemesh.apps.files.particles.selection import CHUNK, Particles
 from particlemesh.fourier import Spectrum, Transform, binned_power
-from particlemesh.window import Window
+from particlemesh.kernels import checks
 
 COMPENSATIONS = ("window", "aliases")
 
@@ -72,6 +72,7 @@ def particles_spectrum(
     >>> bool(abs(np.average(found.power, weights=found.modes) * 20000 - 1) < 0.05)  # Poisson's noise
     True
     """
+    interlaced = checks.flag(interlaced, "interlaced")
     if particles.components:
         raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
     if not all(mesh.periodic):
