@@ -138,3 +138,15 @@ def pair_of_dipoles(d, q, mu, p, nu):
     r = np.linalg.norm(d)
     charges = q * p / r + (p * (mu @ d) - q * (nu @ d)) / r**3
     return charges + (mu @ nu) / r**3 - 3 * (mu @ d) * (nu @ d) / r**5
+
+
+def close(result, expected, tolerance, host=np.asarray):
+    """All parts of two results are equal, relative to the largest number of each."""
+    for name, part in vars(expected).items():
+        if part is None:
+            assert getattr(result, name) is None
+            continue
+        exact = np.asarray(part)
+        np.testing.assert_allclose(
+            host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
+        )

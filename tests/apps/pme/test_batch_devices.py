@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from particlemesh.apps.pme import PMEBatch, Result
-from pme_cases import TRICLINIC, random_charges
+from pme_cases import TRICLINIC, close, random_charges
 from quiet import quiet
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5", coulomb_constant=1.7)
@@ -25,14 +25,6 @@ def systems(dtype="float64", sizes=SIZES, seed=0):
 
 def boxes_of(sizes):
     return sizes[:, None, None] * TRICLINIC
-
-
-def close(result, expected, tolerance, host=np.asarray):
-    for name in NAMES:
-        exact = np.asarray(getattr(expected, name))
-        np.testing.assert_allclose(
-            host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
-        )
 
 
 @pytest.mark.backends("opencl", "cuda")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from particlemesh.apps.pme import PME, DipoleResult
-from pme_cases import TRICLINIC, random_charges
+from pme_cases import TRICLINIC, close, random_charges
 from quiet import quiet
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
@@ -17,14 +17,6 @@ def system(dtype="float64"):
     x, q = random_charges(50)
     mu = np.sin(np.arange(150.0)).reshape(50, 3) * 0.3
     return [a.astype(dtype) for a in (x, q, mu)]
-
-
-def close(result, expected, tolerance, host=np.asarray):
-    for name in NAMES:
-        exact = np.asarray(getattr(expected, name))
-        np.testing.assert_allclose(
-            host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
-        )
 
 
 @pytest.mark.backends("opencl", "cuda")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from particlemesh.apps.pme import Dispersion, Result
-from pme_cases import TRICLINIC, image, random_charges
+from pme_cases import TRICLINIC, close, image, random_charges
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5", mixing="lorentz-berthelot", shift=True)
 PAIRS = dict(exclusions=[(0, 1), (5, 7), (9, 3), (0, 2)], factors=[0.0, 0.5, 0.8333, 0.0])
@@ -16,14 +16,6 @@ def numbers(dtype="float64", count=50):
     x, _ = random_charges(count)
     rng = np.random.default_rng(2)
     return [a.astype(dtype) for a in (x, rng.uniform(0.2, 0.35, count), rng.uniform(0.5, 2, count))]
-
-
-def close(result, expected, tolerance, host=np.asarray):
-    for name in NAMES:
-        exact = np.asarray(getattr(expected, name))
-        np.testing.assert_allclose(
-            host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name
-        )
 
 
 @pytest.mark.backends("opencl", "cuda")
