@@ -254,7 +254,7 @@ def spectrum(
             report.say_particles(console, particles, (frame,), account.particles, account.dtype)
             report.say_box(console, domain, where, particles.unit)
         report.say_mesh(console, mesh, why, shape_function)
-        means = "interlaced: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
+        means = "interlaced, on two meshes: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
         report.say_method(console, account, "spread")
         report.say(console, "modes", f"{means}; compensation: {compensation}")
         report.say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
@@ -268,8 +268,7 @@ def spectrum(
     if of_field:
         report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {field.mesh.size:,} nodes")
     else:
-        meshes = "particles on two meshes" if interlaced else "particles"
-        report.say_time(console, account.seconds, account.particles, account.start, meshes)
+        report.say_time(console, account.seconds, account.particles, account.start)
     if out is not None:
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
     picture.say(console)
