@@ -254,7 +254,9 @@ def spectrum(
             report.say_particles(console, particles, (frame,), account.particles, account.dtype)
             report.say_box(console, domain, where, particles.unit)
         report.say_mesh(console, mesh, why, shape_function)
-        means = "interlaced, on two meshes: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
+        means = (
+            "interlaced, on two meshes: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
+        )
         report.say_method(console, account, "spread")
         report.say(console, "modes", f"{means}; compensation: {compensation}")
         report.say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
