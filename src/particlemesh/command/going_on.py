@@ -48,7 +48,7 @@ def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collectio
         excess = sorted(given.intersection(stored))
         if excess:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
-            raise ValueError(f"{names} came beside --restart, whose file has them: leave them out.")
+            raise ValueError(f"{names} and --restart: the file has them. Leave them out.")
     if missing:
         return None
     return options["checkpoint"] if options["restart"] is None or "checkpoint" in given else options["restart"]
