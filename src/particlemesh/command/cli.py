@@ -54,7 +54,7 @@ def info(
     """List the backends of this machine and test their methods.
 
     Results appear as tests end, those of the methods that plans select first. Methods are compiled at their first use.
-    Without --all no test begins after 12 s.
+    Without --all no test begins after 8 s.
     """
     from particlemesh.command import report
 

@@ -41,7 +41,7 @@ OK, FAILED = "[green]ok[/green]", "[bold red]FAILED[/bold red]"
 # ---- info -------------------------------------------------------------------------------------------------
 
 
-SECONDS = 12.0  # after which `info` begins no further test: with what is being compiled then, at most 20
+SECONDS = 8.0  # after which `info` begins no further test: with what is being compiled then, at most 20
 
 
 def info(console: Console, everything: bool = False) -> bool:
