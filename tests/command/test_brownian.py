@@ -137,7 +137,8 @@ def test_wrong_restarts(quick):
     result = run(cli.app, ["brownian", "--restart", "none.h5"])
     assert result.exit_code == 2 and "does not exist" in result.output
     result = run(cli.app, [*SMALL, "--restart", "none.h5"])
-    assert result.exit_code == 2 and "--count, --fraction and --restart: the file has them" in " ".join(result.output.split())
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and "--count, --fraction and --restart: the file has them" in said
 
 
 def test_squared_displacements_of_walks():
