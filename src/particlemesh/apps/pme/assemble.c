@@ -20,8 +20,8 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
                 GLOBAL const real* RESTRICT potential, GLOBAL const real* RESTRICT gradient,
                 GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces, GLOBAL real* RESTRICT partial,
                 const i64 count, const i64 sets, const i64 shares, const i64 charges_at, const i64 energies_at,
-                const i64 forces_at, const i64 potential_at, const i64 gradient_at, const Factors f,
-                GLOBAL u64* status)
+                const i64 forces_at, const i64 potential_at, const i64 gradient_at,
+                GLOBAL u64* status, const Factors f)
 {
     LOCAL_ARRAY(real, scratch, GROUP_SIZE);
     const i64 width = sets * WIDTH + 1, terms = sets * TERMS + 1, length = (count + shares - 1) / shares;

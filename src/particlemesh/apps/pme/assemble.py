@@ -111,7 +111,7 @@ class OnDevice:
         kernel(
             shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
             partial, count, sets, shares, *map(self.at, (charges, out.energies, out.forces, mesh.potential)),
-            self.at(mesh.gradient), self.factors, status,
+            self.at(mesh.gradient), status, self.factors,
         )  # fmt: skip
         self.totals(partial, mesh.virial, out.energy, out.virial, status, sets, shares, first)
 
