@@ -15,6 +15,13 @@
 
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 
+// A loop keeps the weights along x in memory. Unrolled, wider windows need more registers than there are.
+#if SUPPORT > (GRADIENT ? 8 : 10)
+#define LEVELS_UNROLLED ROLL
+#else
+#define LEVELS_UNROLLED UNROLL
+#endif
+
 // Where a lane's nodes are in the field, along each axis; OFF_FIELD where there are none.
 typedef struct {
     offset_t x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS];
@@ -50,7 +57,7 @@ DEVICE void gather(PRIVATE real* sums, GLOBAL const real* plane, PRIVATE const P
 {
     real flat[SLOTS_Z], along_x[SLOTS_Z], along_y[SLOTS_Z]; // sums over levels
     UNROLL for (int v = 0; v < SLOTS_Z; v++) flat[v] = along_x[v] = along_y[v] = 0;
-    UNROLL_ROWS for (int begin = 0; begin < SUPPORT_X; begin += LEVELS) {
+    LEVELS_UNROLLED for (int begin = 0; begin < SUPPORT_X; begin += LEVELS) {
         real f[LEVELS][LANE_ROWS][SLOTS_Z];
         UNROLL for (int l = 0; l < LEVELS; l++)
             UNROLL for (int b = 0; b < LANE_ROWS; b++)
@@ -120,6 +127,9 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
         all_weights(&w, &window, fraction, first[2] * PARTS);
 #endif
         for (int c = 0; c < CHANNELS; c++) {
+#if CHANNELS > 1 // else the offsets of all nodes are kept for the next channel, beyond registers
+            UNROLL for (int a = 0; a < SUPPORT_X; a++) ANEW(OFFSET_CONSTRAINT, places.x[a]);
+#endif
             gather(sums, field + batch * batches.field + field_layout.offset + c * field_layout.channel, &places, lane, &w);
             UNROLL for (int step = LANES / 2; step > 0; step /= 2)
                 UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);

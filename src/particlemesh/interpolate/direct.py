@@ -14,11 +14,15 @@ from particlemesh.particles.workspace import Workspace
 from particlemesh.walk import patch as patches
 from particlemesh.walk.by_block import ByBlock
 
-# Groups that a multiprocessor must have registers for, by the bytes of a real and whether the window is wide: of many
-# particles, and of fewer than _SPARSE per node, whose loads wait for memory. Without a bound the compiler saves the
-# registers that hold nodes between their loads and their use (H200: up to 1.17 times as long).
-_RESIDENT = {(4, False): (None, 4), (4, True): (None, 8), (8, False): (8, 4), (8, True): (8, 4)}
-_WITH_GRADIENT = {(8, True): 6}
+# Groups that a multiprocessor must have registers for, by the bytes of a real, for windows of up to so many nodes: of
+# many particles, of fewer than _SPARSE per node, whose loads wait for memory, and with gradients. Without a bound the
+# compiler saves the registers that hold nodes between their loads and their use (H200: up to 1.17 times as long). With
+# too many groups it keeps nodes in memory instead (twice as long).
+_RESIDENT = {
+    4: {4: (None, 4, None), 6: (None, 8, None), 16: (None, None, None)},
+    8: {4: (8, 4, None), 5: (8, 4, 6), 6: (8, 4, 5), 7: (5, 4, 5), 8: (5, 4, 4), 16: (4, 4, 4)},
+}
+_PLANES = 6  # the most groups where a particle has several planes
 _SPARSE = 0.01
 _WORDS = 72  # registers that hold nodes between their loads and their use
 
@@ -57,15 +61,22 @@ class Direct(ByBlock):
         fitting = max(1, _WORDS // words // (1 + results["GRADIENT"]))
         levels = min(self.option(workspace, "levels") or fitting, axes[0].support)
         open_ = not all(axis.wraps for axis in axes[3 - workspace.mesh.ndim :])
-        kind, sparse = (size, axes[2].support > 4), workspace.count < _SPARSE * workspace.nodes
-        bound = _WITH_GRADIENT.get(kind) if results["GRADIENT"] else _RESIDENT[kind][sparse]
-        groups = self.option(workspace, "groups") or bound
+        groups = self.option(workspace, "groups") or self._resident(workspace, group, results["GRADIENT"])
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
             FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window), **results,
             **weightless.FACTS[form.variant], **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
+
+    @staticmethod
+    def _resident(workspace: Workspace, group: Group, gradient: int) -> int | None:
+        by_support = _RESIDENT[workspace.dtype.itemsize]
+        many, few, with_gradient = by_support[min(n for n in by_support if n >= workspace.window.support)]
+        if gradient:
+            return with_gradient
+        bound = few if workspace.count < _SPARSE * workspace.nodes else many
+        return min(bound, _PLANES) if bound and group.channels > 1 else bound
 
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any

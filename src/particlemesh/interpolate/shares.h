@@ -9,9 +9,11 @@
 
 #if FIELD_IS_WIDE
 typedef i64 offset_t;
+#define OFFSET_CONSTRAINT "l" // of inline assembly
 #define OFF_FIELD NOWHERE
 #else
 typedef int offset_t; // offsets within the field are below 2^31 reals
+#define OFFSET_CONSTRAINT "r"
 #define OFF_FIELD SKIP
 #endif
 

@@ -70,7 +70,7 @@ class Walk(Walking):
             workspace, patch, group, width, rows, field, int(form.gradient), FRAGMENTS=fragments
         )
         if not form.gradient:
-            facts["RESIDENT_GROUPS"] = patches.resident(patch, reals)
+            facts["RESIDENT_GROUPS"] = patches.resident(patch, reals, workspace.dtype.itemsize)
         items = -(-workspace.backend.group_size // facts["WARPS"])
         return _Walk(workspace.backend.kernel(file, "spread_walk", facts), items, reals)
 

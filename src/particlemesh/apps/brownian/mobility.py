@@ -18,7 +18,7 @@ from particlemesh.apps.brownian.near import Near
 from particlemesh.apps.brownian.parameters import Parameters, checked_radii, for_system
 from particlemesh.apps.brownian.product import Product
 from particlemesh.apps.brownian.square_root import RootInfo
-from particlemesh.kernels import alone, checks
+from particlemesh.kernels import allocate, alone, checks
 
 
 class Mobility:
@@ -146,12 +146,16 @@ class Mobility:
                 product = None if backend.name == "cpu" else Product(near, far)
             assert near is not None and chosen is not None
             grid.build(x.native)
-            pairs = grid.pairs(chosen.cutoff, quantities="jD")
-            blocks = near.blocks(count, pairs.start, pairs.j, pairs.vector)
+            pairs = grid.pairs(chosen.cutoff, order="input" if product is None else "grid", quantities="jD")
+            order, places = None, x.native
             if product is not None:
                 product.forget()  # its graph has memory that may be replaced below
-            far.place(backend, x.dtype, x.native)
-            near.place(count, blocks)
+                order = allocate(backend, (count,), np.int32, "the order of spheres")
+                backend.copy(order, grid.order)
+                places = grid.positions
+            blocks = near.blocks(count, pairs.start, pairs.j, pairs.vector, order)
+            far.place(backend, x.dtype, places)
+            near.place(count, blocks, order)
         if chosen is not self.parameters:
             self._chosen_for = max(count, 1)
         self.parameters, self._far, self._grid, self._near, self.count = chosen, far, grid, near, count
@@ -242,6 +246,15 @@ class Mobility:
 
             return native, cupy
         return (native if backend.name == "cpu" else backend.download(native)), np
+
+    def _in_callers_order(self, rows: Any, xp: Any) -> Any:
+        """Return what the mesh gave, (b, parts, N, 3), arrays of the library of :meth:`_like_numpy`."""
+        order = self._ready().order
+        if order is None:
+            return rows
+        result = xp.empty_like(rows)
+        result[:, :, self._like_numpy(order)[0]] = rows
+        return result
 
     def linear_operator(self) -> Any:
         """Return the mobility as an operator on vectors (3 N,), for iterative solvers.

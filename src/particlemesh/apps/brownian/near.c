@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The near part of the mobility as a sparse matrix of 3x3 blocks f 1 +- u u^T, four reals and an index per pair. The
-// sign is that of the index: -1 - j stands for j and minus.
+// sign is that of the index: -1 - j stands for j and minus. Spheres are in the order of the grid, so that those that
+// follow each other have common neighbours, whose forces are in the cache: the k-th is the caller's sphere order[k].
 
 // Blocks are computed as coordinates, in double precision where the device has it.
 #include "backends/coordinates.h"
@@ -61,15 +62,15 @@ DEVICE Tensor close_by(const coordinate r, const coordinate a, const coordinate 
 
 // One work-item per pair: vectors (pairs, 3) and indices become blocks (pairs, 4) and signed indices.
 KERNEL near_blocks(GLOBAL const i64* RESTRICT start, GLOBAL int* index, GLOBAL const real* RESTRICT vector,
-                   GLOBAL const coordinate* RESTRICT radii, GLOBAL const coordinate* RESTRICT quadrature,
-                   GLOBAL real* blocks, const i64 count, const i64 nodes, const i64 one_radius)
+                   GLOBAL const int* RESTRICT order, GLOBAL const coordinate* RESTRICT radii,
+                   GLOBAL const coordinate* RESTRICT quadrature, GLOBAL real* blocks, const i64 count, const i64 nodes, const i64 one_radius)
 {
     const coordinate xi = quadrature[2 * nodes], per_viscosity = quadrature[2 * nodes + 1];
     for (i64 i = GROUP_ID; i < count; i += GROUP_COUNT) {
-        const coordinate a = radii[one_radius ? 0 : i];
+        const coordinate a = radii[one_radius ? 0 : order[i]];
         for (i64 n = start[i] + LOCAL_ID; n < start[i + 1]; n += GROUP_SIZE) {
             const int j = index[n];
-            const coordinate b = radii[one_radius ? 0 : j];
+            const coordinate b = radii[one_radius ? 0 : order[j]];
             const coordinate d0 = vector[3 * n], d1 = vector[3 * n + 1], d2 = vector[3 * n + 2];
             const coordinate r = sqrt(d0 * d0 + d1 * d1 + d2 * d2);
             Tensor t;
@@ -105,11 +106,12 @@ KERNEL near_blocks(GLOBAL const i64* RESTRICT start, GLOBAL int* index, GLOBAL c
 
 // Forces (vectors, count, 3), times shapes (PARTS, count) if there are several, to rows of `row` reals: per vector its
 // parts. The rest of each row is 0.
-KERNEL near_gather(GLOBAL const real* RESTRICT force, GLOBAL const real* RESTRICT shape, GLOBAL real* rows,
-                   const i64 count, const i64 vectors, const i64 row, const i64 force_at)
+KERNEL near_gather(GLOBAL const real* RESTRICT force, GLOBAL const int* RESTRICT order,
+                   GLOBAL const real* RESTRICT shape, GLOBAL real* rows, const i64 count, const i64 vectors, const i64 row, const i64 force_at)
 {
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < count * row; n += GROUP_COUNT * GROUP_SIZE) {
-        const i64 i = n / row, c = n - i * row, vector = c / 3, v = vector / SHAPES, part = vector - v * SHAPES;
+        const i64 k = n / row, c = n - k * row, vector = c / 3, v = vector / SHAPES, part = vector - v * SHAPES;
+        const i64 i = order[k];
         real q = 0;
         if (v < vectors) q = force[force_at + 3 * (v * count + i) + c - 3 * vector];
         rows[n] = PARTS > 1 ? shape[part * count + i] * q : q;
@@ -119,9 +121,9 @@ KERNEL near_gather(GLOBAL const real* RESTRICT force, GLOBAL const real* RESTRIC
 // ROW_LANES lanes per particle. SPLIT of them share a neighbour and take a group of vectors each; the others take other
 // neighbours in turn. Rows of forces become rows of the near part's velocities.
 KERNEL near_multiply(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRICT index,
-                     GLOBAL const real* RESTRICT blocks, GLOBAL const real* RESTRICT self,
-                     GLOBAL const real* RESTRICT rows, GLOBAL real* velocity, const i64 count, const i64 one_radius,
-                     const i64 groups)
+                     GLOBAL const real* RESTRICT blocks, GLOBAL const int* RESTRICT order,
+                     GLOBAL const real* RESTRICT self, GLOBAL const real* RESTRICT rows, GLOBAL real* velocity,
+                     const i64 count, const i64 one_radius, const i64 groups)
 {
     WARP(warp);
     const i64 passes = (groups + SPLIT - 1) / SPLIT, lanes = ROW_LANES * passes * count, row = WIDTH * groups;
@@ -153,7 +155,7 @@ KERNEL near_multiply(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRIC
         }
         UNROLL for (int c = 0; c < 3 * VECTORS; c++)
             for (int gap = ROW_LANES / 2; gap >= SPLIT; gap /= 2) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ gap);
-        const real own = takes ? self[one_radius ? 0 : i] : (real)0;
+        const real own = takes ? self[one_radius ? 0 : order[i]] : (real)0;
         UNROLL for (int c = 0; c < WIDTH; c++)
             if (takes && turn == c % (ROW_LANES / SPLIT)) {
                 const i64 at = row * i + WIDTH * group + c;
@@ -163,15 +165,15 @@ KERNEL near_multiply(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRIC
 }
 
 // Velocities (vectors, count, 3) from the rows of the near part and, if PARTS > 0, those of the far part's vectors.
-KERNEL near_finish(GLOBAL const real* RESTRICT near, GLOBAL const real* RESTRICT far, GLOBAL const real* RESTRICT shape,
-                   GLOBAL real* velocity, const i64 count, const i64 vectors, const i64 row, const i64 far_row,
+KERNEL near_finish(GLOBAL const real* RESTRICT near, GLOBAL const real* RESTRICT far, GLOBAL const int* RESTRICT order,
+                   GLOBAL const real* RESTRICT shape, GLOBAL real* velocity, const i64 count, const i64 vectors, const i64 row, const i64 far_row,
                    const i64 velocity_at)
 {
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < 3 * count * vectors; n += GROUP_COUNT * GROUP_SIZE) {
-        const i64 v = n / (3 * count), rest = n - 3 * count * v, i = rest / 3, axis = rest - 3 * i;
-        real total = near[row * i + 3 * v + axis];
+        const i64 v = n / (3 * count), rest = n - 3 * count * v, k = rest / 3, axis = rest - 3 * k, i = order[k];
+        real total = near[row * k + 3 * v + axis];
         for (int m = 0; m < PARTS; m++)
-            total += (PARTS > 1 ? shape[m * count + i] : 1) * far[far_row * i + 3 * (v * PARTS + m) + axis];
-        velocity[velocity_at + n] = total;
+            total += (PARTS > 1 ? shape[m * count + i] : 1) * far[far_row * k + 3 * (v * PARTS + m) + axis];
+        velocity[velocity_at + 3 * (v * count + i) + axis] = total;
     }
 }

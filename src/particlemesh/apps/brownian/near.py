@@ -49,6 +49,7 @@ class Near:
             self._quadrature = backend.upload(np.concatenate([self.nodes, self.weights, rest]).astype(wide))
             self.radii, self.self = backend.upload(radii.astype(wide)), backend.upload(self.self)
         self.count, self.stored = 0, _EMPTY
+        self.order: Any = None
 
     @property
     def pairs(self) -> int:
@@ -58,12 +59,12 @@ class Near:
     @property
     def nbytes(self) -> int:
         """Bytes of the stored matrix."""
-        return sum(int(array.nbytes) for array in self.stored if array is not None)
+        return sum(int(array.nbytes) for array in (*self.stored, self.order) if array is not None)
 
-    def blocks(self, count: int, start: Any, index: Any, vector: Any) -> Stored:
+    def blocks(self, count: int, start: Any, index: Any, vector: Any, order: Any = None) -> Stored:
         """Return the matrix of native lists in compressed rows: pairs by row, second particle, vector to it.
 
-        ``index`` is overwritten.
+        ``index`` is overwritten. On a GPU ``order`` (N,) has the particle of each row.
         """
         blocks = allocate(self.backend, (int(index.shape[0]), 4), self.dtype, "the near part of the mobility")
         if count and index.shape[0]:
@@ -78,14 +79,14 @@ class Near:
                 facts = {"COORDINATE_IS_DOUBLE": wide, "VECTORS": 1, "SPLIT": 1, "ROW_LANES": 32, "PARTS": 1}
                 kernel = compile_kernel(self.backend, _FILE, "near_blocks", self.dtype, **facts)
                 kernel(
-                    count * self.backend.group_size, start, index, vector, self.radii, self._quadrature, blocks, count,
+                    count * self.backend.group_size, start, index, vector, order, self.radii, self._quadrature, blocks, count,
                     formulas.NODES, self.one_radius,
                 )  # fmt: skip
         return start, index, blocks
 
-    def place(self, count: int, stored: Stored) -> None:
-        """Take the matrix of ``count`` spheres."""
-        self.count, self.stored = count, stored
+    def place(self, count: int, stored: Stored, order: Any = None) -> None:
+        """Take the matrix of ``count`` spheres; on a GPU ``order`` has the sphere of each row."""
+        self.count, self.stored, self.order = count, stored, order
 
     def multiply(self, force: Any, velocity: Any, far: Any = None, shapes: Any = None) -> None:
         """Write the near part's velocities plus the far part's, on the CPU.

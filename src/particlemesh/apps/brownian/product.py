@@ -21,7 +21,7 @@ _MOST_LANES = 4  # that share a neighbour
 class Product:
     """Products with vectors of forces, on a GPU.
 
-    The vectors of a particle lie side by side, so that a neighbour's forces are read at once. With one vector a row has
+    Particles are in the order of the grid: see near.c. The vectors of a particle lie side by side, so that a neighbour's forces are read at once. With one vector a row has
     four reals, with more of them twelve for each four vectors.
 
     The near part runs beside the far part on a second stream, if the backend has one. From the second product on with
@@ -62,7 +62,9 @@ class Product:
         room = functools.partial(self._room, vectors)
         forces, sums = room("forces"), room("near")
         row = math.prod(forces.shape[1:])
-        self._kernel("near_gather", PARTS=1)(count * row, force, shapes, forces, count, vectors, row, force_at)
+        self._kernel("near_gather", PARTS=1)(
+            count * row, force, self._near.order, shapes, forces, count, vectors, row, force_at
+        )
         source, flow = forces, sums
         if parts:
             flow = room("far", parts)
@@ -70,13 +72,13 @@ class Product:
             source = room("parts", parts)
             wide = math.prod(source.shape[1:])
             gather = self._kernel("near_gather", PARTS=parts)
-            gather(count * wide, force, shapes, source, count, vectors, wide, force_at)
+            gather(count * wide, force, self._near.order, shapes, source, count, vectors, wide, force_at)
         if parts:
             self._both(vectors, forces, sums, source, flow)
         else:
             self._sum(vectors, forces, sums)
         self._kernel("near_finish", PARTS=parts)(
-            3 * count * vectors, sums, flow, shapes, velocity, count, vectors, row, math.prod(flow.shape[1:]),
+            3 * count * vectors, sums, flow, self._near.order, shapes, velocity, count, vectors, row, math.prod(flow.shape[1:]),
             velocity_at,
         )  # fmt: skip
 
@@ -130,7 +132,7 @@ class Product:
             "near_multiply", VECTORS=1 if vectors == 1 else _GROUP, SPLIT=split, ROW_LANES=lanes, PARTS=1
         )
         items = lanes * near.count * -(-groups // split)
-        kernel(items, *near.stored, near.self, forces, sums, near.count, int(near.one_radius), groups)
+        kernel(items, *near.stored, near.order, near.self, forces, sums, near.count, int(near.one_radius), groups)
 
     def _room(self, vectors: int, name: str, parts: int = 1) -> Any:
         """Return kept memory for rows: (N, vectors, 3), with places that fill up a row."""

@@ -151,6 +151,7 @@ class RPY(Mobility):
                 if self._product is not None:
                     self._product.forget()
                 parts, _ = self._like_numpy(self._far.sample(more.native.reshape((len(numbers), *shape))))
+                parts = self._in_callers_order(parts, xp)
                 weights = self._far.weights
                 scale = 1 if weights is None else xp.asarray(weights.astype(near.dtype))[:, :, None]
                 root = root + (scale * parts).sum(1)
