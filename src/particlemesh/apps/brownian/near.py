@@ -79,8 +79,8 @@ class Near:
                 facts = {"COORDINATE_IS_DOUBLE": wide, "VECTORS": 1, "SPLIT": 1, "ROW_LANES": 32, "PARTS": 1}
                 kernel = compile_kernel(self.backend, _FILE, "near_blocks", self.dtype, **facts)
                 kernel(
-                    count * self.backend.group_size, start, index, vector, order, self.radii, self._quadrature, blocks, count,
-                    formulas.NODES, self.one_radius,
+                    count * self.backend.group_size, start, index, vector, order, self.radii, self._quadrature, blocks,
+                    count, formulas.NODES, self.one_radius,
                 )  # fmt: skip
         return start, index, blocks
 

@@ -21,8 +21,9 @@ _MOST_LANES = 4  # that share a neighbour
 class Product:
     """Products with vectors of forces, on a GPU.
 
-    Particles are in the order of the grid: see near.c. The vectors of a particle lie side by side, so that a neighbour's forces are read at once. With one vector a row has
-    four reals, with more of them twelve for each four vectors.
+    Particles are in the order of the grid: see near.c. The vectors of a particle lie side by side, so that a
+    neighbour's forces are read at once. With one vector a row has four reals, with more of them twelve for each four
+    vectors.
 
     The near part runs beside the far part on a second stream, if the backend has one. From the second product on with
     as many vectors, both are a CUDA graph: their launches would take longer than their work.
@@ -78,8 +79,8 @@ class Product:
         else:
             self._sum(vectors, forces, sums)
         self._kernel("near_finish", PARTS=parts)(
-            3 * count * vectors, sums, flow, self._near.order, shapes, velocity, count, vectors, row, math.prod(flow.shape[1:]),
-            velocity_at,
+            3 * count * vectors, sums, flow, self._near.order, shapes, velocity, count, vectors, row,
+            math.prod(flow.shape[1:]), velocity_at,
         )  # fmt: skip
 
     def _both(self, vectors: int, forces: Any, sums: Any, source: Any, flow: Any) -> None:
