@@ -209,6 +209,6 @@ def test_chunks_are_whole_batches_and_keep_far_fields_near(spreads, real):
         chunk = patch.chunk_of(plan, held, reals, spreads=spreads)
         assert chunk % 32 == 0
         assert 32 <= chunk <= 1024
-        at_once, field = 132 * 4 * patch.resident(held, reals, dtype.itemsize), nodes**3 * reals * dtype.itemsize
+        at_once, field = 132 * 4 * patch.resident(held, reals), nodes**3 * reals * dtype.itemsize
         alive = (chunk - 32) * at_once / max(count, 1) * field
         assert chunk <= 64 or field <= patch._CACHED or alive <= (16e6 if spreads else 5e6)

@@ -18,8 +18,6 @@ typedef unsigned int u32;
 #define RESTRICT __restrict__
 #define UNROLL _Pragma("unroll")
 #define ROLL _Pragma("unroll 1")
-// The compiler takes x for a new number here: what follows from it is not kept in registers from before.
-#define ANEW(constraint, x) asm volatile("" : "+" constraint(x))
 
 #define LOCAL_ID ((int)threadIdx.x)
 #define GROUP_ID ((i64)blockIdx.x)

@@ -26,11 +26,9 @@ typedef uint u32;
 #if HAS_PTX
 #define UNROLL _Pragma("unroll")
 #define ROLL _Pragma("unroll 1")
-#define ANEW(constraint, x) asm volatile("" : "+" constraint(x))
 #else
 #define UNROLL
 #define ROLL
-#define ANEW(constraint, x)
 #endif
 
 #define LOCAL_ID ((int)get_local_id(0))

@@ -3,7 +3,7 @@
 // order. The loads of several levels are issued before the first of them is used, and no branch is between them.
 //
 // Compile-time facts beside those of shares.h: LEVELS (along x, loaded at a time), OPEN (a node of a stencil may be
-// missing), FIELD_IS_WIDE, SYMMETRIC.
+// missing), ROUND (all axes wrap, and no stencil goes around the mesh twice), FIELD_IS_WIDE, SYMMETRIC.
 
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
@@ -11,7 +11,7 @@
 #include "interpolate/shares.h"
 #include "interpolate/weightless.h"
 #include "orders/batches.h"
-#include "orders/ordered.h"
+#include "orders/expected.h"
 
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 
@@ -29,8 +29,13 @@ typedef struct {
 
 DEVICE offset_t offset_of(const int node, const int size, const int wraps, const i64 stride)
 {
-    const int at = place(node, size, wraps);
+#if ROUND // whichever of them is in the mesh is the least: negative numbers become large
+    const u32 before = (u32)(node + size), after = (u32)(node - size), least = before < (u32)node ? before : (u32)node;
+    return (offset_t)((after < least ? after : least) * stride);
+#else
+    const int folded = wraps && node < 0 ? node + size : node, at = place(folded, size, wraps);
     return OPEN && at < 0 ? OFF_FIELD : (offset_t)(at * stride);
+#endif
 }
 
 // Rows and slots that the stencil does not have are those of its first node: their weight is zero.
@@ -45,8 +50,7 @@ DEVICE void places_of(PRIVATE Places* at, PRIVATE const int* first, const int la
         const int real_ = (m * LANES_Z + lane_z) * VECTOR, used = real_ - shift < ROW;
         const int from = (used ? real_ : real_ % PARTS) - shift; // of the stencil's row
         const int node = first[2] + (from + PARTS * VECTOR) / PARTS - VECTOR;
-        const int wrapped_node = field->wraps[2] && node < 0 ? node + field->size[2] : node;
-        at->z[m] = offset_of(wrapped_node, field->size[2], field->wraps[2], field->stride[2]);
+        at->z[m] = offset_of(node, field->size[2], field->wraps[2], field->stride[2]);
         if (VECTOR < PARTS && at->z[m] != OFF_FIELD) at->z[m] += real_ % PARTS;
     }
 }
@@ -104,12 +108,13 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
 #endif
     const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
     const i64 teams = (all + TEAM - 1) / TEAM;
+    const float even = (float)(blocks.counts[1] * blocks.counts[2]) / (float)all;
     for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < GROUPS_OF(batches) * teams; turn += GROUP_COUNT * WARPS) {
         const i64 batch = BATCH_OF(turn, teams), at = (turn - batch * teams) * TEAM + LANE / LANES;
-        const int here = at < all, lane = LANE % LANES;
-        int first[3];
+        const int lane = LANE % LANES;
+        int here, first[3];
         real fraction[3], sums[SUMS];
-        const i64 i = ordered_particle(warp, records, start, at, here, &blocks, first, fraction);
+        const i64 i = expected_particle(warp, records, start, at, particles, even, &blocks, &here, first, fraction);
         if (!here) first[0] = first[1] = first[2] = 0; // its results are not written
         Weights w;
         Places places;
@@ -128,7 +133,7 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
 #endif
         for (int c = 0; c < CHANNELS; c++) {
 #if CHANNELS > 1 // else the offsets of all nodes are kept for the next channel, beyond registers
-            UNROLL for (int a = 0; a < SUPPORT_X; a++) ANEW(OFFSET_CONSTRAINT, places.x[a]);
+            UNROLL for (int a = 0; a < SUPPORT_X; a++) OFFSET_ANEW(places.x[a]);
 #endif
             gather(sums, field + batch * batches.field + field_layout.offset + c * field_layout.channel, &places, lane, &w);
             UNROLL for (int step = LANES / 2; step > 0; step /= 2)

@@ -60,12 +60,14 @@ class Direct(ByBlock):
         words = lanes.rows * lanes.each * reals * size // 4  # of a level
         fitting = max(1, _WORDS // words // (1 + results["GRADIENT"]))
         levels = min(self.option(workspace, "levels") or fitting, axes[0].support)
-        open_ = not all(axis.wraps for axis in axes[3 - workspace.mesh.ndim :])
+        along = axes[3 - workspace.mesh.ndim :]
+        open_ = not all(axis.wraps for axis in along)
+        once = not open_ and all(axis.support <= axis.size for axis in along)
         groups = self.option(workspace, "groups") or self._resident(workspace, group, results["GRADIENT"])
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
-            FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window), **results,
-            **weightless.FACTS[form.variant], **({"RESIDENT_GROUPS": groups} if groups else {}),
+            ROUND=int(once), FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window),
+            **results, **weightless.FACTS[form.variant], **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
 

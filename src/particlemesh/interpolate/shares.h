@@ -9,12 +9,19 @@
 
 #if FIELD_IS_WIDE
 typedef i64 offset_t;
-#define OFFSET_CONSTRAINT "l" // of inline assembly
+#define OFFSET_REGISTER "l"
 #define OFF_FIELD NOWHERE
 #else
 typedef int offset_t; // offsets within the field are below 2^31 reals
-#define OFFSET_CONSTRAINT "r"
+#define OFFSET_REGISTER "r"
 #define OFF_FIELD SKIP
+#endif
+
+// The compiler takes an offset for a new number here: what follows from it is not kept in registers from before.
+#if defined(__CUDACC__) || HAS_PTX
+#define OFFSET_ANEW(x) asm volatile("" : "+" OFFSET_REGISTER(x))
+#else
+#define OFFSET_ANEW(x)
 #endif
 
 #define TEAM (WARP_SIZE / LANES) // particles that a warp takes at a time

@@ -142,7 +142,7 @@ def chunk_of(sizes: Sizes, patch: Patch, reals: int, *, spreads: bool) -> int:
     in less time, and short chunks spread the work more evenly. If the field is beyond the cache, what one round uses of
     it should fit the cache.
     """
-    at_once = sizes.backend.units * _WARPS * resident(patch, reals, sizes.dtype.itemsize)
+    at_once = sizes.backend.units * _WARPS * resident(patch, reals)
     field = math.prod(sizes.mesh.field_shape) * reals * sizes.dtype.itemsize
     # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice these chunks
     least, most, alive = (32, 512 if patch.single else 640, 16e6) if spreads else (64, 512, 5e6)
@@ -155,12 +155,10 @@ def chunk_of(sizes: Sizes, patch: Patch, reals: int, *, spreads: bool) -> int:
     return max(least, -(-sizes.count // (int(at_once * rounds) * 32)) * 32)
 
 
-def resident(patch: Patch, reals: int, size: int) -> int:
+def resident(patch: Patch, reals: int) -> int:
     """Return the groups per multiprocessor for which registers are bounded: the fastest with few spills (H200)."""
     # benchmarks/results/limit-thresholds-nvidia-h200.csv has one group less and one more.
     held = reals * patch.tiles
-    if held > 2 and size == 8:
-        return 2
     if held == 1 or (held == 2 and patch.single and patch.levels <= 4):
         return 5
     return 4 if held == 2 and patch.levels > 4 else 3
