@@ -15,12 +15,11 @@ from particlemesh.walk import patch as patches
 from particlemesh.walk.by_block import ByBlock
 
 # Groups that a multiprocessor must have registers for, by the bytes of a real, for windows of up to so many nodes: of
-# many particles, of fewer than _SPARSE per node, whose loads wait for memory, and with gradients. Without a bound the
-# compiler saves the registers that hold nodes between their loads and their use (H200: up to 1.17 times as long). With
-# too many groups it keeps nodes in memory instead (twice as long).
+# many particles, of fewer than _SPARSE per node, whose loads wait for memory, and with gradients. With fewer groups too
+# few loads are in flight, with more nodes go to memory and back (benchmarks/results/forms-interpolate-nvidia-h200.csv).
 _RESIDENT = {
-    4: {4: (None, 4, None), 6: (None, 8, None), 16: (None, None, None)},
-    8: {4: (8, 4, None), 5: (8, 4, 6), 6: (8, 4, 5), 7: (5, 4, 5), 8: (5, 4, 4), 16: (4, 4, 4)},
+    4: {4: (8, 4, None), 6: (7, 5, None), 8: (5, 5, None), 16: (None, None, None)},
+    8: {4: (8, 4, None), 5: (6, 5, 6), 6: (6, 5, 5), 7: (5, 4, 5), 16: (4, 4, 4)},
 }
 _PLANES = 6  # the most groups where a particle has several planes
 _SPARSE = 0.01

@@ -70,8 +70,7 @@ class Walk(Walking):
             workspace, patch, group, width, rows, field, int(form.gradient), FRAGMENTS=fragments
         )
         if not form.gradient:
-            planes = workspace.dtype.itemsize == 8 and reals * patch.tiles > 2  # three groups would lack registers
-            facts["RESIDENT_GROUPS"] = 2 if planes else patches.resident(patch, reals)
+            facts["RESIDENT_GROUPS"] = patches.resident(patch, reals)
         items = -(-workspace.backend.group_size // facts["WARPS"])
         return _Walk(workspace.backend.kernel(file, "spread_walk", facts), items, reals)
 
