@@ -17,7 +17,7 @@
 #define ROW_PITCH (CHUNKS * COPY) // reals from one row to the next, and from one level
 #define LEVEL_PITCH (TILE_Y * ROW_PITCH)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
-#define DEAL (LANES > 1 ? AT_ONCE : WARP_SIZE) // warps get multiples of so many particles
+#define DEAL (LANES > 1 ? TEAM : WARP_SIZE) // warps get multiples of so many particles
 #define HALF_OF_LINES (LINES > 16 ? 16 : LINES > 8 ? 8 : LINES > 4 ? 4 : LINES > 2 ? 2 : LINES > 1 ? 1 : 0)
 #define COPIES_OF_NODE (COPY < PARTS ? PARTS / COPY : 1)
 #define NODES_OF_COPY (COPY < PARTS ? 1 : COPY / PARTS)
@@ -189,7 +189,7 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                             stage_weights(staged + one * STAGED_PITCH, &window, axis, origins[4 * (some + one) + axis]);
                     }
                     WARP_SYNC(warp);
-                    ROLL for (int turn = 0; turn < AT_ONCE; turn += TEAM) {
+                    ROLL for (int turn = 0; turn < AT_ONCE && batch + some + turn < end; turn += TEAM) {
                         const int one = turn + LANE / LANES, mine = some + one;
                         base = (int)INDEX_OF_REAL(origins[4 * mine + 3]);
                         own_weights(&w, staged + one * STAGED_PITCH, base, LANE % LANES);
