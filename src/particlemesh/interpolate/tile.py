@@ -209,7 +209,11 @@ class Tile(ByBlock):
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
         wide = lanes.all == 4 and sizes.dtype.itemsize == 8  # windows, with few particles of a tile
-        threads = 128 if lanes.all == 1 or wide or count < _SPARSE * cls._everywhere(sizes) else 256
+        single, few = sizes.dtype.itemsize == 4, count < _SPARSE * cls._everywhere(sizes)
+        if (lanes.all == 1 and lanes.reals == 2) or (single and few and lanes.all == 8):
+            threads = 192
+        else:
+            threads = 128 if lanes.all == 1 or wide or few else 256
         while lanes.beside(sizes.window.support, sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads
