@@ -238,7 +238,7 @@ class PME:
         virial = checks.flag(virial, "virial") and self._closed
         core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
         if checks.flag(dipoles, "dipoles"):
-            _with_dipoles(core).reserve(count)
+            _with_dipoles(core).reserve(count, virial)
         self._core = core
         return self
 
@@ -262,7 +262,7 @@ class PME:
             Leading axes are sets of charges at the same positions, which interact within their set.
         dipoles : array (N, 3), optional
             Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
-            fields and torques, and no virial. Dipoles need a finer mesh: give a smaller ``accuracy``.
+            fields and torques. Its virial is at fixed dipoles. Dipoles need a finer mesh: give a smaller ``accuracy``.
         virial : bool
             Whether the result has a virial; those of boxes with open axes have none.
         check : bool
