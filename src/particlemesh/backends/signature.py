@@ -140,8 +140,8 @@ class Signatures:
         if late is not None:
             record, other = late
             raise ArgumentError(
-                f"kernel {name!r} has the parameter {other.name!r} behind the record {record.name!r}; records come last. "
-                f"Move {other.name!r} before {record.name!r}, in the kernel and in its launch."
+                f"kernel {name!r} has the parameter {other.name!r} behind the record {record.name!r}; records come "
+                f"last. Move {other.name!r} before {record.name!r}, in the kernel and in its launch."
             )
         if len(arguments) != len(expected):
             names = ", ".join(p.name for p in expected)

@@ -65,7 +65,7 @@ def test_dipoles_are_pairs_of_charges_whose_ends_do_not_move_apart():
     ends, arm = size[:, 0] / (2 * half), half * mu / size
     points, charges = np.concatenate([x, x + arm, x - arm]), np.concatenate([q, ends, -ends])
     forces = pme(points, charges).forces.reshape(3, 6, 3)
-    # Charges of a pair move as its middle does: the moments of forces about it are taken off, and the pair's own virial.
+    # A strain moves both ends as it moves their middle: their forces have no moments about it.
     by_pairs = pme(points, charges).virial + np.einsum("ia,ib->ab", forces[1] - forces[2], arm)
     result = pme(x, q, dipoles=mu)
     np.testing.assert_allclose(result.virial, by_pairs, rtol=0, atol=1e-3 * abs(result.virial).max())
