@@ -45,13 +45,14 @@ class Batch(Coulomb):
     rows: np.ndarray | None = None
 
     def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float, systems: int,
-        threads: int | None, named: str | None,
+        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float, systems: int, *,
+        threads: int | None, named: str | None, deterministic: bool,
     ) -> None:  # fmt: skip
         self.systems = systems
         super().__init__(
-            box, parameters, backend, dtype, constant, Exclusions((), 0.0), None, threads, "window", named, systems
-        )
+            box, parameters, backend, dtype, constant, Exclusions((), 0.0), None, "window", threads=threads,
+            named=named, systems=systems, deterministic=deterministic,
+        )  # fmt: skip
         self._lattices: tuple[np.ndarray, Any] | None = None  # boxes, and what kernels have of them
 
     def outputs(
