@@ -33,12 +33,12 @@ def structs():
 
 def definitions():
     """Each definition of each macro with parameters of kernels, by name: those of all files and conditions."""
-    found = {}
+    bodies = {}
     for file in [*ROOT.rglob("*.h"), *ROOT.rglob("*.c")]:
         for name, body in MACRO.findall(plain(file)):
             if re.search(r"\bconst\b|\bGLOBAL\b", body) and "(" not in body:
-                found.setdefault(name, set()).add(body)
-    return found
+                bodies.setdefault(name, set()).add(body)
+    return bodies
 
 
 def orders(declared, macros):
