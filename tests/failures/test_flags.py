@@ -190,6 +190,8 @@ CALLS = {
     ("apps.brownian.BrownianDynamics.run", "progress"): steps,
     ("apps.dem.Simulation", "deterministic"): lambda f: grains(deterministic=f),
     ("apps.dem.Simulation.run", "progress"): lambda f: grains().run(1, progress=f),
+    ("apps.pme.PME", "deterministic"): lambda f: pme.PME((4.0,) * 3, deterministic=f),
+    ("apps.pme.PMEBatch", "deterministic"): lambda f: pme.PMEBatch((4.0,) * 3, 2, deterministic=f),
     ("apps.pme.PME.reserve", "virial"): lambda f: charges().reserve(20, virial=f),
     ("apps.pme.PME.reserve", "dipoles"): lambda f: charges().reserve(20, dipoles=f),
     ("apps.pme.PME.__call__", "virial"): lambda f: charges()(4 * X, X[:, 0], virial=f),

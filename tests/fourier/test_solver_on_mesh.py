@@ -55,6 +55,26 @@ def test_systems(backend):
         )
 
 
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.parametrize("name", ["1d", "2d", "3d", "systems"])
+def test_the_virial_is_that_of_the_same_sums_spread_by_the_solver(backend, name):
+    mesh, owner = MESHES.get(name, MESHES["3d"]), backend.array((np.arange(17) % 3).astype(np.int32))
+    x, q = (backend.array(a) for a in particles(mesh))
+    solver = Solver(mesh, "bspline4", green="ewald", alpha=2.0, systems=3 if name == "systems" else None)
+    solver.set_positions(x, **({"system": owner} if name == "systems" else {}))
+    field = solver.plan.spread(q)
+    potential, virial = solver.potential_field_virial(field)
+    expected = backend.host(solver.potential_gradient_virial(q)[2])
+    assert expected.shape[-2:] == (mesh.ndim,) * 2
+    np.testing.assert_allclose(backend.host(virial), expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(
+        backend.host(potential), backend.host(solver.potential_field(field)), rtol=1e-11, atol=1e-11
+    )
+    again = solver.potential_field_virial(field, out=(potential, virial))
+    assert again[0] is potential and again[1] is virial
+    np.testing.assert_allclose(backend.host(virial), expected, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.backends("opencl", "cuda")
 @pytest.mark.parametrize("name", ["3d", "open"])
 def test_a_second_call_allocates_nothing(backend, name, monkeypatch):
@@ -84,5 +104,11 @@ def test_wrong_fields_are_explained():
         solver.potential_field(field * 1j)
     with pytest.raises(ValueError, match="memory"):
         solver.potential_field(field, out=field)
+    virial = np.zeros((2, 2))
+    with pytest.raises(ValueError, match="memory"):
+        solver.potential_field_virial(field, out=(np.zeros_like(field), field[:2, :2]))
+    with pytest.raises(ValueError, match="open"):
+        wire = Solver(MESHES["open"]).set_positions(particles(MESHES["open"])[0])
+        wire.potential_field_virial(np.zeros(wire.plan.mesh.field_shape), out=(None, virial))
     with pytest.raises(ValueError, match="interlaced solver has two meshes"):
         Solver(mesh, interlaced=True).set_positions(x).potential_field(field)

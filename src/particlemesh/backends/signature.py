@@ -2,7 +2,8 @@
 """The parameters of a kernel, parsed from its source, and a check of arguments against them.
 
 Kernels take arguments by position. A wrong array would give a wrong field, and a wrong record a crash. So the first
-launch of each compiled kernel is checked: number of arguments, element type of each array, size of each record.
+launch of each compiled kernel is checked: number of arguments, element type of each array, size of each record. Records
+come last, since CUDA's launches pack them behind all other arguments.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +136,13 @@ class Signatures:
             With the kernel, the parameter, the argument, and what the parameter needs.
         """
         expected = [p for p in self[name] if p.kind != "pool"]
+        late = behind_a_record(expected)
+        if late is not None:
+            record, other = late
+            raise ArgumentError(
+                f"kernel {name!r} has the parameter {other.name!r} behind the record {record.name!r}; records come "
+                f"last. Move {other.name!r} before {record.name!r}, in the kernel and in its launch."
+            )
         if len(arguments) != len(expected):
             names = ", ".join(p.name for p in expected)
             raise ArgumentError(f"kernel {name!r} takes {len(expected)} arguments ({names}); got {len(arguments)}.")
@@ -145,6 +153,17 @@ class Signatures:
                     f"argument {n} of kernel {name!r}, {parameter.name!r}, is {refused}; "
                     f"give {parameter.described()}, or `As(array, dtype)` to read the same memory as another type."
                 )
+
+
+def behind_a_record(expected: Sequence[Parameter]) -> tuple[Parameter, Parameter] | None:
+    """Return the first record that another argument follows, and this one; None if records come last."""
+    record = None
+    for parameter in expected:
+        if parameter.kind == "record":
+            record = record or parameter
+        elif record is not None and parameter.kind != "pool":  # local memory is no argument of a launch
+            return record, parameter
+    return None
 
 
 def parameters(code: str) -> dict[str, tuple[Parameter, ...]]:

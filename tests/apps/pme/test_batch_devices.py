@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Steps of many systems by kernels: equal to the CPU's, without allocation and waits, in a CUDA graph."""
 
+import math
+
 import numpy as np
 import pytest
 
 from particlemesh.apps.pme import PMEBatch, Result
+from particlemesh.apps.pme.assemble import Mesh, Outputs
 from pme_cases import TRICLINIC, close, random_charges
 from quiet import quiet
 
@@ -103,6 +106,41 @@ def test_an_index_of_no_system_is_an_error_and_leaves_other_systems_alone(backen
     expected = PMEBatch(TRICLINIC, 4, **COARSE)(x[keep], q[keep], OWNERS[keep], boxes=boxes_of(SIZES))
     np.testing.assert_allclose(backend.host(result.energy), expected.energy, rtol=1e-11, atol=1e-12)
     assert (backend.host(result.forces)[8] == 0).all()
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_totals_of_systems_do_not_depend_on_the_order_of_particles(backend, dtype):
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype=dtype, backend=backend.name).reserve(5000)
+    core, rng = batch._core, np.random.default_rng(2)
+    owners = rng.permutation(np.repeat([0, 2, 3], [4500, 1, 499])).astype(np.int32)
+    numbers = (
+        rng.normal(size=(5000, 16))
+        * 10.0 ** rng.uniform(-6, 3, (5000, 1))
+        * np.array([1.0, 1.0, 1e-5, 1e4])[owners, None]
+    )
+    numbers[:, 10] = 0  # nothing in one place
+    virial = rng.normal(size=(1, 4, 3, 3))
+
+    def totals(order):
+        rows, core.owners = numbers[order].astype(dtype), backend.array(owners[order])
+        sums, q, phi, slopes = rows[:, :11], rows[None, :, 11], rows[None, :, 12], rows[None, :, 13:]
+        arrays = [backend.array(np.ascontiguousarray(a)) for a in (q, sums, phi, slopes, virial.astype(dtype))]
+        out = [backend.array(np.full(n, np.nan, dtype)) for n in ((1, 4), (1, 5000), (1, 5000, 3), (1, 4, 3, 3))]
+        core._assemble(*arrays[:2], Mesh(*arrays[2:]), Outputs(*out), True)
+        return [backend.host(a)[0] for a in out]
+
+    energy, energies, _, whole = totals(np.arange(5000))
+    for system in range(4):
+        parts = energies[owners == system].astype(float)
+        units = len(parts) * abs(parts).max(initial=0) * 2.0 ** (13 - 62)  # 5000 particles are below 2**13
+        assert abs(energy[system] - math.fsum(parts)) <= units + np.finfo(dtype).eps * abs(energy[system])
+    for _ in range(3):
+        order = rng.permutation(5000)
+        mixed = totals(order)
+        np.testing.assert_array_equal(mixed[1], energies[order])
+        np.testing.assert_array_equal(mixed[0], energy)
+        np.testing.assert_array_equal(mixed[3], whole)
 
 
 @pytest.mark.backends("opencl", "cuda")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Steps with dipoles by kernels: equal to the CPU's, without allocation and waits, in a CUDA graph."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from quiet import quiet
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
 PAIRS = dict(exclusions=[(0, 1), (5, 7), (9, 3), (0, 2)], factors=[0.0, 0.5, 0.8333, 0.0])
-NAMES = ("energy", "energies", "forces", "potentials", "fields", "torques")
+NAMES = ("energy", "energies", "forces", "virial", "potentials", "fields", "torques")
 
 
 def system(dtype="float64"):
@@ -30,7 +32,7 @@ def test_kernels_equal_the_cpu(backend, dtype, pairs):
     pme = PME(TRICLINIC, **COARSE, **pairs, coulomb_constant=1.7, dtype=dtype, backend=backend.name)
     given = backend.array(x), backend.array(q)
     result = pme.reserve(50, dipoles=True)(*given, dipoles=backend.array(mu))
-    assert isinstance(result, DipoleResult) and result.virial is None
+    assert isinstance(result, DipoleResult)
     tolerance = 2e-5 if dtype == "float32" else 1e-12
     close(result, expected, tolerance, backend.host)
     for name in NAMES:
@@ -39,6 +41,8 @@ def test_kernels_equal_the_cpu(backend, dtype, pairs):
     assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
     close(result, expected, tolerance, backend.host)
     pme.check()
+    less = pme(*given, dipoles=backend.array(mu), virial=False)
+    close(less, dataclasses.replace(expected, virial=None), tolerance, backend.host)
     plain = PME(TRICLINIC, **COARSE, **pairs, coulomb_constant=1.7)(x, q)
     np.testing.assert_allclose(  # calls do not disturb each other
         backend.host(pme(*given).forces), plain.forces, rtol=0, atol=tolerance * abs(plain.forces).max()
@@ -77,19 +81,23 @@ def test_later_checks_name_the_particle(backend):
 
 
 @pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("virial", [True, False])
 @pytest.mark.parametrize("pairs", [{}, PAIRS], ids=["all pairs", "excluded"])
-def test_a_reserved_step_neither_allocates_nor_waits(backend, pairs):
+def test_a_reserved_step_neither_allocates_nor_waits(backend, pairs, virial):
     x, q, mu = (backend.array(a) for a in system("float32"))
-    pme = PME(TRICLINIC, **COARSE, **pairs, dtype="float32", backend=backend.name).reserve(50, dipoles=True)
-    memory = set(pme._core._memory)
-    out = pme(x, q, dipoles=mu)
-    pme(x, q, dipoles=mu, check=False, out=out)  # results of an earlier call are the first dense ones
-    assert set(pme._core._memory) == memory
+    pme = PME(TRICLINIC, **COARSE, **pairs, dtype="float32", backend=backend.name)
+    pme.reserve(50, dipoles=True, virial=virial)
+    memory = {name: array.size for name, array in pme._core._memory.items()}
+    options = dict(dipoles=mu, virial=virial)
+    out = pme(x, q, **options)
+    pme(x, q, **options, check=False, out=out)  # results of an earlier call are the first dense ones
+    assert {name: array.size for name, array in pme._core._memory.items()} == memory
     with quiet(backend):
         for _ in range(3):
-            pme(x, q, dipoles=mu, check=False, out=out)
-    pme(x, q, dipoles=mu, check=False, out=out)
-    close(out, PME(TRICLINIC, **COARSE, **pairs)(*system()[:2], dipoles=system()[2]), 2e-5, backend.host)
+            pme(x, q, **options, check=False, out=out)
+    pme(x, q, **options, check=False, out=out)
+    exact = PME(TRICLINIC, **COARSE, **pairs)(*system()[:2], dipoles=system()[2], virial=virial)
+    close(out, exact, 2e-5, backend.host)
 
 
 @pytest.mark.backends("cuda")
@@ -100,8 +108,8 @@ def test_a_cuda_graph_captures_a_step(backend):
     place, charges, dipoles = (cupy.asarray(a) for a in (x, q, mu))
     empty = cupy.empty
     out = DipoleResult(
-        empty((), "f4"), empty(50, "f4"), empty((50, 3), "f4"), None, empty(50, "f4"), empty((50, 3), "f4"),
-        empty((50, 3), "f4"),
+        empty((), "f4"), empty(50, "f4"), empty((50, 3), "f4"), empty((3, 3), "f4"), empty(50, "f4"),
+        empty((50, 3), "f4"), empty((50, 3), "f4"),
     )  # fmt: skip
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.get_default_memory_pool()
     cupy.cuda.Device().synchronize()

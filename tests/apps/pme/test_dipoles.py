@@ -73,7 +73,6 @@ def test_energy_and_its_derivatives_are_those_of_a_dense_sum():
     np.testing.assert_allclose(result.energy, 2 * dense(x, q, mu), rtol=1e-10)
     np.testing.assert_allclose(result.energies.sum(), result.energy, rtol=1e-12)
     np.testing.assert_allclose(result.torques, np.cross(mu, result.fields), rtol=1e-12)
-    assert result.virial is None
     check_slopes(result, lambda *given: 2 * dense(*given), x, q, mu)
 
 
@@ -151,7 +150,10 @@ def test_bad_arguments_are_explained():
 
 
 FUNCTIONS = {
-    "dipoles": (dipoles.pair_function(2.0), lambda q, mu: np.concatenate([q[:, None], mu], 1)),
+    **{
+        name: (dipoles.pair_function(2.0, virial), lambda q, mu: np.concatenate([q[:, None], mu], 1))
+        for name, virial in (("dipoles", False), ("dipoles with virial", True))
+    },
     **{
         name: (
             sixth_power.pair_function(

@@ -52,6 +52,39 @@ def test_a_cluster_is_the_plain_sum_of_its_pairs(options, pairs):
         np.testing.assert_allclose(result.energies, 2 * energies, rtol=0, atol=1e-9 * abs(energies).max())
 
 
+def relative(forces, exact, q):
+    """Root mean square of differences over a typical force, as ``accuracy`` is defined."""
+    typical = (q.astype(float) ** 2).mean() / (FREE.volume / len(q)) ** (2 / 3)
+    return np.sqrt(((forces - exact) ** 2).sum(1).mean()) / typical
+
+
+@pytest.mark.parametrize(("dtype", "accuracy"), [("float32", 1e-5), ("float64", 1e-6), ("float64", 1e-10)])
+@pytest.mark.parametrize("count", [2, 3, 10, 100])
+def test_the_accuracy_asked_for_is_reached_by_a_few_charges(count, dtype, accuracy):
+    pme = PME(FREE, accuracy, dtype=dtype)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, q = (FREE.origin + rng.random((count, 3)) * LENGTHS).astype(dtype), rng.normal(size=count).astype(dtype)
+        _, exact, _ = plain(*(a.astype(float) for a in (x, q)))
+        assert relative(pme(x, q).forces, exact, q) <= accuracy, seed
+
+
+@pytest.mark.parametrize(("count", "splitting", "shape", "window"), [
+    (10, 1.4, (11, 13, 9), "bspline10"), (100, 2.8, (21, 25, 17), "bspline7"), (100, 2.0, (16, 19, 13), "bspline4"),
+])  # fmt: skip
+def test_errors_of_the_mesh_are_as_predicted(count, splitting, shape, window):
+    squares = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        x, q = FREE.origin + rng.random((count, 3)) * LENGTHS, rng.normal(size=count)
+        pme, fine = (
+            PME(FREE, cutoff=0.5, splitting=splitting, **mesh)  # errors of pairs cancel
+            for mesh in (dict(shape=shape, window=window), dict(shape=[3 * n for n in shape], window="bspline12"))
+        )
+        squares.append(relative(pme(x, q).forces, fine(x, q).forces, q) ** 2)
+    assert 0.7 <= np.sqrt(np.mean(squares)) / pme.parameters.mesh_error <= 1.45
+
+
 @pytest.mark.parametrize("net", [0.0, 1.7])
 def test_a_slab_is_the_sum_of_parry(net):
     rng = np.random.default_rng(4)

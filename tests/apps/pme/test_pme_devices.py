@@ -99,7 +99,7 @@ def test_host_arrays_go_to_a_named_backend_and_back():
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize("double", [0, 1])
-@pytest.mark.parametrize("width", [4, 10])
+@pytest.mark.parametrize("width", [4, 10, 13])
 def test_kernels_compile_for_cuda(double, width):
     for file, names in (
         ("exclusions", ("exclusions", "exclusions_of_systems")), ("assemble", ("assemble", "totals")),
@@ -110,7 +110,7 @@ def test_kernels_compile_for_cuda(double, width):
             f"apps/pme/{file}.c",
             {
                 "REAL_IS_DOUBLE": int(double or file == "batch"), "COORDINATE_IS_DOUBLE": double, "WIDTH": width,
-                "WEIGHTED": int(width == 4),
+                "WEIGHTED": int(width == 4), "VIRIAL": int(width > 4),
             },
             90,
         )  # fmt: skip

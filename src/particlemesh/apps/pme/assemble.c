@@ -13,7 +13,8 @@ typedef struct {
 #define INFINITE 1
 #define BAD 3
 
-// Of each set: energy, then six terms of the virial with WIDTH 10. The last total is the number of touching particles.
+// Of each set: energy, then six terms of the virial with WIDTH 10, and all nine with WIDTH 13. The last total is the number
+// of touching particles.
 #define TERMS (WIDTH - 3)
 
 KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT sums,
@@ -86,7 +87,10 @@ KERNEL totals(GLOBAL const real* RESTRICT partial, GLOBAL const real* RESTRICT m
             energy[energy_at + c] = sum;
             if (!(sum - sum == 0)) ATOMIC_MAX_U64(status + INFINITE, ~(u64)c);
         } else {
-#if WIDTH > 4
+#if WIDTH > 10
+            const i64 at = 9 * c + t - 1;
+            virial[virial_at + at] = sum + f.coulomb * f.mesh * mesh[mesh_at + at];
+#elif WIDTH > 4
             // The order is 00, 11, 22, 12, 20, 01.
             const int a = t < 4 ? t - 1 : (t - 3) % 3, b = t < 4 ? t - 1 : (t - 2) % 3;
             const real value = sum + f.coulomb * f.mesh * mesh[mesh_at + 9 * c + 3 * a + b];

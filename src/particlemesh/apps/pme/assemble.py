@@ -90,10 +90,10 @@ class OnDevice:
         self.backend, self.dtype, self.take, self.law = backend, dtype, take, law
         self.factors = Record(f"=3{dtype.char}", *law.numbers)
 
-    def partial(self, sets: int, count: int) -> tuple[Any, int]:
-        """Return the memory for the totals of shares of the particles, and how many shares there are."""
+    def partial(self, sets: int, count: int, terms: int = 7) -> tuple[Any, int]:
+        """Return the memory for so many totals of each share of the particles, and how many shares there are."""
         shares = max(1, -(-count // _SHARE))
-        return self.take("totals", shares * (7 * sets + 1), self.dtype), shares
+        return self.take("totals", shares * (terms * sets + 1), self.dtype), shares
 
     def at(self, array: Any) -> int:
         """Return where an array begins in its buffer, in reals."""
@@ -113,16 +113,17 @@ class OnDevice:
             partial, count, sets, shares, *map(self.at, (charges, out.energies, out.forces, mesh.potential)),
             self.at(mesh.gradient), status, self.factors,
         )  # fmt: skip
-        self.totals(partial, mesh.virial, out.energy, out.virial, status, sets, shares, first)
+        self.totals(partial, mesh.virial, out.energy, out.virial, status, sets, shares, first, width)
 
     def totals(
-        self, partial: Any, mesh: Any, energy: Any, virial: Any, status: Any, sets: int, shares: int, first: bool
+        self, partial: Any, mesh: Any, energy: Any, virial: Any, status: Any, sets: int, shares: int, first: bool,
+        width: int,
     ) -> None:  # fmt: skip
-        """Add up the totals of shares; the virial and that of the mesh may be None."""
-        defines = {"WIDTH": columns(virial is not None), "WEIGHTED": int(self.law.weighted)}
+        """Add up the totals of shares, ``width - 3`` of each set; the virial and that of the mesh may be None."""
+        defines = {"WIDTH": width, "WEIGHTED": int(self.law.weighted)}
         kernel = compile_kernel(self.backend, _FILE, "totals", self.dtype, **defines)
         virials = (Unread(energy), Unread(energy)) if virial is None else (mesh, virial)
         kernel(
-            7 * sets + 1, partial, virials[0], energy, virials[1], status, sets, shares, self.at(virials[0]),
+            (width - 3) * sets + 1, partial, virials[0], energy, virials[1], status, sets, shares, self.at(virials[0]),
             self.at(energy), self.at(virials[1]), int(first), self.factors,
         )  # fmt: skip

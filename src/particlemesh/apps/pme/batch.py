@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.batch_step import Batch
+from particlemesh.apps.pme.calculation import OneSet
 from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.pme import PME
@@ -17,7 +18,7 @@ from particlemesh.apps.pme.result import Result
 from particlemesh.kernels import Coordinates, alone, checks, coordinates, lattices
 
 
-class PMEBatch:
+class PMEBatch(OneSet):
     """Electrostatics of many periodic systems in one call, with particles and boxes of their own.
 
     All systems share cutoff, splitting, mesh shape and window. They are chosen for ``box`` and the mean number of
@@ -29,7 +30,7 @@ class PMEBatch:
         Of all systems, unless a call gives ``boxes``.
     systems : int
         How many.
-    accuracy, cutoff, splitting, shape, window, coulomb_constant, dtype, backend, threads
+    accuracy, cutoff, splitting, shape, window, coulomb_constant, deterministic, dtype, backend, threads
         As for :class:`PME`.
 
     Raises
@@ -56,15 +57,16 @@ class PMEBatch:
     def __init__(
         self, box: Any, systems: int, accuracy: float | None = None, *, cutoff: float | None = None,
         splitting: float | None = None, shape: Any = None, window: Any = None, coulomb_constant: float = 1.0,
-        dtype: Any = None, backend: str | None = None, threads: int | None = None,
+        deterministic: bool = False, dtype: Any = None, backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.systems = checks.integer(systems, "systems", 1, 2**31 - 1)
         # One system's: it checks the arguments and chooses.
         self._one = PME(
             box, accuracy, cutoff=cutoff, splitting=splitting, shape=shape, window=window, threads=threads,
-            coulomb_constant=coulomb_constant, dtype=dtype, backend=backend,
+            coulomb_constant=coulomb_constant, deterministic=deterministic, dtype=dtype, backend=backend,
         )  # fmt: skip
-        self.box, self._threads = self._one.box, threads
+        self.box = self._one.box
+        self._options: dict[str, Any] = dict(threads=threads, deterministic=deterministic)
         if not all(self.box.periodic):
             raise ValueError(f"the box is periodic along {self.box.periodic}; PMEBatch needs three periodic axes.")
         self._dtype = None if dtype is None else checks.real_type(dtype)
@@ -82,11 +84,6 @@ class PMEBatch:
             raise RuntimeError("this PMEBatch has no parameters yet: call it, or reserve.")
         return self._core.parameters
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return 0 if self._core is None else self._core.nbytes
-
     def _made(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
         """Return what a step needs: what there is, or parameters chosen for so many particles of a type."""
         core = self._core
@@ -94,32 +91,7 @@ class PMEBatch:
             return core
         p = self._one.chosen(max(1, round(count / self.systems)), dtype, backend.name != "cpu")
         c = self._one.coulomb_constant
-        return Batch(self.box, p, backend, dtype, c, self.systems, self._threads, self._named)
-
-    @alone
-    def reserve(self, count: int) -> Self:
-        """Choose parameters, and allocate for ``count`` particles of all systems.
-
-        After that, and one call with the same arrays and boxes, calls with ``check=False`` and ``out`` allocate nothing
-        and never wait. A CUDA graph can capture them. ``system`` is int32 on the device, and ``boxes`` on the host.
-
-        Parameters
-        ----------
-        count : int
-
-        Raises
-        ------
-        ValueError
-            If the backend or dtype is not known: give them to PMEBatch, or call it before.
-        """
-        count, core = checks.integer(count, "count", 0, 2**31 - 1), self._core
-        if core is None:
-            if self._backend is None or self._dtype is None:
-                raise ValueError("reserve needs to know where and in which type: give PMEBatch backend= and dtype=.")
-            core = self._made(count, self._dtype, self._backend)
-        core.reserve(count, 1, True)
-        self._core = core
-        return self
+        return Batch(self.box, p, backend, dtype, c, self.systems, named=self._named, **self._options)
 
     @alone
     def __call__(
@@ -216,16 +188,6 @@ class PMEBatch:
                 f"the energy of system {wrong.infinite} is not finite: charges are too large, or particles too near "
                 "each other."
             )
-
-    @alone
-    def check(self) -> None:
-        """Raise the errors of the last call with ``check=False``; waits for the device."""
-        core = self._core
-        if core is None:
-            raise RuntimeError("this PMEBatch has made no step yet.")
-        core.grid.check()
-        core.solver.plan.check()
-        self._check(core)
 
 
 def _particle(core: Batch, index: int) -> str:

@@ -45,13 +45,14 @@ class Batch(Coulomb):
     rows: np.ndarray | None = None
 
     def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float, systems: int,
-        threads: int | None, named: str | None,
+        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float, systems: int, *,
+        threads: int | None, named: str | None, deterministic: bool,
     ) -> None:  # fmt: skip
         self.systems = systems
         super().__init__(
-            box, parameters, backend, dtype, constant, Exclusions((), 0.0), None, threads, "window", named, systems
-        )
+            box, parameters, backend, dtype, constant, Exclusions((), 0.0), None, "window", threads=threads,
+            named=named, systems=systems, deterministic=deterministic,
+        )  # fmt: skip
         self._lattices: tuple[np.ndarray, Any] | None = None  # boxes, and what kernels have of them
 
     def outputs(
@@ -66,11 +67,11 @@ class Batch(Coulomb):
         super().reserve(count, sets, virial)
         if self.on_gpu:
             with self.backend.scope():
-                self._totals()
+                self._words()
 
-    def _totals(self) -> Any:
-        wide = np.dtype(np.float64 if self.backend.facts().get("HAS_FP64", 1) else np.float32)
-        return self.take("totals of systems", _TERMS * self.systems, wide)
+    def _words(self) -> Any:
+        """Return memory for the largest terms of systems and their sums, both as integers."""
+        return self.take("totals of systems", 2 * _TERMS * self.systems, np.dtype(np.uint64))
 
     def _mesh(self, sets: int, count: int, virial: bool) -> Mesh:
         one = super()._mesh(sets, count, False)
@@ -102,22 +103,26 @@ class Batch(Coulomb):
         if not self.on_gpu:
             self._on_cpu(charges[0], sums, mesh, out)
             return
-        count, at, totals = charges.shape[1], self.finish.at, self._totals()
-        self.backend.clear(totals)
+        count, at, words = charges.shape[1], self.finish.at, self._words()
+        self.backend.clear(words)
         _, shares = self.finish.partial(1, count)
         arrays = charges, out.energies, out.forces, out.energy, out.virial
         places, factors = Record("=5q", *map(at, arrays)), Record(f"=3{self.dtype.char}", *self.law.numbers)
-        self._kernel("assemble")(
-            shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies, out.forces,
-            totals, self.owners, self.status, count, self.systems, shares, places, factors,
-        )  # fmt: skip
+        crowd = count.bit_length()  # a system has fewer than 2**crowd particles
+        for reading in range(2):
+            self._kernel("assemble")(
+                shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies,
+                out.forces, words, self.owners, self.status, count, self.systems, shares, reading, crowd, places,
+                factors,
+            )  # fmt: skip
         self._kernel("totals_of_systems")(
-            self.systems, totals, mesh.virial, out.energy, out.virial, self.status, self.systems, places, factors
+            self.systems, words, mesh.virial, out.energy, out.virial, self.status, self.systems, crowd, places, factors
         )
 
     def _kernel(self, name: str) -> Any:
         wide = int(self.dtype.itemsize == 8)
-        return compile_kernel(self.backend, _FILE, name, self._totals().dtype, COORDINATE_IS_DOUBLE=wide)
+        real = np.dtype(np.float64 if self.backend.facts().get("HAS_FP64", 1) else np.float32)  # of totals
+        return compile_kernel(self.backend, _FILE, name, real, COORDINATE_IS_DOUBLE=wide)
 
     def _on_cpu(self, q: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs) -> None:
         """Do what the kernels do."""

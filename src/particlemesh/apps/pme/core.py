@@ -60,6 +60,8 @@ class Core:
         How much farther than the cutoff the grid is asked.
     systems : int or None
         Number of systems, if there are several.
+    deterministic : bool
+        As for plans and grids.
     """
 
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
@@ -69,12 +71,15 @@ class Core:
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, law: Law, exclusions: Exclusions,
         green: dict[str, Any], *, threads: int | None, named: str | None, skin: float = 0.0,
-        systems: int | None = None,
+        systems: int | None = None, deterministic: bool = False,
     ) -> None:  # fmt: skip
         self.box, self.parameters, self.dtype, self.law = box, parameters, dtype, law
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
         self.backend: Any = backend if backend.name == "cpu" else kept(backend)
-        options: Any = dict(dtype=dtype.name, backend=named or backend.name, threads=threads, systems=systems)
+        options: Any = dict(
+            dtype=dtype.name, backend=named or backend.name, threads=threads, systems=systems,
+            deterministic=deterministic,
+        )  # fmt: skip
         # Nearest images are sought in a box in which nothing wraps around along open axes.
         self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
         thickness = 1 / np.linalg.norm(box.inverse, axis=1)
@@ -282,8 +287,8 @@ class Coulomb(Core):
 
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float,
-        exclusions: Exclusions, skin: float | None, threads: int | None, gradient: str, named: str | None,
-        systems: int | None = None,
+        exclusions: Exclusions, skin: float | None, gradient: str, *, threads: int | None, named: str | None,
+        systems: int | None = None, deterministic: bool = False,
     ) -> None:  # fmt: skip
         alpha, self.constant = parameters.splitting, constant
         law = Law(constant, 4 * math.pi, 2 * alpha / math.sqrt(math.pi), weighted=True)
@@ -292,7 +297,7 @@ class Coulomb(Core):
         green = dict(green="ewald", alpha=alpha, zero=zero, gradient=gradient)
         super().__init__(
             box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0,
-            systems=systems,
+            systems=systems, deterministic=deterministic,
         )  # fmt: skip
         one = backend.name != "cpu" or skin is not None
         self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, one)

@@ -14,13 +14,14 @@ import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Coulomb, word_of
-from particlemesh.apps.pme.dipoles import COLUMNS, DipoleResult, pair_function
+from particlemesh.apps.pme.dipoles import COLUMNS, DipoleResult, columns, pair_function
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.natives import Natives
 from particlemesh.apps.pme.result import Result
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 
 _FILE = Path(__file__).with_name("dipoles.c")
+_TERMS = 10  # energy and virial
 
 
 class Dipoles:
@@ -33,7 +34,7 @@ class Dipoles:
 
     def __init__(self, core: Coulomb) -> None:
         self.core, alpha = core, core.parameters.splitting
-        self.function = pair_function(alpha)
+        self.functions = [pair_function(alpha, virial) for virial in (False, True)]
         itself = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential
         self.limits = itself, itself * 2 / 3 * alpha**2
         self.factors = core.constant, 4 * math.pi, *self.limits
@@ -42,18 +43,18 @@ class Dipoles:
         """Return memory of the core, which keeps it."""
         return self.core.take(f"{name} of dipoles", math.prod(shape)).reshape(shape)
 
-    def reserve(self, count: int) -> None:
+    def reserve(self, count: int, virial: bool) -> None:
         """Allocate for so many particles."""
-        for name, shape in self._shapes(count).items():
+        for name, shape in self._shapes(count, virial).items():
             self.take(name, *shape)
         if self.core.on_gpu:
-            self.core.finish.partial(1, count)
+            self.core.finish.partial(1, count, _TERMS)
 
-    def _shapes(self, count: int) -> dict[str, tuple[int, ...]]:
+    def _shapes(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
         nodes = self.core.solver.plan.mesh.field_shape
         return {
-            "values": (count, 4), "sums": (count, COLUMNS), "density": nodes, "field": nodes, "potential": (count,),
-            "gradient": (count, 3), "hessian": (count, 3, 3),
+            "values": (count, 4), "sums": (count, columns(virial)), "density": nodes, "field": nodes,
+            "potential": (count,), "gradient": (count, 3), "hessian": (count, 3, 3), "virial": (3, 3),
         }  # fmt: skip
 
     # ---- as a core ------------------------------------------------------------------------------------
@@ -61,11 +62,13 @@ class Dipoles:
     def outputs(
         self, operand: kernels.Operand, count: int, virial: bool, out: Result | None
     ) -> tuple[dict[str, kernels.Output], Any]:
-        """Return the user's outputs, and dense arrays (1, ...) to write; there is no virial."""
+        """Return the user's outputs, and dense arrays (1, ...) to write."""
         vectors = dict.fromkeys(("forces", "fields", "torques"), (count, 3))
         shapes = {"energy": (), "energies": (count,), "potentials": (count,), **vectors}
+        if virial:
+            shapes["virial"] = (3, 3)
         results, dense = self.core.memory_of(shapes, operand, out)
-        return results, SimpleNamespace(**dense)
+        return results, SimpleNamespace(**{"virial": None, **dense})
 
     def finished(self, results: dict[str, kernels.Output], outputs: Any, number: bool) -> DipoleResult:
         """Return the user's result."""
@@ -73,13 +76,16 @@ class Dipoles:
 
     def step(self, positions: Any, x: Coordinates, given: tuple[Any, Any], out: Any, check: bool) -> None:
         """Write the outputs for dense charges (1, N) and dipoles (N, 3); both halves at once, as for charges."""
-        core, (q, mu) = self.core, given
+        core, (q, mu), virial = self.core, given, out.virial is not None
         core.backend.clear(core.status)
-        mesh = [self.take(name, *self._shapes(x.count)[name]) for name in ("potential", "gradient", "hessian")]
+        shapes = self._shapes(x.count, virial)
+        mesh = [self.take(name, *shapes[name]) for name in ("potential", "gradient", "hessian", "virial")]
+        if not virial:
+            mesh[3] = None
         smooth = functools.partial(self._smooth_half, x, q, mu, mesh, check)
         with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.beside(smooth):
             core.grid.build(positions, check=check)
-            values, sums = self._sharp_half(x, q, mu)
+            values, sums = self._sharp_half(x, q, mu, virial)
         core.note(sums)
         if core.on_gpu:
             self._assemble(values, sums, mesh, out)
@@ -91,30 +97,34 @@ class Dipoles:
                 core.status[1], core.status[3:5] = word_of(np.ones(1, bool)), [word_of(w) for w in wrong]
 
     def _smooth_half(self, x: Coordinates, q: Any, mu: Any, mesh: list[Any], check: bool) -> None:
-        """Write potential, gradient and second derivatives of the mesh; memory of the other half is not written."""
-        solver, shapes = self.core.solver, self._shapes(x.count)
+        """Write potential, gradient, second derivatives and virial; memory of the other half is not written."""
+        solver, shapes = self.core.solver, self._shapes(x.count, False)
         solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
         density, field = (self.take(name, *shapes[name]) for name in ("density", "field"))
         solver.plan.spread(q.reshape(x.count), out=density)
         solver.plan.spread_gradient(mu, out=density, accumulate=True)
-        solver.plan.value_gradient_hessian(solver.potential_field(density, out=field), out=tuple(mesh))
+        if mesh[3] is None:
+            solver.potential_field(density, out=field)
+        else:
+            solver.potential_field_virial(density, out=(field, mesh[3]))
+        solver.plan.value_gradient_hessian(field, out=tuple(mesh[:3]))
 
-    def _sharp_half(self, x: Coordinates, q: Any, mu: Any) -> tuple[Any, Any]:
-        """Return charges and dipoles (N, 4) and their sums over neighbours (N, 8)."""
+    def _sharp_half(self, x: Coordinates, q: Any, mu: Any, virial: bool) -> tuple[Any, Any]:
+        """Return charges and dipoles (N, 4) and their sums over neighbours (N, 8 or 17)."""
         core, count = self.core, x.count
-        values, sums = self.take("values", count, 4), self.take("sums", count, COLUMNS)
+        values, sums = self.take("values", count, 4), self.take("sums", count, columns(virial))
         if core.on_gpu:
-            self._kernel("pack")(
+            self._kernel("pack", virial)(
                 count, q, mu, values, core.status, count, core.finish.at(q), core.finish.at(mu)
             )  # fmt: skip
         else:
             values[:, 0], values[:, 1:] = q[0], mu
-        core.grid.stream(core.parameters.cutoff, self.function, values, out=sums)
+        core.grid.stream(core.parameters.cutoff, self.functions[virial], values, out=sums)
         if not len(core.exclusions):
             return values, sums
         if core.on_gpu:
             rows = core.exclusions.on(core.backend, count, core.dtype)
-            self._kernel("without_pairs")(
+            self._kernel("without_pairs", virial)(
                 count, *x.arguments(), *rows, values, sums, count, x.record(),
                 Images.of(core.images_box.matrix, core.dtype).record(core.dtype), self._record(*self.limits),
             )  # fmt: skip
@@ -124,18 +134,19 @@ class Dipoles:
 
     def _assemble(self, values: Any, sums: Any, mesh: list[Any], out: Any) -> None:
         """Write the outputs by kernels."""
-        core, count = self.core, len(values)
-        partial, shares = core.finish.partial(1, count)
+        core, count, virial = self.core, len(values), out.virial is not None
+        partial, shares = core.finish.partial(1, count, _TERMS)
         names = ("energies", "forces", "potentials", "fields", "torques")
         natives = [getattr(out, name) for name in names]
-        self._kernel("assemble")(
-            shares * core.backend.group_size, values, sums, *mesh, *natives, partial, count, shares,
+        self._kernel("assemble", virial)(
+            shares * core.backend.group_size, values, sums, *mesh[:3], *natives, partial, count, shares,
             Record("=5q", *map(core.finish.at, natives)), self._record(*self.factors),
         )  # fmt: skip
-        core.finish.totals(partial, None, out.energy, None, core.status, 1, shares, True)
+        width = 3 + (_TERMS if virial else 1)
+        core.finish.totals(partial, mesh[3], out.energy, out.virial, core.status, 1, shares, True, width)
 
-    def _kernel(self, name: str) -> Any:
-        return compile_kernel(self.core.backend, _FILE, name, self.core.dtype)
+    def _kernel(self, name: str, virial: bool) -> Any:
+        return compile_kernel(self.core.backend, _FILE, name, self.core.dtype, VIRIAL=int(virial))
 
     def _record(self, *numbers: float) -> Record:
         return Record(f"={len(numbers)}{self.core.dtype.char}", *numbers)
@@ -145,7 +156,7 @@ def _on_cpu(
     factors: tuple[float, ...], q: np.ndarray, mu: np.ndarray, sums: np.ndarray, mesh: list[np.ndarray], out: Any
 ) -> None:  # fmt: skip
     """Do what the kernel ``assemble`` does."""
-    (c, four_pi, itself, twist), (potential, gradient, hessian) = factors, mesh
+    (c, four_pi, itself, twist), (potential, gradient, hessian, of_mesh) = factors, mesh
     slope = sums[:, 1:4] + four_pi * gradient
     turned = four_pi * (hessian @ mu[:, :, None])[:, :, 0]
     phi, field = c * (sums[:, 0] + four_pi * potential - itself * q), c * (twist * mu - slope)
@@ -153,6 +164,10 @@ def _on_cpu(
     out.forces[0] = -c * (q[:, None] * slope + sums[:, 4:7] + turned)
     out.energies[0] = (q * phi - (mu * field).sum(1)) / 2
     out.energy[0] = out.energies[0].sum(dtype=np.float64)
+    if of_mesh is not None:
+        # Dipoles stay while the mesh is strained: their part of its slope does not.
+        turns = of_mesh - np.einsum("ia,ib->ab", gradient, mu, dtype=np.float64)
+        out.virial[0] = c * (sums[:, COLUMNS:-1].sum(0, dtype=np.float64).reshape(3, 3) / 2 + four_pi * turns)
 
 
 def _exclude(
@@ -171,12 +186,14 @@ def _exclude(
     along_i, along_j = (mu[i] * d).sum(1), (mu[j] * d).sum(1)
     both, b = (mu[i] * mu[j]).sum(1), q[j]
     along, second = b * b1 - along_j * b2, b * along_i * b2 - along_j * along_i * b3 + both * b2
-    rows = np.zeros((len(i), COLUMNS), x.dtype)
+    rows = np.zeros((len(i), sums.shape[1]), x.dtype)
     rows[:, 0] = b * b0 - along_j * b1
     rows[:, 1:4] = along[:, None] * d + b1[:, None] * mu[j]
     rows[:, 4:7] = second[:, None] * d + (along_i * b2)[:, None] * mu[j] - along[:, None] * mu[i]
-    rows[:, 7] = touches
+    if sums.shape[1] > COLUMNS + 1:
+        rows[:, COLUMNS:-1] = -((q[i, None] * rows[:, 1:4] + rows[:, 4:7])[:, :, None] * d[:, None]).reshape(-1, 9)
+    rows[:, -1] = touches
     # Pairs that are scaled and in one place have no finite interaction: they stay counted.
     rows *= np.where(touches & (weights != -1), 0, weights)[:, None]
-    rows[:, 7] = np.where(place < 0, 1, rows[:, 7])
+    rows[:, -1] = np.where(place < 0, 1, rows[:, -1])
     np.add.at(sums, i, rows)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Steps with point dipoles: what pairs take, pairs that are left out or scaled, and results. One work-item per particle.
+// VIRIAL says whether sums have the nine terms of the virial.
 
 #include "apps/pme/nearest.h"
 
-#define COLUMNS 8  // of sums: potential, its gradient, that of the gradient along the dipole, particles in one place
+// Of sums: potential, its gradient, that of the gradient along the dipole, nine of the virial, particles in one place.
+#define COLUMNS (VIRIAL ? 17 : 8)
+#define TERMS (VIRIAL ? 10 : 1)  // energy and virial
 
 // Words of status, as in assemble.c: ~i of the first particle i with a charge or dipole that is not finite, or 0.
 #define BAD 3
@@ -68,8 +71,13 @@ KERNEL without_pairs(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const 
             const real along = b[0] * b1 - theirs * b2, second = b[0] * own * b2 - theirs * own * b3 + both * b2;
             sum[0] += weight * (b[0] * b0 - theirs * b1);
             for (int c = 0; c < 3; c++) {
-                sum[1 + c] += weight * (along * d[c] + b1 * b[1 + c]);
-                sum[4 + c] += weight * (second * d[c] + own * b2 * b[1 + c] - along * a[1 + c]);
+                const real slope = weight * (along * d[c] + b1 * b[1 + c]);
+                const real turn = weight * (second * d[c] + own * b2 * b[1 + c] - along * a[1 + c]);
+                sum[1 + c] += slope;
+                sum[4 + c] += turn;
+#if VIRIAL
+                for (int e = 0; e < 3; e++) sum[7 + 3 * c + e] -= (a[0] * slope + turn) * d[e];
+#endif
             }
         }
     }
@@ -83,18 +91,20 @@ typedef struct {
     i64 energies, forces, potentials, fields, torques;
 } Places;
 
-// Write the results of particles, and of each share of them the energy and how many are in one place.
+// Write the results of particles. Of each share of them write the energy, the virial without that of the field on the
+// mesh, and how many particles are in one place. Dipoles stay while the mesh is strained: their part of its slope does not.
 KERNEL assemble(GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT sums,
                 GLOBAL const real* RESTRICT potential, GLOBAL const real* RESTRICT gradient,
                 GLOBAL const real* RESTRICT hessian, GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces,
                 GLOBAL real* RESTRICT potentials, GLOBAL real* RESTRICT fields, GLOBAL real* RESTRICT torques,
                 GLOBAL real* RESTRICT partial, const i64 count, const i64 shares, const Places at, const Factors f)
 {
-    LOCAL_ARRAY(real, scratch, 2 * GROUP_SIZE);
+    LOCAL_ARRAY(real, scratch, GROUP_SIZE);
     const i64 length = (count + shares - 1) / shares;
     for (i64 share = GROUP_ID; share < shares; share += GROUP_COUNT) {
         const i64 end = (share + 1) * length < count ? (share + 1) * length : count;
-        real total = 0, touching = 0;
+        real total[TERMS + 1];
+        for (int t = 0; t <= TERMS; t++) total[t] = 0;
         for (i64 i = share * length + LOCAL_ID; i < end; i += GROUP_SIZE) {
             GLOBAL const real* sum = sums + COLUMNS * i;
             const real q = values[4 * i], phi = f.coulomb * (sum[0] + f.mesh * potential[i] - f.self * q);
@@ -104,6 +114,11 @@ KERNEL assemble(GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT 
                 const real slope = sum[1 + a] + f.mesh * gradient[3 * i + a];
                 real turn = 0;
                 for (int b = 0; b < 3; b++) turn += hessian[9 * i + 3 * a + b] * mu[b];
+#if VIRIAL
+                for (int b = 0; b < 3; b++)
+                    total[1 + 3 * a + b] +=
+                        f.coulomb * (sum[7 + 3 * a + b] / 2 - f.mesh * gradient[3 * i + a] * mu[b]);
+#endif
                 field[a] = f.coulomb * (f.twist * mu[a] - slope);
                 fields[at.fields + 3 * i + a] = field[a];
                 forces[at.forces + 3 * i + a] = -f.coulomb * (q * slope + sum[4 + a] + f.mesh * turn);
@@ -115,20 +130,18 @@ KERNEL assemble(GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT 
             }
             potentials[at.potentials + i] = phi;
             energies[at.energies + i] = energy / 2;
-            total += energy / 2;
-            touching += sum[COLUMNS - 1];
+            total[0] += energy / 2;
+            total[TERMS] += sum[COLUMNS - 1];
         }
-        scratch[LOCAL_ID] = total;
-        scratch[GROUP_SIZE + LOCAL_ID] = touching;
-        BARRIER();
-        for (int reach = GROUP_SIZE / 2; reach > 0; reach /= 2) {
-            if (LOCAL_ID < reach) {
-                scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
-                scratch[GROUP_SIZE + LOCAL_ID] += scratch[GROUP_SIZE + LOCAL_ID + reach];
+        for (int t = 0; t <= TERMS; t++) {
+            scratch[LOCAL_ID] = total[t];
+            BARRIER();
+            for (int reach = GROUP_SIZE / 2; reach > 0; reach /= 2) {
+                if (LOCAL_ID < reach) scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
+                BARRIER();
             }
+            if (LOCAL_ID == 0) partial[(TERMS + 1) * share + t] = scratch[0];
             BARRIER();
         }
-        if (LOCAL_ID < 2) partial[2 * share + LOCAL_ID] = scratch[LOCAL_ID * GROUP_SIZE];
-        BARRIER();
     }
 }

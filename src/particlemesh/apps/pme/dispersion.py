@@ -10,13 +10,15 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
+from particlemesh.apps.pme.calculation import OneSet
 from particlemesh.apps.pme.dispersion_parameters import choose
 from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.lennard_jones import LennardJones
@@ -24,8 +26,10 @@ from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.sixth_power import MIXING
 from particlemesh.kernels import alone, checks, coordinates
 
+_NOTHING: Mapping[str, kernels.Operand] = MappingProxyType({})
 
-class Dispersion:
+
+class Dispersion(OneSet):
     """The interaction of all images by ``-c_i c_j / r**6``, or by Lennard-Jones potentials with this tail.
 
     ``4 epsilon ((sigma / r)**12 - (sigma / r)**6)`` has two rules of mixing. With "geometric" epsilon and sigma of a
@@ -104,11 +108,6 @@ class Dispersion:
         """Cutoff, splitting, mesh and window in use, and the errors expected; None before the first call."""
         return None if self._core is None else self._core.parameters
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return 0 if self._core is None else self._core.nbytes
-
     def _made(self, count: int, dtype: np.dtype, backend: Any) -> LennardJones:
         """Return what a step needs: what there is, or parameters chosen for so many particles of a type."""
         core = self._core
@@ -136,31 +135,6 @@ class Dispersion:
             f"mixing {self.mixing}; "
             f"expected errors {p.real_error:.1e} beyond the cutoff and {p.mesh_error:.1e} of the mesh"
         )
-
-    @alone
-    def reserve(self, count: int) -> Self:
-        """Choose parameters, and allocate for ``count`` particles.
-
-        After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
-        never wait: a CUDA graph can capture them.
-
-        Parameters
-        ----------
-        count : int
-
-        Raises
-        ------
-        ValueError
-            If the backend or dtype is not known: give them to Dispersion, or call it before.
-        """
-        count, core = checks.integer(count, "count", 0, 2**31 - 1), self._core
-        if core is None:
-            if self._backend is None or self._dtype is None:
-                raise ValueError("reserve needs to know where and in which type: give Dispersion backend= and dtype=.")
-            core = self._made(count, self._dtype, self._backend)
-        core.reserve(count, 1, True)
-        self._core = core
-        return self
 
     @alone
     def __call__(
@@ -218,13 +192,11 @@ class Dispersion:
             core.step(positions, x, (natives[0], natives[1] if len(natives) > 1 else None), outputs, check)
             self._core = core
             if check:
-                self._check(taken)
+                self._check(core, taken)
             return core.finished(results, outputs, out is None)
 
-    def _check(self, taken: Mapping[str, kernels.Operand]) -> None:
+    def _check(self, core: LennardJones, taken: Mapping[str, kernels.Operand] = _NOTHING) -> None:
         """Raise what was wrong with the numbers of the last step."""
-        core = self._core
-        assert core is not None
         wrong = core.wrong()
         if wrong.negative is not None:
             raise ValueError(f"sigma or epsilon of particle {wrong.negative} is negative; give numbers of at least 0.")
@@ -241,13 +213,3 @@ class Dispersion:
             if wrong.bad is not None:
                 raise ValueError(f"numbers are not finite; the first is that of particle {wrong.bad}.")
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
-
-    @alone
-    def check(self) -> None:
-        """Raise the errors of the last call with ``check=False``; waits for the device."""
-        core = self._core
-        if core is None:
-            raise RuntimeError("this Dispersion has made no step yet.")
-        core.grid.check()
-        core.solver.plan.check()
-        self._check({})

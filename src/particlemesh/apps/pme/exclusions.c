@@ -50,8 +50,8 @@ KERNEL exclusions_of_systems(GLOBAL const real* x0, GLOBAL const real* x1, GLOBA
                              GLOBAL const int* RESTRICT start, GLOBAL const int* RESTRICT partners,
                              GLOBAL const real* RESTRICT weights, GLOBAL const real* RESTRICT charges,
                              GLOBAL real* RESTRICT sums, const i64 count, const i64 sets, const i64 charges_at,
-                             const i64 sums_at, const Strides strides, GLOBAL const real* RESTRICT boxes,
-                             GLOBAL const int* RESTRICT system, GLOBAL u64* status, const i64 systems)
+                             const i64 sums_at, GLOBAL const real* RESTRICT boxes, GLOBAL const int* RESTRICT system,
+                             GLOBAL u64* status, const i64 systems, const Strides strides)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         GLOBAL real* own = sums + sums_at + i * (sets * WIDTH + 1);

@@ -221,8 +221,8 @@ class Exclusions:
         step = dtype.itemsize
         kernel(
             count, *x.arguments(), start, partners, weights, charges, sums, count, sets,
-            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, x.record(),
-            *(systems or (images.record(dtype),)),
+            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, *systems, x.record(),
+            *(() if systems else (images.record(dtype),)),
         )  # fmt: skip
 
 

@@ -8,6 +8,9 @@ the mean distance ``d = (V / N)**(1/3)``. Charges at random places have
 - on the mesh ``sqrt(d I)`` as for P3M [hockney_eastwood]_. I is the integral over wave vectors of a squared difference:
   between the force of the mesh and that of the Gaussian charges. It is averaged over where both particles lie between
   nodes. The formula is here for one axis at a time, for any window.
+- on the mesh also a force of each particle on itself, which depends on where it lies between nodes. It follows from the
+  harmonics of ``q**2 phi(x, x) / 2``, with phi the potential at x of a charge at x. It is larger than the error of all
+  others where Gaussians are narrower than the distance of particles.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from particlemesh.fourier import good_size
 
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
 _ALIASES = np.arange(-3, 4)
+_FOURTH = 2.0  # mean fourth power of charges over the square of their mean square: 1 if of one size, 3 if normal
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ def splitting_for(error: float, cutoff: float, distance: float) -> float:
 _POINTS, _WEIGHTS = legendre.leggauss(32)
 
 
-def _axis(transforms: NDArray[np.float64], spacing: float) -> float:
-    """Return the integral over wave vectors of the squared error of aliases along one axis.
+def _axis(transforms: NDArray[np.float64], spacing: float) -> tuple[float, float]:
+    """Return the squared errors of aliases along one axis: of pairs, an integral, and of a particle's force on itself.
 
     ``transforms`` are those of the window at the points of the integral and their aliases. ``spacing`` is that of the
     nodes times the splitting; wave vectors are in units of the splitting.
@@ -96,21 +100,34 @@ def _axis(transforms: NDArray[np.float64], spacing: float) -> float:
     for m, other in itertools.product(range(len(_ALIASES)), repeat=2):
         difference = mesh * (transforms[m] * transforms[other])[:, None] - (green[m] if m == other else 0.0)
         total += k2[m] * difference**2
-    return float((_WEIGHTS * edge) @ total @ across) / (2 * math.pi) ** 2
+    itself = 0.0
+    for harmonic in range(1, len(_ALIASES)):
+        products = (transforms[harmonic:] * transforms[:-harmonic]).sum(0)
+        amplitude = (_WEIGHTS * edge * products) @ mesh @ across / (2 * math.pi) ** 2
+        itself += (2 * edge * harmonic * amplitude) ** 2 / 2
+    return float((_WEIGHTS * edge) @ total @ across) / (2 * math.pi) ** 2, float(itself)
 
 
 @functools.lru_cache(maxsize=64)
-def _table(window: pm.Window) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return logarithms of spacings times splitting, and of the root of the integral of one axis, both ascending."""
+def _table(window: pm.Window) -> tuple[NDArray[np.float64], ...]:
+    """Return logarithms of spacings times splitting, and of both errors of one axis, all ascending."""
     spacings = np.geomspace(0.04, 6.0, 22)
     angles = math.pi * ((_POINTS + 1) / 2 + 2 * _ALIASES[:, None])
     transforms = window.fourier(angles.ravel()).reshape(angles.shape)
-    integrals = np.array([_axis(transforms, float(h)) for h in spacings])
+    integrals, itself = np.array([_axis(transforms, float(h)) for h in spacings]).T
     # On fine meshes the error rises steeply with the spacing, until rounding hides it: there the power law goes on.
     hidden = np.flatnonzero((integrals[1:] < 2 * integrals[:-1]) & (spacings[1:] < 1))
     first = int(hidden[-1]) + 1 if len(hidden) else 0
-    rising = np.maximum.accumulate(integrals[first:]) * (1 + 1e-9 * np.arange(len(integrals) - first))
-    return np.log(spacings[first:]), np.log(rising) / 2
+    slant = 1 + 1e-9 * np.arange(len(integrals) - first)
+    rising = [np.maximum.accumulate(errors[first:]) * slant for errors in (integrals, itself)]
+    return np.log(spacings[first:]), *(np.log(errors) / 2 for errors in rising)
+
+
+def _errors(window: pm.Window, splitting: float, distance: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return logarithms of spacings times splitting, and of the relative error of the forces from one axis."""
+    spacings, pairs, itself = _table(window)
+    reach = math.log(distance * splitting)
+    return spacings, np.logaddexp(reach + 2 * pairs, math.log(_FOURTH) + 4 * reach + 2 * itself) / 2
 
 
 def _interpolated(x: float, known: NDArray[np.float64], values: NDArray[np.float64]) -> float:
@@ -122,14 +139,15 @@ def _interpolated(x: float, known: NDArray[np.float64], values: NDArray[np.float
 
 def mesh_error(window: pm.Window, splitting: float, spacings: Sequence[float], distance: float) -> float:
     """Return the relative error of the mesh's forces; ``spacings`` are those along the lattice vectors."""
-    logs = [_interpolated(math.log(splitting * h), *_table(window)) for h in spacings]
-    return math.sqrt(distance * splitting * sum(math.exp(min(2 * e, 700.0)) for e in logs))
+    table = _errors(window, splitting, distance)
+    logs = [_interpolated(math.log(splitting * h), *table) for h in spacings]
+    return math.sqrt(sum(math.exp(min(2 * e, 700.0)) for e in logs))
 
 
 def spacing_for(window: pm.Window, splitting: float, error: float, distance: float) -> float:
     """Return the distance of nodes with which the mesh makes an error: the inverse of `mesh_error` in a cube."""
-    spacings, errors = _table(window)
-    target = math.log(error / math.sqrt(3 * distance * splitting))
+    spacings, errors = _errors(window, splitting, distance)
+    target = math.log(error / math.sqrt(3))
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / splitting
 
 
@@ -143,6 +161,7 @@ def choose(
     """
     distance = (box.volume / max(count, 1)) ** (1 / 3)
     lengths = box.lengths  # the window is a function of the product of wave and lattice vectors
+    ends = [int(not periodic) for periodic in box.periodic]  # nodes on both faces of open axes
     share = accuracy / math.sqrt(2)
     windows = [window] if window is not None else [pm.bspline(order) for order in ORDERS]
     best: tuple[bool, float, Parameters] | None = None
@@ -152,12 +171,17 @@ def choose(
             nodes = shape
             if nodes is None:
                 h = spacing_for(each, alpha, share, distance)
-                sizes = [good_size(math.ceil(t / h)) for t in lengths]
+                least = [max(2, math.ceil(t / h) + end) for t, end in zip(lengths, ends, strict=True)]
+                # Open axes are padded, to another number.
+                sizes = [n if end else good_size(n) for n, end in zip(least, ends, strict=True)]
                 if math.prod(sizes) > 2**33:
                     continue
                 nodes = tuple(sizes)
-            errors = real_error(alpha, rc, distance), mesh_error(each, alpha, (lengths / nodes).tolist(), distance)
-            seconds = costs.seconds(count, pairs, each.support, math.prod(nodes))
+            spacings = (lengths / (np.array(nodes) - ends)).tolist()
+            errors = real_error(alpha, rc, distance), mesh_error(each, alpha, spacings, distance)
+            # With ghosts for windows at the faces, and twice as many for a convolution that does not wrap around.
+            padded = math.prod(2 * (n + each.support) if end else n for n, end in zip(nodes, ends, strict=True))
+            seconds = costs.seconds(count, pairs, each.support, padded)
             candidate = Parameters(rc, alpha, nodes, each, *errors, seconds)
             misses = candidate.error > 1.05 * accuracy
             rank = misses, candidate.error if misses else seconds

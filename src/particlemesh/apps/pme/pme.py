@@ -14,6 +14,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
+from particlemesh.apps.pme.calculation import Calculation
 from particlemesh.apps.pme.core import Coulomb
 from particlemesh.apps.pme.dipole_step import Dipoles
 from particlemesh.apps.pme.dipoles import DipoleResult
@@ -26,7 +27,7 @@ _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
 
 
-class PME:
+class PME(Calculation):
     r"""Electrostatics of a box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
 
     The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``. The smooth part is solved on a
@@ -66,6 +67,8 @@ class PME:
         same to rounding. On the CPU, for steps that move particles little.
     gradient : {"window", "ik"}
         As for :class:`particlemesh.fourier.Solver`: the exact gradient of the energy, or forces that sum to zero.
+    deterministic : bool
+        The same bits for the same call on the same device; not with a skin.
     dtype : {"float32", "float64"}, optional
         Of positions and charges; by default that of the first positions.
     backend : {"cpu", "cuda", "opencl"}, optional
@@ -101,8 +104,8 @@ class PME:
     def __init__(
         self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None, splitting: float | None = None,
         shape: Any = None, window: Any = None, coulomb_constant: float = 1.0, exclusions: Any = (),
-        factors: Any = 0.0, skin: float | None = None, gradient: str = "window", dtype: Any = None,
-        backend: str | None = None, threads: int | None = None,
+        factors: Any = 0.0, skin: float | None = None, gradient: str = "window", deterministic: bool = False,
+        dtype: Any = None, backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
         if self.box.ndim != 3:
@@ -135,7 +138,10 @@ class PME:
         self._options: dict[str, Any] = dict(
             threads=None if threads is None else checks.integer(threads, "threads", 1, 4096),
             gradient=checks.one_of(gradient, "gradient", ("window", "ik")),
+            deterministic=checks.flag(deterministic, "deterministic"),
         )  # fmt: skip
+        if deterministic and skin is not None:
+            raise ValueError("with a skin threads share sums in any order: leave out skin, or deterministic.")
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
         self._backend: Any = None if backend is None else kernels.backend(backend)
@@ -167,11 +173,6 @@ class PME:
             raise RuntimeError("this PME has no parameters yet: call it, or reserve.")
         return self._core.parameters
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return 0 if self._core is None else self._core.nbytes
-
     # ---- sizes ----------------------------------------------------------------------------------------
 
     def _made(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
@@ -181,8 +182,8 @@ class PME:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
         chosen = self.chosen(count, dtype, on_gpu)
         return Coulomb(
-            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
-            self._options["threads"], self._options["gradient"], self._named,
+            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin, named=self._named,
+            **self._options,
         )  # fmt: skip
 
     def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
@@ -229,16 +230,11 @@ class PME:
         ValueError
             If the backend or dtype is not known: give them to PME, or call it before.
         """
-        count = checks.integer(count, "count", 0, 2**31 - 1)
-        core = self._core
-        if core is None:
-            if self._backend is None or self._dtype is None:
-                raise ValueError("reserve needs to know where and in which type: give PME backend= and dtype=.")
-            core = self._made(count, self._dtype, self._backend)
+        count, core = self._before(count)
         virial = checks.flag(virial, "virial") and self._closed
         core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
         if checks.flag(dipoles, "dipoles"):
-            _with_dipoles(core).reserve(count)
+            _with_dipoles(core).reserve(count, virial)
         self._core = core
         return self
 
@@ -262,7 +258,7 @@ class PME:
             Leading axes are sets of charges at the same positions, which interact within their set.
         dipoles : array (N, 3), optional
             Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
-            fields and torques, and no virial. Dipoles need a finer mesh: give a smaller ``accuracy``.
+            fields and torques. Its virial is at fixed dipoles. Dipoles need a finer mesh: give a smaller ``accuracy``.
         virial : bool
             Whether the result has a virial; those of boxes with open axes have none.
         check : bool
@@ -337,16 +333,6 @@ class PME:
                 raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
         if wrong.infinite is not None:
             raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
-
-    @alone
-    def check(self) -> None:
-        """Raise the errors of the last call with ``check=False``; waits for the device."""
-        core = self._core
-        if core is None:
-            raise RuntimeError("this PME has made no step yet.")
-        core.grid.check()
-        core.solver.plan.check()
-        self._check(core)
 
     @alone
     def explain(self) -> str:
