@@ -134,9 +134,9 @@ def profile(call: Callable[[], Any]) -> str:
     profiler = cProfile.Profile()
     profiler.runcall(call)
     stats: dict[Any, Any] = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
-    own = sorted(((row[2], row[3], row[0], where) for where, row in stats.items()), reverse=True)[:_SHOWN]
+    rows = sorted(((row[2], row[3], row[0], where) for where, row in stats.items()), reverse=True)[:_SHOWN]
     lines = [f"{'function':52} {'calls':>6} {'own us':>8} {'with its calls':>15}"]
-    for seconds, below, calls, (file, line, name) in own:
+    for seconds, below, calls, (file, line, name) in rows:
         where = name if file == "~" else f"{Path(file).name}:{line} {name}"
         lines.append(f"{where[:52]:52} {calls:6d} {seconds * 1e6:8.1f} {below * 1e6:15.1f}")
     return "\n".join(lines)

@@ -98,7 +98,7 @@ class UniformGrid:
         self._held: Held | None = None
 
     def __repr__(self) -> str:
-        held = f"{self.numbers.shape[0]:,} particles and {self.ghosts:,} ghosts" if self._held else "empty"
+        held = f"{self._held.count:,} particles and {self.ghosts:,} ghosts" if self._held else "empty"
         return f"<UniformGrid: rank {self.world.rank} of {self.world.size}, radius {self.radius:g}, {held}>"
 
     # ---- building -------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class UniformGrid:
             held = self._ready()
             try:
                 with held.kind.scope():
-                    owned = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
+                    owned = held.xp.ascontiguousarray(rows[held.first : held.first + held.count])
                     deliver = held.route.backward(owned)
             except Exception as caught:
                 if not self._check:
