@@ -105,9 +105,9 @@ class Local(NamedTuple):
     grid: UniformGrid
     sweep: Pass | None  # on a GPU
 
-    def survey(self, x: Any, xp: Any) -> Surveyed:
-        """Find the owners of particles (N, d), and the ranks that see them."""
-        return stepwise(self.around, x, xp) if self.sweep is None else self.sweep.survey(x, xp)
+    def survey(self, x: Any, xp: Any) -> Callable[[], Surveyed]:
+        """Begin to find the owners of particles (N, d), and the ranks that see them; what is returned may wait."""
+        return functools.partial(stepwise, self.around, x, xp) if self.sweep is None else self.sweep.begin(x, xp)
 
     def carry(self, rows: Any, every: Any, pieces: list[Segment], places: list[int]) -> None:
         """Write the positions of segments of rows to their places, moved into the mesh and by their images."""
@@ -118,22 +118,25 @@ class Local(NamedTuple):
 
 
 def gathered(
-    local: Local, world: World, kind: Staged, x: Any, surveyed: Surveyed, check: bool
-) -> Callable[[], Held]:  # fmt: skip
-    """Bring particles (N, d), which are surveyed, to their owners and ghosts to the ranks that see them.
+    local: Local, world: World, kind: Staged, x: Any, survey: Callable[[], Surveyed], check: bool, call: str
+) -> Callable[[], Held]:
+    """Bring particles (N, d) to their owners and ghosts to the ranks that see them.
 
     What is returned does the work that is left and builds the local grid. What may fail on one rank is done before all
     agree and communicate.
     """
     xp, around, rank = module_of(x), local.around, world.rank
-    coming = world.counts(_announced(around, surveyed, x.shape[0], world))
+    surveyed, coming = _exchanged(local, world, survey, x.shape[0], check, call)
     firsts = [0, *np.cumsum(coming[:, 0]).tolist()]
     route = Route.known(world, surveyed.leaving, np.ascontiguousarray(coming[:, 2:3]))
     if coming[:, 1].any():  # on all ranks: some particle leaves its rank
         first_number = firsts[rank]
         owned, numbers = _sent(route, world, check, lambda: (x, xp.arange(x.shape[0], dtype=np.int64) + first_number))
-        owned, surveyed = together(world, check, "ghosts of a grid", lambda: _surveyed(local, owned, xp))
-        coming = world.counts(_announced(around, surveyed, 0, world))
+
+        def again() -> Surveyed:
+            return local.survey(owned, xp)()
+
+        surveyed, coming = _exchanged(local, world, again, 0, check, "ghosts of a grid")
         named = Named(numbers, [0] * world.size)
     else:  # then ghosts travel with their indices
         owned, named = x, Named(None, firsts)
@@ -180,9 +183,19 @@ def gathered(
     return filled
 
 
-def _surveyed(local: Local, owned: Any, xp: Any) -> tuple[Any, Surveyed]:
-    owned = xp.ascontiguousarray(owned)
-    return owned, local.survey(owned, xp)
+def _exchanged(
+    local: Local, world: World, survey: Callable[[], Surveyed], count: int, check: bool, call: str
+) -> tuple[Surveyed, np.ndarray]:
+    """Return a survey, and what every rank tells this one: see `_announced`. Where one fails, all raise."""
+
+    def work() -> tuple[Surveyed, np.ndarray]:
+        surveyed = survey()
+        return surveyed, _announced(local.around, surveyed, count, world)
+
+    if not check:
+        surveyed, table = work()
+        return surveyed, world.counts(table)
+    return world.announce(3 + len(local.around.images), call, work)
 
 
 def _announced(around: Surroundings, surveyed: Surveyed, count: int, world: World) -> np.ndarray:

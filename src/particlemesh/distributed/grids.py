@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -127,22 +128,27 @@ class UniformGrid:
             If another rank raised. If its local grid did, for lack of memory, the grid is empty afterwards.
         """
 
-        def accepted() -> tuple[str, tuple[Staged, Any, Local, Surveyed]]:
+        def accepted() -> tuple[str, tuple[str, Staged, Any, Local, Callable[[], Surveyed]]]:
             staged, x = self._accepted(positions)
             xp = module_of(x)
             with staged.scope():
                 local, x = self._surroundings(x.dtype, staged), xp.ascontiguousarray(x)
                 if self._check and local.sweep is None:
                     check_inside(self.domain.mesh.box, x, xp)
-                surveyed = local.survey(x, xp)
-                if self._check and surveyed.bad:
-                    check_inside(self.domain.mesh.box, x, xp)  # raises
+                survey = local.survey(x, xp)
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
-            return call, (staged, x, local, surveyed)
+            return call, (call, staged, x, local, survey)
 
-        staged, x, local, surveyed = alike(self.world, self._check, accepted)
+        call, staged, x, local, survey = alike(self.world, self._check, accepted)  # while a GPU surveys
+
+        def surveyed() -> Surveyed:
+            result = survey()
+            if self._check and result.bad:
+                check_inside(self.domain.mesh.box, x, module_of(x))  # raises
+            return result
+
         with staged.scope():
-            finish = gathered(local, self.world, staged, x, surveyed, self._check)
+            finish = gathered(local, self.world, staged, x, surveyed, self._check, call)
             self._held = None  # until every rank has built
             self._held = together(self.world, self._check, "a local grid", finish)
         return self

@@ -3,6 +3,7 @@
 // way into a local grid. The arithmetic is that of surroundings.py, rounding by rounding: real is double.
 
 #include "backends/coordinates.h"
+#include "distributed/owner.h"
 
 typedef struct {
     real coefficient[9], matrix[9]; // nodes per length, and lattice vectors as rows
@@ -39,14 +40,12 @@ DEVICE void place(PRIVATE real* u, PRIVATE int* cell, PRIVATE real* turns, PRIVA
 
 DEVICE int owner_of(PRIVATE const int* cell, GLOBAL const int* planes, PRIVATE const Cuts* cuts)
 {
-    int at = 0;
-    if (cuts->depth == 0) return 0;
-    for (int level = 0; level < cuts->depth && at >= 0; level++) {
-        const int a = planes[4 * at], most = cuts->nodes[a] - 1;
-        const int c = cell[a] < 0 ? 0 : cell[a] > most ? most : cell[a];
-        at = planes[4 * at + (c < planes[4 * at + 1] ? 2 : 3)];
+    int inside[3];
+    for (int a = 0; a < 3; a++) {
+        const int most = cuts->nodes[a] - 1;
+        inside[a] = cell[a] < 0 ? 0 : cell[a] > most ? most : cell[a];
     }
-    return (-1 - at) / cuts->per_rank;
+    return part_of(inside, planes, cuts->depth) / cuts->per_rank;
 }
 
 // Counts a particle in a bin, and writes both if there is room. Numbers are from 1 on: 0 is where nothing was written.
@@ -94,23 +93,9 @@ KERNEL survey(GLOBAL const coordinate* RESTRICT x, GLOBAL const int* RESTRICT pl
     }
 }
 
-// Where bins end in a list that is sorted by bin: control[3 + b].
-KERNEL survey_ends(GLOBAL const u32* RESTRICT bin, GLOBAL u64* RESTRICT control, const i64 bins, const i64 room)
-{
-    for (i64 b = GROUP_ID * GROUP_SIZE + LOCAL_ID; b < bins; b += GROUP_COUNT * GROUP_SIZE) {
-        i64 low = 0, high = room;
-        while (low < high) {
-            const i64 middle = (low + high) / 2;
-            if ((i64)bin[middle] <= b + 1) low = middle + 1;
-            else high = middle;
-        }
-        control[3 + b] = (u64)low;
-    }
-}
-
-// The particles of a sorted list: their indices, and rows with their positions and the indices' bits, as others get them.
-KERNEL survey_rows(GLOBAL const u32* RESTRICT positions, GLOBAL const u32* RESTRICT index,
-                   GLOBAL i64* RESTRICT particle, GLOBAL u32* RESTRICT rows, const i64 room, const i64 axes)
+// Rows with the positions of listed particles and the bits of their indices, as other ranks get them.
+KERNEL survey_rows(GLOBAL const u32* RESTRICT positions, GLOBAL const u32* RESTRICT index, GLOBAL u32* RESTRICT rows,
+                   const i64 room, const i64 axes)
 {
     const i64 words = (i64)sizeof(coordinate) / 4;
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < room; k += GROUP_COUNT * GROUP_SIZE) {
@@ -119,7 +104,6 @@ KERNEL survey_rows(GLOBAL const u32* RESTRICT positions, GLOBAL const u32* RESTR
         GLOBAL u32* row = rows + (axes * words + 2) * k;
         for (i64 w = 0; w < axes * words; w++) row[w] = positions[axes * words * i + w];
         row[axes * words] = (u32)i, row[axes * words + 1] = 0;
-        particle[k] = i;
     }
 }
 

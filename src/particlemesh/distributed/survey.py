@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.arrays.geometry import open_bounds
 from particlemesh.backends.base import As, Record, kept
+from particlemesh.distributed.listing import List, Listing
 from particlemesh.distributed.routes import Departures
 from particlemesh.distributed.surroundings import Image, Surroundings, upward
-from particlemesh.sorting import radix
 
 _FILE = "distributed/survey.c"
-_WORDS = 3  # of the control memory, before the ends of bins
-_U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+_HEADER = 3  # numbers that a pass counts, before the ends of bins
+_U32 = np.dtype(np.uint32)
 _MOST_BOXES = 512  # of neighbours: each particle looks at all of them
 
 
@@ -82,7 +83,7 @@ class Pass:
         self._boxes = backend.upload(np.array(corners or [(0.0,) * 6]).reshape(-1))
         self._of = backend.upload(np.array(of or [0], np.int32))
         self._box_count, self._cuts = len(of), self._record()
-        self._memory: dict[str, Any] = {}
+        self._listing = Listing(backend)
         self._guess = 0  # what to expect in the next list
         self._table: tuple[Any, Any] = None, None  # segments, and their numbers on the device
         backend.synchronize()  # later calls may come in other streams
@@ -110,70 +111,53 @@ class Pass:
             domain.per_rank, around.rank, 0,
         )  # fmt: skip
 
-    def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return memory that is kept; larger than asked for, so that it serves a list that grows a little."""
-        held = self._memory.get(name)
-        if held is None or held.shape[0] < shape[0] or held.dtype != dtype:
-            held = self._memory[name] = self._backend.empty((shape[0] * 5 // 4, *shape[1:]), dtype)
-        return held
-
-    def _listed(self, x: Any, count: int, room: int) -> tuple[np.ndarray, Any, Any]:
-        """Return the control memory of a list with room for so many particles, the particles, and their rows.
-
-        Where there is room for all, they are the last of those returned. It waits once, at the end.
-        """
-        around, backend = self._around, self._backend
-        size, axes = around.domain.size, around.mesh.ndim
-        bins = size + len(around.neighbours)
-        control = self._room("control", (_WORDS + bins,), _U64)
-        index, which = (self._room(name, (room,), _U32) for name in ("index", "bin"))
-        for array in (control, index, which):
-            backend.clear(array)
-        particles, rows = backend.empty((room,), np.int64), self._empty_rows(room)
+    def _listed(self, x: Any, count: int, room: int) -> tuple[List, Any, Any]:
+        """Return a sorted list with room for so many particles, the particles, and their rows; waits for nothing."""
+        backend, axes = self._backend, self._around.mesh.ndim
+        size = self._around.domain.size
+        some = self._listing.begin(size + len(self._around.neighbours), room, _HEADER)
         if count:
             run = backend.kernel(_FILE, "survey", self._defines)
             run(
-                count, x, self._planes, self._boxes, self._of, control, index, which, count, self._box_count, size,
-                room, self._cuts,
+                count, x, self._planes, self._boxes, self._of, some.control, some.index, some.which, count,
+                self._box_count, size, room, self._cuts,
             )  # fmt: skip
-            # Two stable sorts: by index, then by bin. What is empty comes first.
-            bits = count.bit_length()
-            index, which = radix.sort(backend, index, room, bits, self._of_index, which)
-            which, index = radix.sort(backend, which, room, (bins + 1).bit_length(), self._of_bin, index)
+        some = self._listing.sort(some, count)
+        particles, rows = self._listing.particles(some), self._empty_rows(room)
+        if count:
             pack = backend.kernel(_FILE, "survey_rows", self._defines)
-            pack(room, As(x, _U32), index, particles, As(rows, _U32), room, axes)
-        backend.kernel(_FILE, "survey_ends", self._defines)(bins, which, control, bins, room)
-        return backend.download(control)[: _WORDS + bins].astype(np.int64), particles, rows
-
-    def _of_index(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._room(f"{name} of indices", shape, dtype)
-
-    def _of_bin(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._room(f"{name} of bins", shape, dtype)
+            pack(room, As(x, _U32), some.index, As(rows, _U32), room, axes)
+        return some, particles, rows
 
     def _empty_rows(self, room: int) -> Any:
         return self._backend.empty((room, self._around.mesh.ndim + 8 // self._dtype.itemsize), self._dtype)
 
     def survey(self, x: Any, xp: Any) -> Surveyed:
-        """Survey dense particles (N, d) of the device; waits for it once, unless there are more than expected."""
-        around, count = self._around, int(x.shape[0])
-        size, room = around.domain.size, self._guess or max(count // 8, self.ROOM)
-        control, particles, rows = self._listed(x, count, room)
-        many = int(control[0])
-        self._guess = max(many + many // 8, self._guess * 7 // 8, self.ROOM)  # forgets slowly
-        if many > room:
-            room = self._guess
-            control, particles, rows = self._listed(x, count, room)
-        if xp is np:
-            particles, rows = self._backend.download(particles), self._backend.download(rows)
-        first = room - many
-        numbers = np.diff(control[_WORDS:], prepend=first)
-        sent, leave = numbers[:size].reshape(-1, 1).copy(), first + int(numbers[:size].sum())
-        sent[around.rank] = count - (leave - first)
-        leaving = Departures(xp, count, sent, True, particles[first:leave])
-        return Surveyed(
-            leaving, particles[leave:room], numbers[size:].tolist(), not control[2], int(control[1]), rows[leave:room]
-        )
+        """Survey dense particles (N, d) of the device."""
+        return self.begin(x, xp)()
+
+    def begin(self, x: Any, xp: Any) -> Callable[[], Surveyed]:
+        """Begin to survey dense particles (N, d); what is returned waits, once unless there are more than expected."""
+        count = int(x.shape[0])
+        begun = self._listed(x, count, self._guess or max(count // 8, self.ROOM))
+
+        def finish() -> Surveyed:
+            some, particles, rows = begun
+            (many, bad, away), ends = self._listing.read(some)
+            self._guess = max(many + many // 8, self._guess * 7 // 8, self.ROOM)  # forgets slowly
+            if many > some.room:
+                some, particles, rows = self._listed(x, count, self._guess)
+                _, ends = self._listing.read(some)
+            if xp is np:
+                particles, rows = self._backend.download(particles), self._backend.download(rows)
+            size, numbers = self._around.domain.size, np.diff(ends)
+            first, leave = int(ends[0]), int(ends[size])
+            sent = numbers[:size].reshape(-1, 1).copy()
+            sent[self._around.rank] = count - (leave - first)
+            leaving, seen = Departures(xp, count, sent, True, particles[first:leave]), slice(leave, some.room)
+            return Surveyed(leaving, particles[seen], numbers[size:].tolist(), not away, bad, rows[seen])
+
+        return finish
 
     def carry(self, rows: Any, every: Any, pieces: list[Segment], places: list[int]) -> None:
         """Write the positions of ghosts, the first numbers of rows (n, ...), to their places in ``every`` (all, d)."""
