@@ -143,7 +143,8 @@ class Placing:
             journey = located()
             return journey, journey.sent()
 
-        columns = self._per_rank + {"nodes": 0, "replicated": 1, "particles": self._per_rank}[self.ghosts]
+        each = self.domain.per_rank
+        columns = {"nodes": each, "replicated": each + 1, "particles": 2 * each}[self.ghosts]  # of what `sent` returns
         journey, coming = self.world.announce(columns, text, counted)
         owners, route = journey.routes(self.world, coming)
         settled = journey.residents is not None and few(route.strays.shape[0] + route.guests, given.count)
