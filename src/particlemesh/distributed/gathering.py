@@ -241,8 +241,8 @@ def _joined(xp: Any, owned: Any, far: Any, first: int) -> Any:
     return xp.concatenate([far[:first], owned, far[first:]])
 
 
-def own_pairs(held: Held, pairs: Pairs, order: str, form: str, quantities: str) -> Pairs:
-    """Return the rows of a rank's own particles from those of particles and ghosts."""
+def own_pairs(held: Held, pairs: Pairs, order: str, form: str, quantities: str, *, alone: bool = False) -> Pairs:
+    """Return the rows of a rank's own particles from those of particles and ghosts; ``alone``: the others are empty."""
     first, count, xp = held.first, held.count, held.xp
     rows = slice(first, first + count)
     start: Any = pairs.start
@@ -250,9 +250,11 @@ def own_pairs(held: Held, pairs: Pairs, order: str, form: str, quantities: str) 
     if form == "dense":
         part, length = rows, length[rows]
     else:
-        ends = start[first :: max(count, 1)][:2]  # where the rows of own particles begin and end
-        begin, end = (int(n) for n in (ends if xp is np else ends.get())) if count else (0, 0)
-        part = slice(begin, end)
+        begin, part = 0, slice(None)
+        if not alone:
+            ends = start[first :: max(count, 1)][:2]  # where the rows of own particles begin and end
+            begin, end = (int(n) for n in (ends if xp is np else ends.get())) if count else (0, 0)
+            part = slice(begin, end)
         start = start[first : first + count + 1]
         start = start - begin if begin else start
     got: dict[str, Any] = dict(i=pairs.i, j=pairs.j, d=pairs.distance, D=pairs.vector, S=pairs.shift)

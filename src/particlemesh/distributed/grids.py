@@ -130,12 +130,11 @@ class UniformGrid:
 
         def accepted() -> tuple[str, tuple[str, Staged, Any, Local, Callable[[], Surveyed]]]:
             staged, x = self._accepted(positions)
-            xp = module_of(x)
             with staged.scope():
-                local, x = self._surroundings(x.dtype, staged), xp.ascontiguousarray(x)
+                local, x = self._surroundings(x.dtype, staged), module_of(x).ascontiguousarray(x)
                 if self._check and local.sweep is None:
-                    check_inside(self.domain.mesh.box, x, xp)
-                survey = local.survey(x, xp)
+                    check_inside(self.domain.mesh.box, x, module_of(x))
+                survey = local.survey(x, module_of(x))
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
             return call, (call, staged, x, local, survey)
 
@@ -275,10 +274,13 @@ class UniformGrid:
         letters = set(quantities) | ({"i", "j"} if "S" in quantities else set())
         needed = "".join(letter for letter in "ijdDS" if letter in letters)
         with held.kind.scope():
-            pairs = held.grid.pairs(
-                radius, half=half, format="dense" if format == "dense" else "csr", quantities=needed, width=width
-            )
-            return own_pairs(held, pairs, order, format, quantities)
+            some = half and held.xp is not np and format != "dense" and held.count > 0
+            if some:
+                pairs = held.grid._rows_of(radius, needed, held.first, held.first + held.count - 1)
+            else:
+                form = "dense" if format == "dense" else "csr"
+                pairs = held.grid.pairs(radius, half=half, format=form, quantities=needed, width=width)
+            return own_pairs(held, pairs, order, format, quantities, alone=some)
 
     @alone
     def count(self, radius: float | None = None) -> Any:
