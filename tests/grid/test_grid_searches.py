@@ -242,11 +242,11 @@ def test_rows_of_some_particles(backend, case, quantities):
     for _ in range(2):  # the second search knows how many pairs to expect
         every = grid.pairs(radius, half=True, quantities=quantities)
         some = grid._rows_of(radius, quantities, least, most)
-        start, own = backend.host(every.start), backend.host(some.start)
+        start, starts = backend.host(every.start), backend.host(some.start)
         rows = np.diff(start)
         rows[:least] = rows[most + 1 :] = 0
-        assert np.array_equal(np.diff(own), rows)
+        assert np.array_equal(np.diff(starts), rows)
         assert len(backend.host(some.j)) == rows.sum() > 0
         for row in range(least, most + 1):
-            here, there = (slice(s[row], s[row + 1]) for s in (start, own))
+            here, there = (slice(s[row], s[row + 1]) for s in (start, starts))
             assert sorted(backend.host(every.j)[here]) == sorted(backend.host(some.j)[there])
