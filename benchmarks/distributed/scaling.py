@@ -10,6 +10,9 @@ where time goes; ``sent`` is what the busiest rank sends in bytes.
 
     mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py
     mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py --small --backend cpu --out /tmp
+    mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py --trace --only grid
+
+``--trace`` measures and writes nothing. It prints where the time of one call goes, on one GPU and on rank 0 of all.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
 
 import particlemesh as pm
+from distributed.trace import Stages, profile, table
 from harness.tables import RESULTS, Row, facts, short, write
 from particlemesh import backends
 from particlemesh import distributed as pmd
@@ -110,7 +114,7 @@ class Work(NamedTuple):
 class Bench:
     """All ranks, and what they measure together."""
 
-    def __init__(self, world: pmd.World, backend: str, small: bool, repeats: int) -> None:
+    def __init__(self, world: pmd.World, backend: str, small: bool, repeats: int, trace: bool = False) -> None:
         self.world, self.small, self.repeats = world, small, 2 if small else repeats
         self.backend = backends.current(backend)
         self.xp = np
@@ -120,7 +124,8 @@ class Bench:
             self.xp = cupy
         self.wait = self.backend.synchronize
         self.timed = Timed(world._transport, self.wait)
-        self.watched = pmd.World.over(self.timed)
+        self.stages = Stages(world._transport, None if self.xp is np else self.xp) if trace else None
+        self.watched = pmd.World.over(self.stages or self.timed)
         self.edge = 16 if small else 256
         grid = pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), world.size).parts()
         self.cut = tuple(len({part.lower[a] for part in grid}) for a in range(3))
@@ -169,6 +174,7 @@ class Bench:
     def row(self, figure: str, one: Work, all_: Work, watched: Work, count: int) -> Row:
         """Return the row of a figure."""
         goal, alone, together = GOALS[figure], self.seconds(one), self.seconds(all_)
+        self.trace(goal.name, one, watched)
         watched.before()
         watched.call()
         watched.before()
@@ -182,6 +188,25 @@ class Bench:
             stretch=goal.stretch, exchange_s=short(max(s[0] for s in spent)), agree_s=short(max(s[1] for s in spent)),
             sent=max(s[2] for s in spent), rounds=max(s[3] for s in spent), **facts(self.backend),
         )  # fmt: skip
+
+    def trace(self, name: str, one: Work, watched: Work) -> None:
+        """Print where the time of one call goes, with one GPU and with all."""
+        if self.stages is None:
+            return
+        for what, work in (("one GPU", one), ("all GPUs", watched)):
+            for _ in range(3):
+                work.before()
+                work.call()
+            work.before()
+            stages = self.stages.traced(work.call, self.wait)
+            work.before()
+            self.wait()
+            functions = profile(work.call)
+            waits = [s for s in stages if s[0] in ("counts", "allgather") or s[0].startswith("allreduce")]
+            agreeing = self.world.allgather(sum(host for _, host, _ in waits))
+            if self.world.rank == 0:
+                each = ", ".join(f"{seconds * 1e6:.1f}" for seconds in agreeing)
+                print(f"\n{name}: {what}\n{table(stages)}\nus in {len(waits)} agreements, by rank: {each}\n{functions}")
 
     # ---- figures --------------------------------------------------------------------------------------
 
@@ -292,12 +317,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(GOALS), default=list(GOALS), metavar="FIGURE")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--trace", action="store_true", help="print where the time goes, and write nothing")
     asked = parser.parse_args()
     one_device(asked.backend)
     from mpi4py import MPI
 
     world = pmd.World(MPI.COMM_WORLD, asked.transport)
-    bench = Bench(world, asked.backend, asked.small, asked.repeats)
+    bench = Bench(world, asked.backend, asked.small, asked.repeats, asked.trace)
     rows = []
     for row in bench.rows(asked.only):
         rows.append(row)
@@ -305,7 +331,7 @@ def main() -> None:
             print(f"{row['figure']}: {row['value']:.3f} {row['unit']} (goals {row['reach']}, {row['stretch']}); "
                   f"{row['seconds'] * 1e3:.3g} ms, one rank {row['one_s'] * 1e3:.3g} ms, of which waiting "
                   f"{row['exchange_s'] * 1e3:.3g} ms in {row['rounds']} rounds", flush=True)  # fmt: skip
-    if world.rank == 0:
+    if world.rank == 0 and not asked.trace:
         print(write("distributed-scaling", rows[0]["device"], rows, asked.out))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.distributed import Domain, RankError, UniformGrid, World, survey
-from particlemesh.distributed.gathering import _carry
+from particlemesh.distributed.gathering import _carry, _columns
 from particlemesh.distributed.surroundings import Surroundings, upward
 from ranks import on_threads
 
@@ -272,6 +272,9 @@ def test_one_pass_on_a_gpu_is_the_survey_step_by_step(backend, name):
         assert np.array_equal(listed.rows, expected.rows)
         assert np.array_equal(listed.leaving.strays, expected.leaving.strays)
         assert np.array_equal(listed.leaving.sent, expected.leaving.sent)
+        positions, indices = _columns(np, listed.packed, c.mesh.ndim)
+        assert np.array_equal(positions, c.x[expected.rows])
+        assert np.array_equal(indices, expected.rows)
 
         pieces = survey.segments(around, np.arange(3 * len(around.images)).reshape(3, -1) % 5)
         rows = np.concatenate([c.x, c.x], 1)[: pieces[-1].end]
@@ -285,7 +288,7 @@ def test_one_pass_on_a_gpu_is_the_survey_step_by_step(backend, name):
 
 
 @pytest.mark.backends("opencl")
-def test_a_survey_counts_bad_particles_and_needs_room(backend):
+def test_a_survey_counts_bad_particles_and_makes_room(backend):
     c = CASES["mixed"]
     x = c.x.copy()
     x[3], x[5, 0] = np.nan, -0.1
@@ -294,8 +297,12 @@ def test_a_survey_counts_bad_particles_and_needs_room(backend):
     listed = sweep.survey(backend.array(x), np)
     assert listed.bad == 2
     assert not {3, 5} & {*listed.rows.tolist(), *listed.leaving.strays.tolist()}
-    sweep.ROOM, sweep._keys = 10, None
-    assert sweep.survey(backend.array(x), np) is None
+    sweep.ROOM = sweep._guess = 10  # fewer than are listed
+    again = sweep.survey(backend.array(x), np)
+    assert len(again.rows) > 10
+    assert again.bad == 2
+    assert np.array_equal(again.rows, listed.rows)
+    assert np.array_equal(again.packed, listed.packed, equal_nan=True)
 
 
 class Lent:
@@ -308,9 +315,10 @@ class Lent:
         with self.turn:
             self.sweep = survey.Pass(around, backend.library, dtype)
 
-    def survey(self, x, xp):
+    def begin(self, x, xp):
         with self.turn:
-            return self.sweep.survey(self.backend.array(x), xp)
+            result = self.sweep.survey(self.backend.array(x), xp)
+        return lambda: result
 
     def carry(self, rows, every, pieces, places):
         with self.turn:

@@ -228,3 +228,23 @@ def test_what_a_plan_tells(world):
         pass
     with pytest.raises(RuntimeError, match="closed"):
         plan.spread(values)
+
+
+@on_ranks(2, 3)
+def test_a_field_in_its_window_is_not_copied(world):
+    """Ghosts are filled around the field that was spread last; any other field is copied to a new window."""
+    row = Row("", (12, 6, 5), parts="slabs", dtype=np.complex128)
+    _, plan = plan_of(row, world)
+    x = positions(row.mesh, 50)[mine(world, 50)]
+    values = numbers((len(x),), np.complex128, world.rank)
+    earlier = plan.set_positions(x).spread(values)
+    field = plan.spread(2 * values)
+    assert plan._windows._around(field, ()) is field.base
+    for given in (earlier, field[...], field.copy(), field[::-1][::-1], np.concatenate([field, field])[: len(field)]):
+        around = plan._windows._around(given, ())
+        assert around is (field.base if given.base is field.base else None)
+        share = 0.5 if given is earlier else 1.0
+        assert np.array_equal(plan.interpolate(given), share * plan.interpolate(field.copy()))
+    field *= 3  # the user may write to it
+    assert np.array_equal(plan.interpolate(field), plan.interpolate(field.copy()))
+    assert plan._windows._around(field[:, :3], ()) is None

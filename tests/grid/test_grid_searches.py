@@ -229,3 +229,24 @@ def test_sums_over_neighbours_are_those_of_a_list(backend, builder, case):
             TypeError, match=r"function is of type builtin_function_or_method; give a particlemesh\.PairFunction"
         ):
             grid.stream(radius, print)
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("case", [WRAPPED, SKEWED], ids=str)
+@pytest.mark.parametrize("quantities", ["j", "ijdDS"])
+def test_rows_of_some_particles(backend, case, quantities):
+    """The rows of a half list are those of the whole list, and the others are empty."""
+    grid = pm.UniformGrid(case.domain, shape=case.cells).build(backend.array(case.positions))
+    least, most = 17, 90
+    radius = float(0.3 / np.linalg.norm(case.domain.inverse, axis=1).max())
+    for _ in range(2):  # the second search knows how many pairs to expect
+        every = grid.pairs(radius, half=True, quantities=quantities)
+        some = grid._rows_of(radius, quantities, least, most)
+        start, starts = backend.host(every.start), backend.host(some.start)
+        rows = np.diff(start)
+        rows[:least] = rows[most + 1 :] = 0
+        assert np.array_equal(np.diff(starts), rows)
+        assert len(backend.host(some.j)) == rows.sum() > 0
+        for row in range(least, most + 1):
+            here, there = (slice(s[row], s[row + 1]) for s in (start, starts))
+            assert sorted(backend.host(every.j)[here]) == sorted(backend.host(some.j)[there])

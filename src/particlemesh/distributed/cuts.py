@@ -78,27 +78,6 @@ def descent(ndim: int) -> Any:
     )
 
 
-@functools.cache
-def keys_of(ndim: int, skip: int, bits: int) -> Any:
-    """Return CuPy's kernel for part and index, in one number, of a list of strays.
-
-    The index has the lower ``bits``. A bad particle has node ``skip`` and gets the part ``none``. Beyond the particles
-    that are listed, keys have the next part and the index 0.
-    """
-    import cupy
-
-    return cupy.ElementwiseKernel(
-        f"raw int64 list, {_GEOMETRY}, raw int64 shift, int32 none",
-        "int64 key",
-        f"const ptrdiff_t own = 4 * (i + 1); int cells[{ndim}]; const bool listed = i < list[0];"
-        f"for (int a = 0; a < {ndim}; a++) cells[a] = listed ? (int)(list[own + {4 - ndim} + a] + shift[a]) : 0;"
-        f"{_DESCEND.format(ndim=ndim)}"
-        f"const long long part = !listed ? none + 1 : list[own + 3] == {skip}LL ? none : owner;"
-        f"key = (part << {bits}) | (listed ? list[own] : 0LL);",
-        f"keys_of_{ndim}_axes",
-    )
-
-
 def grow(lower: Nodes, upper: Nodes, parts: int, choose: Chooser) -> tuple[Tree, list[tuple[Nodes, Nodes]]]:
     """Cut a box of nodes into parts; return the tree and the first and last-plus-one node of each part."""
     planes: list[list[int]] = []

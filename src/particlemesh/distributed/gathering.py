@@ -39,13 +39,33 @@ class Held:
     ghosts: Route  # these, on their way
     pieces: list[Segment]  # of the ghosts that arrive, those below first
     first: int  # number of ghosts below
-    all_numbers: Any  # of all local particles
-    arrived: Any  # positions (m, d) of ghosts in the order in which they arrive
+    named: Named
+    carried: Any  # rows of ghosts (m, ...) in the order in which they arrive: positions and numbers
+
+    @property
+    def count(self) -> int:
+        """Number of own particles."""
+        return int(self.owned.shape[0])
 
     @property
     def numbers(self) -> Any:
         """Numbers of own particles, int64 (n,)."""
-        return self.all_numbers[self.first : self.first + self.owned.shape[0]]
+        return self.all_numbers[self.first : self.first + self.count]
+
+    @functools.cached_property
+    def all_numbers(self) -> Any:
+        """Numbers of all local particles, int64 (all,); made where they are asked for."""
+        xp, first = self.xp, self.named.firsts
+        near = self.named.numbers
+        if near is None:
+            near = xp.arange(first[self.around.rank], first[self.around.rank] + self.count, dtype=np.int64)
+        far = [_columns(xp, self.carried[p.begin : p.end], self.owned.shape[1])[1] + first[p.rank] for p in self.pieces]
+        return _joined(xp, near, xp.concatenate([xp.zeros(0, np.int64), *far]), self.first)
+
+    @property
+    def arrived(self) -> Any:
+        """Positions (m, d) of ghosts in the order in which they arrive."""
+        return self.carried[:, : self.owned.shape[1]]
 
     @functools.cached_property
     def order(self) -> Any:
@@ -71,6 +91,13 @@ class Held:
         return _joined(self.xp, owned, far[self.order], self.first)
 
 
+class Named(NamedTuple):
+    """The numbers of particles."""
+
+    numbers: Any  # of own particles, int64 (n,); None if they are as they were given, one after the other
+    firsts: list[int]  # what is to be added to the numbers that come from each rank
+
+
 class Local(NamedTuple):
     """A local grid, and what finds its particles."""
 
@@ -78,30 +105,41 @@ class Local(NamedTuple):
     grid: UniformGrid
     sweep: Pass | None  # on a GPU
 
-    def survey(self, x: Any, xp: Any) -> Surveyed:
-        """Find the owners of particles (N, d), and the ranks that see them."""
-        surveyed = None if self.sweep is None else self.sweep.survey(x, xp)
-        return stepwise(self.around, x, xp) if surveyed is None else surveyed
+    def survey(self, x: Any, xp: Any) -> Callable[[], Surveyed]:
+        """Begin to find the owners of particles (N, d), and the ranks that see them; what is returned may wait."""
+        return functools.partial(stepwise, self.around, x, xp) if self.sweep is None else self.sweep.begin(x, xp)
+
+    def carry(self, rows: Any, every: Any, pieces: list[Segment], places: list[int]) -> None:
+        """Write the positions of segments of rows to their places, moved into the mesh and by their images."""
+        if self.sweep is not None:
+            self.sweep.carry(rows, every, pieces, places)
+        else:
+            _carry(self.around, rows[:, : every.shape[1]], every, pieces, places, module_of(every))
 
 
 def gathered(
-    local: Local, world: World, kind: Staged, x: Any, surveyed: Surveyed, check: bool
-) -> Callable[[], Held]:  # fmt: skip
-    """Bring particles (N, d), which are surveyed, to their owners and ghosts to the ranks that see them.
+    local: Local, world: World, kind: Staged, x: Any, survey: Callable[[], Surveyed], check: bool, call: str
+) -> Callable[[], Held]:
+    """Bring particles (N, d) to their owners and ghosts to the ranks that see them.
 
     What is returned does the work that is left and builds the local grid. What may fail on one rank is done before all
     agree and communicate.
     """
     xp, around, rank = module_of(x), local.around, world.rank
-    coming = world.counts(_announced(around, surveyed, x.shape[0], world))
-    first_number = int(coming[:rank, 0].sum())
+    surveyed, coming = _exchanged(local, world, survey, x.shape[0], check, call)
+    firsts = [0, *np.cumsum(coming[:, 0]).tolist()]
     route = Route.known(world, surveyed.leaving, np.ascontiguousarray(coming[:, 2:3]))
     if coming[:, 1].any():  # on all ranks: some particle leaves its rank
+        first_number = firsts[rank]
         owned, numbers = _sent(route, world, check, lambda: (x, xp.arange(x.shape[0], dtype=np.int64) + first_number))
-        owned, surveyed = together(world, check, "ghosts of a grid", lambda: _surveyed(local, owned, xp))
-        coming = world.counts(_announced(around, surveyed, 0, world))
-    else:
-        owned, numbers = x, None
+
+        def again() -> Surveyed:
+            return local.survey(owned, xp)()
+
+        surveyed, coming = _exchanged(local, world, again, 0, check, "ghosts of a grid")
+        named = Named(numbers, [0] * world.size)
+    else:  # then ghosts travel with their indices
+        owned, named = x, Named(None, firsts)
     arriving, leaving = coming[:, 3:], np.zeros((world.size, 1), np.int64)
     for to, size in zip(around.neighbours, surveyed.sizes, strict=True):
         leaving[to.rank] += size
@@ -113,43 +151,51 @@ def gathered(
     pieces = segments(around, arriving)
     pieces = [p for p in pieces if not p.above] + [p for p in pieces if p.above]
     first = sum(p.end - p.begin for p in pieces if not p.above)
+    count = owned.shape[0]
 
-    def packed() -> tuple[Any, Any, Callable[[], Any]]:
-        every = xp.empty((owned.shape[0] + ghosts.arrived, x.shape[1]), x.dtype)
-        names = xp.empty(every.shape[0], np.int64)
-        here = slice(first, first + owned.shape[0])
-        names[here] = xp.arange(first_number, first_number + owned.shape[0]) if numbers is None else numbers
-        every[here] = owned
-        if not surveyed.home:
-            every[here] = moved(owned, around.place(owned, xp).periods, around.mesh.box.matrix, around.cut)
-        return every, names, ghosts.forward(_rows(xp, owned[surveyed.rows], names[here][surveyed.rows]))
+    def packed() -> tuple[Any, Callable[[], Any]]:
+        every = xp.empty((count + ghosts.arrived, x.shape[1]), x.dtype)
+        if surveyed.home:
+            every[first : first + count] = owned
+        else:
+            here = Segment(0, count, (0,) * x.shape[1], False)
+            local.carry(owned, every, [here], [first])
+        rows = surveyed.packed
+        if rows is None or named.numbers is not None:
+            places = surveyed.rows
+            rows = _rows(xp, owned[places], places if named.numbers is None else named.numbers[places])
+        return every, ghosts.forward(rows)
 
-    every, names, deliver = together(world, check, "messages of a grid", packed)
+    every, deliver = together(world, check, "messages of a grid", packed)
     rows = deliver()
 
     def filled() -> Held:
-        far, far_names = _columns(xp, rows, x.shape[1])
-        ends, places = {False: 0, True: first + owned.shape[0]}, []
+        ends, places = {False: 0, True: first + count}, []
         for piece in pieces:
-            size, place = piece.end - piece.begin, ends[piece.above]
-            names[place : place + size] = far_names[piece.begin : piece.end]
-            places.append(place)
-            ends[piece.above] += size
-        if local.sweep is not None:
-            local.sweep.carry(rows, every, pieces, places)
-        else:
-            _carry(around, far, every, pieces, places, xp)
+            places.append(ends[piece.above])
+            ends[piece.above] += piece.end - piece.begin
+        local.carry(rows, every, pieces, places)
         # The user's array may change later.
-        kept = every[first : first + owned.shape[0]] if surveyed.home else xp.array(owned, order="C")
+        kept = every[first : first + count] if surveyed.home else xp.array(owned, order="C")
         local.grid.build(every)
-        return Held(kind, xp, local.grid, around, route, kept, surveyed.rows, ghosts, pieces, first, names, far)
+        return Held(kind, xp, local.grid, around, route, kept, surveyed.rows, ghosts, pieces, first, named, rows)
 
     return filled
 
 
-def _surveyed(local: Local, owned: Any, xp: Any) -> tuple[Any, Surveyed]:
-    owned = xp.ascontiguousarray(owned)
-    return owned, local.survey(owned, xp)
+def _exchanged(
+    local: Local, world: World, survey: Callable[[], Surveyed], count: int, check: bool, call: str
+) -> tuple[Surveyed, np.ndarray]:
+    """Return a survey, and what every rank tells this one: see `_announced`. Where one fails, all raise."""
+
+    def work() -> tuple[Surveyed, np.ndarray]:
+        surveyed = survey()
+        return surveyed, _announced(local.around, surveyed, count, world)
+
+    if not check:
+        surveyed, table = work()
+        return surveyed, world.counts(table)
+    return world.announce(3 + len(local.around.images), call, work)
 
 
 def _announced(around: Surroundings, surveyed: Surveyed, count: int, world: World) -> np.ndarray:
@@ -195,19 +241,22 @@ def _joined(xp: Any, owned: Any, far: Any, first: int) -> Any:
     return xp.concatenate([far[:first], owned, far[first:]])
 
 
-def own_pairs(held: Held, pairs: Pairs, order: str, form: str, quantities: str) -> Pairs:
-    """Return the rows of a rank's own particles from those of particles and ghosts."""
-    first, count, xp = held.first, held.numbers.shape[0], held.xp
+def own_pairs(held: Held, pairs: Pairs, order: str, form: str, quantities: str, *, alone: bool = False) -> Pairs:
+    """Return the rows of a rank's own particles from those of particles and ghosts; ``alone``: the others are empty."""
+    first, count, xp = held.first, held.count, held.xp
     rows = slice(first, first + count)
     start: Any = pairs.start
     length: Any = pairs.count
     if form == "dense":
         part, length = rows, length[rows]
     else:
-        ends = start[first :: max(count, 1)][:2]  # where the rows of own particles begin and end
-        begin, end = (int(n) for n in (ends if xp is np else ends.get())) if count else (0, 0)
-        part = slice(begin, end)
-        start = start[first : first + count + 1] - begin
+        begin, part = 0, slice(None)
+        if not alone:
+            ends = start[first :: max(count, 1)][:2]  # where the rows of own particles begin and end
+            begin, end = (int(n) for n in (ends if xp is np else ends.get())) if count else (0, 0)
+            part = slice(begin, end)
+        start = start[first : first + count + 1]
+        start = start - begin if begin else start
     got: dict[str, Any] = dict(i=pairs.i, j=pairs.j, d=pairs.distance, D=pairs.vector, S=pairs.shift)
     got = {letter: None if array is None else array[part] for letter, array in got.items()}
     if "S" in quantities:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -98,7 +99,7 @@ class UniformGrid:
         self._held: Held | None = None
 
     def __repr__(self) -> str:
-        held = f"{self.numbers.shape[0]:,} particles and {self.ghosts:,} ghosts" if self._held else "empty"
+        held = f"{self._held.count:,} particles and {self.ghosts:,} ghosts" if self._held else "empty"
         return f"<UniformGrid: rank {self.world.rank} of {self.world.size}, radius {self.radius:g}, {held}>"
 
     # ---- building -------------------------------------------------------------------------------------
@@ -127,22 +128,26 @@ class UniformGrid:
             If another rank raised. If its local grid did, for lack of memory, the grid is empty afterwards.
         """
 
-        def accepted() -> tuple[str, tuple[Staged, Any, Local, Surveyed]]:
+        def accepted() -> tuple[str, tuple[str, Staged, Any, Local, Callable[[], Surveyed]]]:
             staged, x = self._accepted(positions)
-            xp = module_of(x)
             with staged.scope():
-                local, x = self._surroundings(x.dtype, staged), xp.ascontiguousarray(x)
+                local, x = self._surroundings(x.dtype, staged), module_of(x).ascontiguousarray(x)
                 if self._check and local.sweep is None:
-                    check_inside(self.domain.mesh.box, x, xp)
-                surveyed = local.survey(x, xp)
-                if self._check and surveyed.bad:
-                    check_inside(self.domain.mesh.box, x, xp)  # raises
+                    check_inside(self.domain.mesh.box, x, module_of(x))
+                survey = local.survey(x, module_of(x))
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
-            return call, (staged, x, local, surveyed)
+            return call, (call, staged, x, local, survey)
 
-        staged, x, local, surveyed = alike(self.world, self._check, accepted)
+        call, staged, x, local, survey = alike(self.world, self._check, accepted)  # while a GPU surveys
+
+        def surveyed() -> Surveyed:
+            result = survey()
+            if self._check and result.bad:
+                check_inside(self.domain.mesh.box, x, module_of(x))  # raises
+            return result
+
         with staged.scope():
-            finish = gathered(local, self.world, staged, x, surveyed, self._check)
+            finish = gathered(local, self.world, staged, x, surveyed, self._check, call)
             self._held = None  # until every rank has built
             self._held = together(self.world, self._check, "a local grid", finish)
         return self
@@ -269,10 +274,13 @@ class UniformGrid:
         letters = set(quantities) | ({"i", "j"} if "S" in quantities else set())
         needed = "".join(letter for letter in "ijdDS" if letter in letters)
         with held.kind.scope():
-            pairs = held.grid.pairs(
-                radius, half=half, format="dense" if format == "dense" else "csr", quantities=needed, width=width
-            )
-            return own_pairs(held, pairs, order, format, quantities)
+            some = half and held.xp is not np and format != "dense" and held.count > 0
+            if some:
+                pairs = held.grid._rows_of(radius, needed, held.first, held.first + held.count - 1)
+            else:
+                form = "dense" if format == "dense" else "csr"
+                pairs = held.grid.pairs(radius, half=half, format=form, quantities=needed, width=width)
+            return own_pairs(held, pairs, order, format, quantities, alone=some)
 
     @alone
     def count(self, radius: float | None = None) -> Any:
@@ -365,7 +373,7 @@ class UniformGrid:
             held = self._ready()
             try:
                 with held.kind.scope():
-                    owned = held.xp.ascontiguousarray(rows[held.first : held.first + held.numbers.shape[0]])
+                    owned = held.xp.ascontiguousarray(rows[held.first : held.first + held.count])
                     deliver = held.route.backward(owned)
             except Exception as caught:
                 if not self._check:

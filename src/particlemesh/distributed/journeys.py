@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.arrays.operands import real_dtype
-from particlemesh.distributed import cuts
 from particlemesh.distributed.domain import Domain
+from particlemesh.distributed.listing import StrayListing
 from particlemesh.distributed.residents import Residents
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged, module_of
@@ -70,9 +71,12 @@ class Journey(NamedTuple):
     residents: Residents | None  # this rank's own, located where they are
     rows: Any = None  # positions of those that leave, if they are known
 
-    def routes(self, world: World) -> tuple[Route, Route]:
-        """Tell every rank how much comes, in one exchange; return the routes to owners and to plans."""
-        coming = world.counts(np.concatenate([some.sent for some in self.leaving], 1))
+    def sent(self) -> np.ndarray:
+        """Return how much goes to each rank: a column for each part of a route, or several."""
+        return np.concatenate([some.sent for some in self.leaving], 1)
+
+    def routes(self, world: World, coming: np.ndarray) -> tuple[Route, Route]:
+        """Return the routes to owners and to plans, of what comes from each rank."""
         ends = np.cumsum([some.sent.shape[1] for some in self.leaving])[:-1]
         routes = [
             Route.known(world, some, np.ascontiguousarray(counts))
@@ -94,56 +98,63 @@ class Listed(NamedTuple):
     rows: Any  # their positions (n, d), or None
 
 
-def listed(
-    domain: Domain, rank: int, residents: Residents, mesh: Mesh, given: Given, support: int, guess: int = 0
-) -> tuple[Departures, Any, Any] | None:
-    """Return the departures of listed particles, the indices of bad ones, which stay, and positions of the former.
+def shift_of(mesh: Mesh, support: int) -> tuple[int, ...]:
+    """Return the shift from a part's first node of a stencil to the whole mesh's cell."""
+    return tuple(
+        start - ghosts + (support - 1) // 2 for start, (ghosts, _) in zip(mesh.start, mesh.ghosts, strict=True)
+    )
 
-    None if there are too many of them. Positions may be None. With a guess of their number, a GPU works on while the
-    host waits for its number.
+
+def listed(
+    domain: Domain, rank: int, residents: Residents, mesh: Mesh, given: Given, support: int, guess: int = 0,
+    listing: StrayListing | None = None,
+) -> Callable[[], tuple[Departures, Any, Any] | None]:  # fmt: skip
+    """Begin to sort listed particles. What is returned waits for the device.
+
+    It returns their departures, the indices of bad ones, which stay, and positions of the former; None if there are
+    too many of them. Positions may be None. With a ``listing``, a GPU sorts as many as the guess of their number.
     """
     xp, size = given.xp, domain.size
-    shift = tuple(
-        start - ghosts + (support - 1) // 2 for start, (ghosts, _) in zip(mesh.start, mesh.ghosts, strict=True)
-    )  # from a part's first node of a stencil to the whole mesh's cell
-    here = xp is not np and size > 1
-    departures = _guessed(domain, residents, given, shift, guess) if here and guess else None
-    if departures is None:
-        strays = residents.strays()
-        assert strays is not None
-        count, entries = strays
-        if entries is None or not few(count, given.count):
-            return None
-        if here:
-            departures = _guessed(domain, residents, given, shift, count + 1)
-            if departures is None:  # the list is full
+    begun = None if listing is None else _begun(listing, residents, given, guess)
+
+    def finish() -> tuple[Departures, Any, Any] | None:
+        departures = None if begun is None else begun()
+        if departures is None:
+            strays = residents.strays()
+            assert strays is not None
+            count, entries = strays
+            if entries is None or not few(count, given.count):
                 return None
-        else:
-            departures = _on_host(domain, entries, shift, xp, residents)
-    good, all_of_them = int(departures.ends[size - 1]), int(departures.ends[size])
-    sent = np.diff(departures.ends[:size], prepend=0).reshape(size, 1).astype(np.int64)
-    if sent[rank, 0] or not few(all_of_them, given.count):  # or the part does not take all that it owns
-        return None
-    sent[rank] = given.count - good
-    index = departures.index
-    rows = None if departures.rows is None else departures.rows[:good]
-    return Departures(xp, given.count, sent, True, index[:good]), index[good:all_of_them], rows
+            if listing is None:
+                departures = _on_host(domain, entries, shift_of(mesh, support), xp, residents)
+            elif (departures := _begun(listing, residents, given, count + 1)()) is None:  # the list is full
+                return None
+        good, all_of_them = int(departures.ends[size - 1]), int(departures.ends[size])
+        sent = np.diff(departures.ends[:size], prepend=0).reshape(size, 1).astype(np.int64)
+        if sent[rank, 0] or not few(all_of_them, given.count):  # or the part does not take all that it owns
+            return None
+        sent[rank] = given.count - good
+        index = departures.index
+        rows = None if departures.rows is None else departures.rows[:good]
+        return Departures(xp, given.count, sent, True, index[:good]), index[good:all_of_them], rows
+
+    return finish
 
 
-def _guessed(
-    domain: Domain, residents: Residents, given: Given, shift: tuple[int, ...], guess: int
-) -> Listed | None:  # fmt: skip
-    """Sort the first of the list on the GPU, without waiting for their number; None if there may be more of them."""
-    xp, memory, size = given.xp, residents.memory(), domain.size
-    guess = min(guess, memory.shape[0] // 4 - 1)
-    run = cuts.keys_of(domain.mesh.ndim, SKIP, _INDEX)
-    keys = run(memory.view(np.int64), *domain.on_device(), domain.constants(*shift), size, size=guess)
-    keys.sort()
-    ends = xp.searchsorted(keys, domain.constants(*(part << _INDEX for part in range(1, size + 2))))
-    index = keys & ((1 << _INDEX) - 1)
-    rows = given.rows(index)
-    ends = ends.get()  # waits
-    return None if ends[-1] == guess else Listed(ends, index, rows)
+def _begun(listing: StrayListing, residents: Residents, given: Given, guess: int) -> Callable[[], Listed | None]:
+    """Begin to sort the first of the list on the GPU; what is returned returns None if there may be more of them."""
+    particles, read = listing.begin(residents.memory(), given.count, guess)
+    rows = given.rows(particles) if given.xp is not np else None
+
+    def finish() -> Listed | None:
+        ends = read()
+        if ends is None:
+            return None
+        first = int(ends[0])
+        index = particles[first:] if rows is not None else residents.backend.download(particles)[first:]
+        return Listed(ends[1:] - first, index, None if rows is None else rows[first:])
+
+    return finish
 
 
 def _on_host(domain: Domain, entries: Any, shift: tuple[int, ...], xp: Any, residents: Residents) -> Listed:

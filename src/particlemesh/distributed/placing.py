@@ -12,7 +12,8 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.halo import Halo
-from particlemesh.distributed.journeys import SKIP, Given, Journey, few, listed
+from particlemesh.distributed.journeys import SKIP, Given, Journey, few, listed, shift_of
+from particlemesh.distributed.listing import StrayListing
 from particlemesh.distributed.residents import Residents
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import DTYPES, Staged, module_of
@@ -66,6 +67,7 @@ class Placing:
             for owned, nodes, first, held in zip(part.shape, domain.mesh.shape, start, shape, strict=True)
         )  # fmt: skip
         self._strays_before = 4096
+        self._listing: StrayListing | None = None  # on a GPU
         self._settled = False  # whether they do, and guests have a plan of their own
         self._guests: LocalPlan | None = None
         self._route: Route | None = None  # to the parts, or to all that a particle reaches
@@ -116,23 +118,35 @@ class Placing:
 
     def _set_positions(self, positions: Any, check: bool) -> None:
 
-        def work() -> tuple[str, int | None, tuple[Given, Journey]]:
+        def work() -> tuple[str, int | None, tuple[str, Given, Callable[[], Journey]]]:
             self._open()
             checks.flag(check, "check")
             given = Given(positions, self.domain.mesh.ndim)
             if given.home == "opencl" and self._settings["backend"] is None:
                 self._settings["backend"] = "opencl"
-                self._plans, self._guests = self._local_plans("opencl"), None
-            journey = self._stays(given, check) or self._goes(given, check)
+                self._plans, self._guests, self._listing = self._local_plans("opencl"), None, None
+            stays = self._stays(given, check)
             text = f"set_positions(check={check}) on {given.memory}"
-            return text, DTYPES.index(given.real) if given.count else None, (given, journey)
 
-        (given, journey), number = self._agreed(work)
+            def journey() -> Journey:
+                return (None if stays is None else stays()) or self._goes(given, check)
+
+            return text, DTYPES.index(given.real) if given.count else None, (text, given, journey)
+
+        (text, given, located), number = self._agreed(work)  # while a GPU locates
         if number is None:  # no rank has a particle, and all know it
             real = np.dtype(f"f{int(self.world.allreduce(given.real.itemsize, 'max'))}")
         else:
             real = DTYPES[number]
-        owners, route = journey.routes(self.world)
+
+        def counted() -> tuple[Journey, np.ndarray]:
+            journey = located()
+            return journey, journey.sent()
+
+        each = self.domain.per_rank
+        columns = {"nodes": each, "replicated": each + 1, "particles": 2 * each}[self.ghosts]  # of what `sent` returns
+        journey, coming = self.world.announce(columns, text, counted)
+        owners, route = journey.routes(self.world, coming)
         settled = journey.residents is not None and few(route.strays.shape[0] + route.guests, given.count)
 
         def pack() -> tuple[str, None, Callable[[], Any]]:
@@ -162,29 +176,43 @@ class Placing:
         self._dtype = real if self._dtype is None else self._dtype
         self._bad_here, self._route, self._owners, self._settled = journey.bad, route, owners, settled
 
-    def _stays(self, given: Given, check: bool) -> Journey | None:
-        """Locate particles in this rank's part, in one pass; None where most leave, or the part cannot tell."""
+    def _stays(self, given: Given, check: bool) -> Callable[[], Journey | None] | None:
+        """Begin to locate particles in this rank's part, in one pass; None if the part cannot tell strays.
+
+        What is returned waits. It returns None where most particles leave.
+        """
         if not self._settles or not given.count:
             return None
         plan = self._plans[0]
         assert plan is not None
         if given.xp is np and self._settings["backend"] in (None, "cpu"):  # there a part lists none
-            journey = self._goes(given, check)
-            if not few(journey.leaving[0].strays.shape[0], given.count):
-                return journey
-            return journey._replace(residents=Residents(plan, given.local()))
-        residents = Residents(plan, given.local())
-        departures = listed(
-            self.domain, self.world.rank, residents, plan.mesh, given, self.window.support, self._strays_before
-        )
-        if departures is None:
-            return None
-        leaving, bad, rows = departures
-        if bad.shape[0] and check:
-            self._cells(given.user, True)  # raises
-        # A guess for the next time, which forgets slowly.
-        self._strays_before = max(leaving.strays.shape[0] * 5 // 4 + 4096, self._strays_before * 7 // 8)
-        return Journey([leaving], given.bad(bad), residents, rows)
+            return lambda: self._stays_on_host(plan, given, check)
+        residents, support = Residents(plan, given.local()), self.window.support
+        if given.xp is not np and self.domain.size > 1 and self._listing is None:
+            self._listing = StrayListing(self.domain, shift_of(plan.mesh, support), residents.backend)
+        departures_of = listed(
+            self.domain, self.world.rank, residents, plan.mesh, given, support, self._strays_before,
+            self._listing if given.xp is not np else None,
+        )  # fmt: skip
+
+        def journey() -> Journey | None:
+            departures = departures_of()
+            if departures is None:
+                return None
+            leaving, bad, rows = departures
+            if bad.shape[0] and check:
+                self._cells(given.user, True)  # raises
+            # A guess for the next time, which forgets slowly.
+            self._strays_before = max(leaving.strays.shape[0] * 5 // 4 + 4096, self._strays_before * 7 // 8)
+            return Journey([leaving], given.bad(bad), residents, rows)
+
+        return journey
+
+    def _stays_on_host(self, plan: LocalPlan, given: Given, check: bool) -> Journey:
+        journey = self._goes(given, check)
+        if not few(journey.leaving[0].strays.shape[0], given.count):
+            return journey
+        return journey._replace(residents=Residents(plan, given.local()))
 
     def _goes(self, given: Given, check: bool) -> Journey:
         """Locate particles in the whole mesh, and find the part that owns each."""

@@ -3,6 +3,7 @@
 // way into a local grid. The arithmetic is that of surroundings.py, rounding by rounding: real is double.
 
 #include "backends/coordinates.h"
+#include "distributed/owner.h"
 
 typedef struct {
     real coefficient[9], matrix[9]; // nodes per length, and lattice vectors as rows
@@ -39,28 +40,27 @@ DEVICE void place(PRIVATE real* u, PRIVATE int* cell, PRIVATE real* turns, PRIVA
 
 DEVICE int owner_of(PRIVATE const int* cell, GLOBAL const int* planes, PRIVATE const Cuts* cuts)
 {
-    int at = 0;
-    if (cuts->depth == 0) return 0;
-    for (int level = 0; level < cuts->depth && at >= 0; level++) {
-        const int a = planes[4 * at], most = cuts->nodes[a] - 1;
-        const int c = cell[a] < 0 ? 0 : cell[a] > most ? most : cell[a];
-        at = planes[4 * at + (c < planes[4 * at + 1] ? 2 : 3)];
+    int inside[3];
+    for (int a = 0; a < 3; a++) {
+        const int most = cuts->nodes[a] - 1;
+        inside[a] = cell[a] < 0 ? 0 : cell[a] > most ? most : cell[a];
     }
-    return (-1 - at) / cuts->per_rank;
+    return part_of(inside, planes, cuts->depth) / cuts->per_rank;
 }
 
-// Counts a key, and writes it if there is room.
-DEVICE void push(GLOBAL u64* control, GLOBAL u64* keys, const i64 room, const i64 what, const i64 i)
+// Counts a particle in a bin, and writes both if there is room. Numbers are from 1 on: 0 is where nothing was written.
+DEVICE void push(GLOBAL u64* control, GLOBAL u32* index, GLOBAL u32* bin, const i64 room, const i64 what, const i64 i)
 {
     const u64 place = ATOMIC_ADD_U64(control, 1);
-    if (place < (u64)room) keys[place] = ((u64)what << INDEX_BITS) | (u64)i;
+    if (place < (u64)room) index[place] = (u32)(i + 1), bin[place] = (u32)(what + 1);
 }
 
-// control: keys, bad particles, and whether any is periods away. Keys are particles with the rank that owns them, if it
-// is another, and particles with the ranks + n, if they are in a box of neighbour n: `boxes` has two corners of each.
+// control: what is listed, bad particles, and whether any is periods away. Particles are listed in the bin of the rank
+// that owns them, if it is another, and in bin ranks + n, if they are in a box of neighbour n: `boxes` has two corners
+// of each.
 KERNEL survey(GLOBAL const coordinate* RESTRICT x, GLOBAL const int* RESTRICT planes, GLOBAL const real* RESTRICT boxes,
-              GLOBAL const int* RESTRICT neighbour, GLOBAL u64* RESTRICT control, GLOBAL u64* RESTRICT keys,
-              const i64 count, const i64 box_count, const i64 ranks, const i64 room, const Cuts cuts)
+              GLOBAL const int* RESTRICT neighbour, GLOBAL u64* RESTRICT control, GLOBAL u32* RESTRICT index,
+              GLOBAL u32* RESTRICT bin, const i64 count, const i64 box_count, const i64 ranks, const i64 room, const Cuts cuts)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         coordinate own[3];
@@ -80,7 +80,7 @@ KERNEL survey(GLOBAL const coordinate* RESTRICT x, GLOBAL const int* RESTRICT pl
         place(u, cell, turns, own, &cuts);
         if (turns[0] != 0 || turns[1] != 0 || turns[2] != 0) ATOMIC_MAX_U64(control + 2, 1);
         const int owner = owner_of(cell, planes, &cuts);
-        if (owner != cuts.rank) push(control, keys, room, owner, i);
+        if (owner != cuts.rank) push(control, index, bin, room, owner, i);
         int last = -1;
         for (i64 box = 0; box < box_count; box++) {
             if (neighbour[box] == last) continue;
@@ -88,8 +88,22 @@ KERNEL survey(GLOBAL const coordinate* RESTRICT x, GLOBAL const int* RESTRICT pl
             for (int a = 0; a < 3; a++)
                 if (a < cuts.axes && cuts.cut[a])
                     inside &= u[a] >= boxes[6 * box + a] && u[a] <= boxes[6 * box + 3 + a];
-            if (inside) last = neighbour[box], push(control, keys, room, ranks + last, i);
+            if (inside) last = neighbour[box], push(control, index, bin, room, ranks + last, i);
         }
+    }
+}
+
+// Rows with the positions of listed particles and the bits of their indices, as other ranks get them.
+KERNEL survey_rows(GLOBAL const u32* RESTRICT positions, GLOBAL const u32* RESTRICT index, GLOBAL u32* RESTRICT rows,
+                   const i64 room, const i64 axes)
+{
+    const i64 words = (i64)sizeof(coordinate) / 4;
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < room; k += GROUP_COUNT * GROUP_SIZE) {
+        const i64 i = (i64)index[k] - 1;
+        if (i < 0) continue;
+        GLOBAL u32* row = rows + (axes * words + 2) * k;
+        for (i64 w = 0; w < axes * words; w++) row[w] = positions[axes * words * i + w];
+        row[axes * words] = (u32)i, row[axes * words + 1] = 0;
     }
 }
 

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.arrays.geometry import open_bounds
-from particlemesh.backends.base import Record
+from particlemesh.backends.base import As, Record, kept
+from particlemesh.distributed.listing import List, Listing
 from particlemesh.distributed.routes import Departures
 from particlemesh.distributed.surroundings import Image, Surroundings, upward
 
 _FILE = "distributed/survey.c"
-_BITS = 40  # of an index in a key
+_HEADER = 3  # numbers that a pass counts, before the ends of bins
+_U32 = np.dtype(np.uint32)
 _MOST_BOXES = 512  # of neighbours: each particle looks at all of them
 
 
@@ -25,6 +28,7 @@ class Surveyed(NamedTuple):
     sizes: list[int]  # how many each neighbour sees
     home: bool  # whether no particle is periods away
     bad: int  # particles that are not finite or outside, where the pass counts them
+    packed: Any = None  # rows of positions and indices of these particles, where the pass packs them
 
 
 class Segment(NamedTuple):
@@ -34,6 +38,7 @@ class Segment(NamedTuple):
     end: int
     image: Image
     above: bool  # whether they come after the particles of the rank that sees them
+    rank: int = 0  # that sends them
 
 
 def stepwise(around: Surroundings, x: Any, xp: Any) -> Surveyed:
@@ -54,7 +59,7 @@ def segments(around: Surroundings, arriving: np.ndarray) -> list[Segment]:
         for image, count in zip(around.images, counts, strict=True):
             if count:
                 above = upward(image) or (not any(image) and rank > around.rank)
-                list_of.append(Segment(begin, begin + count, image, above))
+                list_of.append(Segment(begin, begin + count, image, above, rank))
                 begin += count
     return list_of
 
@@ -62,11 +67,12 @@ def segments(around: Surroundings, arriving: np.ndarray) -> list[Segment]:
 class Pass:
     """The kernels of one domain, rank and radius on one device."""
 
-    ROOM = 4096  # keys at least
+    ROOM = 4096  # particles of a list at least
 
     def __init__(self, around: Surroundings, backend: Any, dtype: np.dtype) -> None:
-        self._around, self._backend, self._dtype = around, backend, dtype
-        self._defines = {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(dtype.itemsize == 8), "INDEX_BITS": _BITS}
+        self._around, self._dtype = around, dtype
+        self._backend: Any = kept(backend)
+        self._defines = {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(dtype.itemsize == 8)}
         tree, corners, of = around.domain.tree, [], []
         for n, to in enumerate(around.neighbours):
             for low, high in around.seen_in(to):
@@ -77,7 +83,9 @@ class Pass:
         self._boxes = backend.upload(np.array(corners or [(0.0,) * 6]).reshape(-1))
         self._of = backend.upload(np.array(of or [0], np.int32))
         self._box_count, self._cuts = len(of), self._record()
-        self._keys: Any = None
+        self._listing = Listing(backend)
+        self._guess = 0  # what to expect in the next list
+        self._table: tuple[Any, Any] = None, None  # segments, and their numbers on the device
         backend.synchronize()  # later calls may come in other streams
 
     @staticmethod
@@ -103,42 +111,65 @@ class Pass:
             domain.per_rank, around.rank, 0,
         )  # fmt: skip
 
-    def survey(self, x: Any, xp: Any) -> Surveyed | None:
-        """Survey dense particles (N, d) of the device; waits for it. None if there was no room."""
-        around, backend, count = self._around, self._backend, int(x.shape[0])
-        size = around.domain.size
-        room = max(count // 2, self.ROOM)
-        if self._keys is None or self._keys.shape[0] < room:
-            self._keys = backend.empty((room,), np.uint64)
-        control = backend.upload(np.zeros(3, np.uint64))
+    def _listed(self, x: Any, count: int, room: int) -> tuple[List, Any, Any]:
+        """Return a sorted list with room for so many particles, the particles, and their rows; waits for nothing."""
+        backend, axes = self._backend, self._around.mesh.ndim
+        size = self._around.domain.size
+        some = self._listing.begin(size + len(self._around.neighbours), room, _HEADER)
         if count:
             run = backend.kernel(_FILE, "survey", self._defines)
-            run(count, x, self._planes, self._boxes, self._of, control, self._keys, count, self._box_count, size,
-                int(self._keys.shape[0]), self._cuts)  # fmt: skip
-        many, bad, away = (int(n) for n in backend.download(control))
-        if many > self._keys.shape[0]:
-            return None
-        keys, starts = self._keys[:many], [n << _BITS for n in range(1, size + len(around.neighbours) + 1)]
-        if xp is np:
-            keys = np.sort(backend.download(keys).view(np.int64))
-            ends = np.searchsorted(keys, starts)
-        else:
-            keys = xp.sort(keys.view(np.int64))
-            ends = xp.searchsorted(keys, around.domain.constants(*starts)).get() if many else np.zeros(len(starts), int)
-        numbers = np.diff(ends, prepend=0)
-        index = keys & ((1 << _BITS) - 1)
-        sent, leave = numbers[:size].reshape(-1, 1).astype(np.int64), int(ends[size - 1])
-        sent[around.rank] = count - leave
-        leaving = Departures(xp, count, sent, True, index[:leave])
-        return Surveyed(leaving, index[leave:], numbers[size:].tolist(), not away, bad)
+            run(
+                count, x, self._planes, self._boxes, self._of, some.control, some.index, some.which, count,
+                self._box_count, size, room, self._cuts,
+            )  # fmt: skip
+        some = self._listing.sort(some, count)
+        particles, rows = self._listing.particles(some), self._empty_rows(room)
+        if count:
+            pack = backend.kernel(_FILE, "survey_rows", self._defines)
+            pack(room, As(x, _U32), some.index, As(rows, _U32), room, axes)
+        return some, particles, rows
+
+    def _empty_rows(self, room: int) -> Any:
+        return self._backend.empty((room, self._around.mesh.ndim + 8 // self._dtype.itemsize), self._dtype)
+
+    def survey(self, x: Any, xp: Any) -> Surveyed:
+        """Survey dense particles (N, d) of the device."""
+        return self.begin(x, xp)()
+
+    def begin(self, x: Any, xp: Any) -> Callable[[], Surveyed]:
+        """Begin to survey dense particles (N, d); what is returned waits, once unless there are more than expected."""
+        count = int(x.shape[0])
+        begun = self._listed(x, count, self._guess or max(count // 8, self.ROOM))
+
+        def finish() -> Surveyed:
+            some, particles, rows = begun
+            (many, bad, away), ends = self._listing.read(some)
+            self._guess = max(many + many // 8, self._guess * 7 // 8, self.ROOM)  # forgets slowly
+            if many > some.room:
+                some, particles, rows = self._listed(x, count, self._guess)
+                _, ends = self._listing.read(some)
+            if xp is np:
+                particles, rows = self._backend.download(particles), self._backend.download(rows)
+            size, numbers = self._around.domain.size, np.diff(ends)
+            first, leave = int(ends[0]), int(ends[size])
+            sent = numbers[:size].reshape(-1, 1).copy()
+            sent[self._around.rank] = count - (leave - first)
+            leaving, seen = Departures(xp, count, sent, True, particles[first:leave]), slice(leave, some.room)
+            return Surveyed(leaving, particles[seen], numbers[size:].tolist(), not away, bad, rows[seen])
+
+        return finish
 
     def carry(self, rows: Any, every: Any, pieces: list[Segment], places: list[int]) -> None:
         """Write the positions of ghosts, the first numbers of rows (n, ...), to their places in ``every`` (all, d)."""
-        table = np.zeros((len(pieces), 5), np.int64)
-        segments = sorted(zip(pieces, places, strict=True))  # the kernel goes through them by their first rows
-        for line, (piece, to) in zip(table, segments, strict=True):
-            line[:2], line[2 : 2 + len(piece.image)] = (piece.begin, to), piece.image
-        if pieces:
-            run = self._backend.kernel(_FILE, "carry", self._defines)
-            run(int(rows.shape[0]), rows, every, self._backend.upload(table.reshape(-1)), int(rows.shape[0]),
-                int(rows.shape[1]), len(pieces), self._cuts)  # fmt: skip
+        segments = tuple(sorted(zip(pieces, places, strict=True)))  # the kernel goes through them by their first rows
+        if not segments:
+            return
+        known, table = self._table
+        if known != segments:
+            numbers = np.zeros((len(segments), 5), np.int64)
+            for line, (piece, to) in zip(numbers, segments, strict=True):
+                line[:2], line[2 : 2 + len(piece.image)] = (piece.begin, to), piece.image
+            table = self._backend.upload(numbers.reshape(-1))
+            self._table = segments, table
+        run = self._backend.kernel(_FILE, "carry", self._defines)
+        run(int(rows.shape[0]), rows, every, table, int(rows.shape[0]), int(rows.shape[1]), len(segments), self._cuts)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from particlemesh import checks
 from particlemesh.distributed.transports import Alone, Aware, Host, Op, Transport, cuda_aware, is_host
 
 _NO_KIND = 2**31
+T = TypeVar("T")
 TRANSPORTS = "auto", "host", "mpi", "nccl"
 
 
@@ -258,6 +259,49 @@ class World:
         raise RankError(
             other, f"no error, but its arrays differ in dtype from those of rank {one}: give all ranks one."
         )
+
+    def announce(self, columns: int, call: str, work: Callable[[], tuple[T, Any]]) -> tuple[T, np.ndarray]:
+        """Do work of this rank, and tell every rank the numbers for it that follow; raise where any rank has raised.
+
+        It is :meth:`counts` and :meth:`agree` in one exchange, for ranks that have agreed on the call.
+
+        Parameters
+        ----------
+        columns : int
+            How many numbers there are for each rank.
+        call : str
+            What the rank is about to do.
+        work : function
+            Returns a result, and int64 (size, columns).
+
+        Returns
+        -------
+        result
+        numbers : int64 array (size, columns)
+            What every rank has for this one.
+
+        Raises
+        ------
+        RankError
+            On ranks whose work has not failed, if another rank's has.
+
+        Examples
+        --------
+        >>> World().announce(1, "a step", lambda: ("done", [[3]]))
+        ('done', array([[3]]))
+        """
+        error: BaseException | None = None
+        result: Any = None
+        table = np.zeros((self.size, columns + 1), np.int64)
+        try:
+            result, table[:, :columns] = work()
+        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
+            error = caught
+            table[:, columns] = 1
+        coming = self._transport.alltoall(table)
+        if coming[:, columns].any():
+            self.agree(error, call)
+        return result, np.ascontiguousarray(coming[:, :columns])
 
     @contextlib.contextmanager
     def agreement(self, call: str = "") -> Iterator[None]:

@@ -54,6 +54,11 @@ class Asking(Contents):
                 return tuple(self._out(x) for x in answer)
             return self._out(answer)
 
+    def _rows_of(self, radius: float, quantities: str, least: int, most: int) -> Pairs:
+        """Return the half list of some particles, on a GPU; the rows of the others are empty."""
+        reach = self._reach(radius)
+        return self._answer(lambda queries: queries.rows_of(reach, quantities, least, most))
+
     def _reach(self, radius: Any) -> float:
         number = checks.radius(radius)
         few_images(number, self.box, None if self._boxes is None else self._boxes.per)

@@ -48,6 +48,12 @@ class DeviceQueries:
             unread.keep(question, search.words, capacity, width)
         return search.pairs
 
+    def rows_of(self, radius: float, quantities: str, least: int, most: int) -> Pairs:
+        """Return the half list in which only particles with indices from ``least`` to ``most`` have rows."""
+        return self.searcher.find(
+            self.cloud, radius, half=True, order="input", quantities=quantities, some=(least, most)
+        ).pairs
+
     def count(self, radius: Any, order: str, check: bool) -> Any:
         return self.searcher.count(self.cloud, self._reach(radius), order=order, check=check)
 

@@ -35,7 +35,8 @@ class PairLists:
         self.by_index, self.rows_by_index = by_index, rows_by_index
         # Half a list by slots finds each pair once: the smaller index is put first when it is written.
         self.swaps = form == "coo" and by_index and bool(question.half)
-        self.key = (bool(question.half), question.points is None, question.radius, question.reach_is)
+        self.key = (bool(question.half), question.points is None, question.radius, question.reach_is,
+                    question.some is None)  # fmt: skip
 
     def compact(self, capacity: int | None) -> tuple[Pairs, int | None]:
         """Return rows that follow each other, and how many pairs there are."""

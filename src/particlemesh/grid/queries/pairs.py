@@ -131,17 +131,20 @@ class Searcher(Search):
         self, cloud: Cloud, radius: float | Extents, *, points: Coordinates | None = None, half: bool = True,
         order: str = "input", form: str = "csr", quantities: str = "j", width: int | None = None,
         capacity: int | None = None, check: bool = True, notes: str = "", system: Any = None,
+        some: tuple[int, int] | None = None,
     ) -> PairSearch:  # fmt: skip
         """Return lists of pairs; arguments as for :meth:`particlemesh.UniformGrid.pairs`.
 
         The :class:`Extents` of two particles add up. With ``points`` rows are those of the points, of a ``system`` each
         if particles have one, and ``half`` must be False. With ``check=False`` nothing waits, arrays have the length
         ``capacity``, the next search reuses their memory, and :meth:`verdict` reports what is wrong. ``notes`` names
-        the place of the counts on the device.
+        the place of the counts on the device. With ``some`` only particles with indices from the first to the second
+        number have rows that are not empty.
         """
         by_index = order == "input" or points is not None
         rows_by_index = order == "input" and points is None and form != "coo"
         question = self.ask(cloud, radius, points, half, rows_by_index, notes, system)
+        question.some = some
         self.check_rows(question, quantities, check)
         lists = PairLists(self, question, form, quantities, by_index, rows_by_index, check)
         pairs, total = lists.dense(width) if form == "dense" else lists.compact(capacity)

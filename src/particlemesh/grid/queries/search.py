@@ -44,6 +44,7 @@ class Question:
     largest: Any
     words: Any
     systems: tuple[Any, ...] = ()  # of rows, and the numbers of all systems
+    some: tuple[int, int] | None = None  # the least and the largest index of a particle with a row, if not all have one
 
     @property
     def rows(self) -> int:
@@ -52,7 +53,8 @@ class Question:
 
     def defines(self) -> dict[str, int]:
         """Return what kernels over rows are compiled with, beside what they are over a cloud."""
-        return {"ROWS_ARE_POINTS": int(self.points is not None), "REACH_IS": self.reach_is, "HALF": self.half}
+        facts = {"ROWS_ARE_POINTS": int(self.points is not None), "REACH_IS": self.reach_is, "HALF": self.half}
+        return facts if self.some is None else {**facts, "SOME_ROWS": 1}
 
     def cells(self) -> tuple[Any, ...]:
         """Return the first arrays of a kernel: points if there are any, particles, cells, what they reach."""
@@ -95,10 +97,13 @@ class Search:
         """Return the records that end a kernel's arguments; the same objects as before if they are the same."""
         cells = question.cloud.cells
         # Cells compare by what they are, boxes by their identity.
-        known = (cells.box, cells.shape, cells.levels, cells.edge, cells.dtype, cells.systems, question.radius)
+        known = (cells.box, cells.shape, cells.levels, cells.edge, cells.dtype, cells.systems, question.radius,
+                 question.some)  # fmt: skip
         if not self._known or self._known[0] is not cells.box or self._known[1:] != known[1:]:
             self._known = known
-            self._records = (*question.cloud.geometry(), Record(f"={cells.dtype.char}", question.radius))
+            some = question.some or ()
+            ask = Record(f"={cells.dtype.char}{'i' * len(some)}", question.radius, *some)
+            self._records = (*question.cloud.geometry(), ask)
         return self._records if question.points is None else (question.points.record(), *self._records)
 
     def count_rows(
@@ -109,7 +114,7 @@ class Search:
             return
         cloud = question.cloud
         one = not (question.reach_is or cloud.ends is not None or cloud.cells.levels > 1)
-        paired = one and not (wide or question.points or question.half or question.systems)
+        paired = one and not (wide or question.points or question.half or question.systems or question.some)
         words = counts.dtype.itemsize // 8
         defines = {
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,

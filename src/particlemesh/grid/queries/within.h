@@ -2,6 +2,7 @@
 // Rows of pairs, and which pairs count. A row has the particles within reach of one particle, or of one point.
 //
 // ROWS_ARE_POINTS: rows belong to points x0, x1, x2 instead of particles.
+// SOME_ROWS: of particles, only rows with indices from ask.least to ask.most; others are empty.
 // REACH_IS: 0 one radius for all; 1 a radius each, added for a pair; 3 half an edge per axis, added likewise.
 // HALF: 0 all; 1 only particles after this slot; 2 only particles with a larger index. A particle's own images count as
 // after it, or larger, in the forward half of directions.
@@ -18,11 +19,20 @@
 #define ROW_POINTS
 #define ROW_STRIDES
 #define IN_SYSTEM_OF_ROW(r) IN_SYSTEM_OF_PARTICLE(r)
+#if SOME_ROWS
+#define ROW_OF(row, r)                                           \
+    (row_of_particle(row, records, reaches, r, &geometry) != GOOD_ITEM || (row)->index < ask.least || \
+     (row)->index > ask.most)
+#else
 #define ROW_OF(row, r) row_of_particle(row, records, reaches, r, &geometry)
+#endif
 #endif
 
 typedef struct {
     coordinate radius;
+#if SOME_ROWS
+    int least, most;
+#endif
 } Ask;
 
 typedef struct {
