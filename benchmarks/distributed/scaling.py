@@ -144,11 +144,13 @@ class Bench:
         return pmd.Domain(pm.Mesh(shape, tuple(map(float, many))), self.world.size, parts=self.cut)
 
     def cloud(self, domain: pmd.Domain, count: int) -> Any:
-        """Return particles that are uniform in this rank's part."""
+        """Return particles that are uniform in this rank's part, and not on its upper faces: others own these."""
         (part,), spacing = domain.parts(self.world.rank), domain.mesh.spacing
-        low = self.xp.asarray(np.array(part.lower) * spacing, DTYPE)
-        size = self.xp.asarray(np.array(part.shape) * spacing, DTYPE)
-        return low + size * self.generator.random((count, 3), dtype=DTYPE)
+        low = np.array(part.lower) * spacing
+        size = np.array(part.shape) * spacing
+        below = self.xp.asarray(np.nextafter((low + size).astype(DTYPE), DTYPE(0)))
+        x = self.xp.asarray(low, DTYPE) + self.xp.asarray(size, DTYPE) * self.generator.random((count, 3), dtype=DTYPE)
+        return self.xp.minimum(x, below)
 
     def values(self, count: int, *, real: bool) -> Any:
         """Return random numbers for particles."""
