@@ -205,6 +205,25 @@ def test_no_trial_begins_after_the_end(small, monkeypatch):
     assert not tune.measure(CPU, 0.0).rows
 
 
+def test_an_interrupt_keeps_what_was_measured(small, cache, monkeypatch):
+    timed = tune._rows
+
+    def interrupted(backend, case, *others):
+        if case == small[2]:
+            raise KeyboardInterrupt
+        return timed(backend, case, *others)
+
+    monkeypatch.setattr(tune, "_rows", interrupted)
+    table, path = tune.run(CPU, 60.0)
+    written = path.read_bytes()
+    assert table.measured.endswith("2 problems")
+    assert {row[2:7] for row in tables.read(path).rows} == {case[:5] for case in small[:2]}
+    monkeypatch.setattr(tune, "_rows", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):  # nothing was measured: what is stored stays
+        tune.run(CPU, 60.0)
+    assert path.read_bytes() == written
+
+
 def test_what_finds_no_memory_is_left_out(small, monkeypatch):
     def time_of(workspace, direction, method):
         if direction == "spread":

@@ -102,7 +102,8 @@ def tune(
 ) -> None:
     """Measure the methods on this machine for the automatic choice.
 
-    Run it once. It takes at most four minutes and writes a small file to your cache folder, which plans read.
+    Run it once. It takes at most four minutes and writes a small file to your cache folder, which plans read. If you
+    interrupt it, the times measured so far are written.
     """
     from particlemesh.command import report
 

@@ -137,7 +137,7 @@ def measure(
     backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     kept: Kept = NOTHING,
 ) -> Table:  # fmt: skip
-    """Time the methods of a backend and return the table, without writing it.
+    """Time the methods of a backend and return the table, without writing it; an interrupt ends it early.
 
     Parameters
     ----------
@@ -155,11 +155,15 @@ def measure(
     if backend.name in COMPILING:
         until = stop - seconds / 2
         _compile(backend, supported, until, lambda n: progress(f"compiling, {n}", 0, len(supported)), kept)
-    while done < len(supported) and time.perf_counter() < stop:
-        case = supported[done]
-        progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(supported))
-        rows += _rows(backend, case, stop, kept)
-        done += 1
+    try:
+        while done < len(supported) and time.perf_counter() < stop:
+            case = supported[done]
+            progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(supported))
+            rows += _rows(backend, case, stop, kept)
+            done += 1
+    except KeyboardInterrupt:  # the times of whole problems serve as well as those of a shorter run
+        if not done:
+            raise
     day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     sources = tables.sources_of(backend.name, rows)
     return Table(backend.name, tables.device_of(backend), f"{day}, {done} problems", sources, tuple(rows))
