@@ -8,9 +8,9 @@ any number of ranks. One compares them with the same plan on one rank, the other
 ``exchange_s`` and ``agree_s`` are parts of a further run that waits before and after each message, so that they say
 where time goes; ``sent`` is what the busiest rank sends in bytes.
 
-    mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py
-    mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py --small --backend cpu --out /tmp
-    mpiexec -n 2 python -m mpi4py benchmarks/distributed/scaling.py --trace --only grid
+    mpiexec -n 2 --bind-to none python -m mpi4py benchmarks/distributed/scaling.py
+    mpiexec -n 2 --bind-to none python -m mpi4py benchmarks/distributed/scaling.py --small --backend cpu --out /tmp
+    mpiexec -n 2 --bind-to none python -m mpi4py benchmarks/distributed/scaling.py --trace --only grid
 
 ``--trace`` measures and writes nothing. It prints where the time of one call goes, on one GPU and on rank 0 of all.
 """
