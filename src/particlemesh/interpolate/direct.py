@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
+from particlemesh.backends.base import Record
 from particlemesh.interpolate import weightless
 from particlemesh.interpolate.shares import Lanes, reading
 from particlemesh.methods.contract import Option, Problem
@@ -85,9 +86,11 @@ class Direct(ByBlock):
         order = self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
         form = Form(variant=unplaced)
+        lines = order.blocks.counts[1] * order.blocks.counts[2]
+        even = Record(f"={workspace.dtype.char}", lines / max(workspace.count, 1))
         for run, lanes, *layouts, together in self.batches(workspace, form, field, values, gradient):
             run(
                 lanes * workspace.count * together, order.records, order.start, located, node, field.array,
                 *targets(values, gradient), workspace.count, workspace.particles.rows, order.blocks.record, *layouts,
-                workspace.window_record, workspace.jacobian_record,
+                workspace.window_record, workspace.jacobian_record, even,
             )  # fmt: skip

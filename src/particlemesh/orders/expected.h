@@ -5,11 +5,15 @@
 #include "orders/blocks.h"
 #include "orders/lines.h"
 
+typedef struct {
+    real each; // lines per particle
+} Even;
+
 // The particle at place `at`: where its stencil begins, its fractions, and its index. All lanes of a warp call it with
 // consecutive places; LANES of them share one. `here` becomes 0 at places without a particle, whose results are
-// undefined. There are at most `particles`, and `even` lines per particle.
+// undefined. There are at most `particles`.
 DEVICE i64 expected_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLOBAL const u32* start, const i64 at,
-                             const i64 particles, const float even, PRIVATE const Blocks* blocks, PRIVATE int* here,
+                             const i64 particles, PRIVATE const Even* even, PRIVATE const Blocks* blocks, PRIVATE int* here,
                              PRIVATE int* first, PRIVATE real* fraction)
 {
     const int nx = blocks->counts[0], lines = blocks->counts[1] * blocks->counts[2];
@@ -17,7 +21,7 @@ DEVICE i64 expected_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLO
     UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
     if (at < particles) read_record(records, at, words);
     const i64 begin = at - LANE / LANES; // of the warp
-    const int guess = (int)((float)begin * even) - WARP_SIZE / 4, most = lines - WARP_SIZE;
+    const int guess = (int)((real)begin * even->each) - WARP_SIZE / 4, most = lines - WARP_SIZE;
     const int low = guess < most ? guess : most, from = low < 0 ? 0 : low;
     const u32 begins = start[(i64)(from + LANE < lines ? from + LANE : lines) * nx], count = start[(i64)lines * nx];
     *here = at < count;
@@ -25,8 +29,8 @@ DEVICE i64 expected_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLO
     const u32 before = WARP_BALLOT(warp, begins <= earliest);
     const int passed = POPCOUNT_U32(before);
     int line = from + passed - 1;
-    if (passed == 0 || passed == WARP_SIZE) line = line_of(warp, start, earliest, lines, nx);
-    const u32 end = passed == WARP_SIZE ? 0 : WARP_SHUFFLE_U32(warp, begins, passed);
+    u32 end = WARP_SHUFFLE_U32(warp, begins, passed % WARP_SIZE); // of the line
+    if (passed == 0 || passed == WARP_SIZE) line = line_of(warp, start, earliest, lines, nx), end = 0;
     if (WARP_BALLOT(warp, asked >= end)) line = lines_of(warp, start, asked, line, lines, nx);
     Placed p;
     particle_of(words, &p);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Channels beyond those of one group: `direct` reads all of them in one launch."""
+"""`direct`: channels beyond those of one group come in one launch, and particles need not be spread evenly."""
 
 import numpy as np
 import pytest
@@ -36,3 +36,22 @@ def test_all_groups_of_channels_get_their_own_results(backend, layout):
             np.testing.assert_allclose(values[n], one, rtol=0, atol=1e-13)
             np.testing.assert_allclose(slopes[n], slope, rtol=0, atol=1e-12)
     assert not values[:, 7].any() and not slopes[:, 7].any() and values[:, 8].all()
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("centre", [0.02, 0.3, 0.5, 0.97])
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_lines_are_found_wherever_particles_are(backend, centre, ndim):
+    """A line of a crowd is far from where an even spread has it: before, behind, or beside many others."""
+    shape = (96, 96) if ndim == 2 else (8, 96, 96)
+    rng = np.random.default_rng(2)
+    crowd = (centre + 0.06 * rng.normal(size=(90, ndim))) % 1
+    x = np.concatenate([crowd, rng.random((10, ndim))])
+    field = rng.normal(size=shape)
+    results = []
+    for options in ({"backend": backend.name, "interpolation": "direct"}, {"backend": "cpu"}):
+        with pm.Plan(pm.Mesh(shape, (1.0,) * ndim), "bspline4", dtype="float64", **options) as plan:
+            native = backend.array if options["backend"] == backend.name else np.asarray
+            plan.set_positions(native(x))
+            results.append(plan.interpolate(native(field)))
+    np.testing.assert_allclose(backend.host(results[0]), results[1], rtol=0, atol=1e-13)
