@@ -18,6 +18,8 @@ _I32, _I64, _U64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
 _FOLLOWING, _PLACED, _DENSE = range(3)  # as PLACE in pairs.c
 # Pairs of a row that are collected, and lanes that write a row. With turns there is room for the first three.
 _COLLECTED = ((16, 8), (32, 8), (48, 8), (88, 16))
+import os  # noqa
+_VARIANT = os.environ.get("PM_LISTS", "c")
 _REMEMBERED = 256  # kinds of searches
 _SPARE = 1.05  # room for more pairs than there were last time
 
@@ -51,8 +53,8 @@ class PairLists:
                 arrays = self._arrays((capacity,))
             except MemoryError:
                 capacity = None  # there may be room for as many as there are
-        groups = -(-self.rows // self.backend.group_size)  # which write whole
-        start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
+        tile = 2 * self.backend.group_size  # rows of the largest tile: tiles write whole
+        start = self._room("start", (-(-self.rows // tile) * tile + 1,), _I64)[: self.rows + 1]
         place = _FOLLOWING
         if capacity is None or self.rows_by_index:
             place = _PLACED
@@ -154,7 +156,18 @@ class PairLists:
         return {
             **self.question.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
             "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), **wants(self.letters),
+            **self._ways(place, cap),
         }  # fmt: skip
+
+    def _ways(self, place: int, cap: int) -> dict[str, int]:
+        question = self.question
+        ways: dict[str, int] = {}
+        if not cap or place == _DENSE:
+            return ways
+        turns = bool(set("dDS") & set(self.letters)) and any(self.cells.box.periodic)
+        if question.pairs_rows and not (question.half or self.rows_by_index or turns) and _VARIANT in "cd":
+            ways["PAIRED"] = 1
+        return ways
 
     def _launch(
         self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,

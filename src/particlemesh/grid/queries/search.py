@@ -50,6 +50,12 @@ class Question:
         """Particles, or points."""
         return self.cloud.count if self.points is None else self.points.count
 
+    @property
+    def pairs_rows(self) -> bool:
+        """Whether a work-item can search for two neighbouring rows at once (PAIRED in within.h)."""
+        one_level = self.cloud.ends is None and self.cloud.cells.levels == 1
+        return one_level and not (self.reach_is or self.points or self.half or self.systems)
+
     def defines(self) -> dict[str, int]:
         """Return what kernels over rows are compiled with, beside what they are over a cloud."""
         return {"ROWS_ARE_POINTS": int(self.points is not None), "REACH_IS": self.reach_is, "HALF": self.half}
@@ -108,8 +114,7 @@ class Search:
         if not question.rows:
             return
         cloud = question.cloud
-        one = not (question.reach_is or cloud.ends is not None or cloud.cells.levels > 1)
-        paired = one and not (wide or question.points or question.half or question.systems)
+        paired = question.pairs_rows and not wide
         words = counts.dtype.itemsize // 8
         defines = {
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,

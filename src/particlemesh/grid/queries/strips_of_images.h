@@ -28,16 +28,15 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
             if (turned) image_shift(shift, turn, &geometry);
             c2 = last + 1;
 #if defined(PAIR_OF_STRIPS) && !CELLS_ARE_SCATTERED
-            // A row of cells that continues at the other end of the box is one strip in two parts.
+            // A row of cells that continues at the other end of the box is one strip in two parts; GO_TO_SECOND_PART makes
+            // the shift that of the second.
             const int turn_2[3] = {turn[0], turn[1], turn[2] + 1};
             const int turned_2 = (turn_2[0] | turn_2[1] | turn_2[2]) != 0;
-            coordinate shift_2[3] = {0, 0, 0};
             int from_2 = 0, to_2 = 0;
             if (c2 <= high[2]) {
                 const int last_2 = high[2] < c2 + size[2] - 1 ? high[2] : c2 + size[2] - 1;
                 from_2 = BEGIN_OF(first_of_row);
                 to_2 = BEGIN_OF(first_of_row + last_2 - c2 + 1);
-                image_shift(shift_2, turn_2, &geometry);
                 c2 = last_2 + 1;
             }
             if (from < to || from_2 < to_2) {
