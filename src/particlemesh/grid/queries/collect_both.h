@@ -21,14 +21,14 @@ if (r < taken) {
 #define RANGES                                                                        \
     alone = two && !share_cells(low, high, second.s, distance, size, &reach, &frame); \
     if (alone) limit_y = -1;
-#define COLLECT_BOTH(end, VECTOR_OF, ALLOWS_X, ALLOWS_Y)                           \
+#define COLLECT_BOTH(count, end, VECTOR_OF, ALLOWS_X, ALLOWS_Y)                           \
     {                                                                              \
-        real4 read[AT_ONCE];                                                       \
-        UNROLL for (int n = 0; n < AT_ONCE; n++)                                   \
+        real4 read[count];                                                       \
+        UNROLL for (int n = 0; n < count; n++)                                   \
             if (at + n < end) read[n] = READ_4(records + 4 * (i64)(at + n));       \
         MAKE_ROOM(next_x, first_x, length_x)                                       \
         MAKE_ROOM(next_y, first_y, length_y)                                   \
-        UNROLL for (int n = 0; n < AT_ONCE; n++) {                                 \
+        UNROLL for (int n = 0; n < count; n++) {                                 \
             const int k = at + n;                                                  \
             const real4 other = read[n];                                           \
             coordinate d[3], e[3];                                                 \
@@ -43,9 +43,9 @@ if (r < taken) {
 #define STRIP                                                                                              \
     if (row.slot >= from && row.slot < to)                                                                 \
         ROLL for (int at = from; at < to; at += AT_ONCE)                                                   \
-            COLLECT_BOTH(to, VECTOR_UNMOVED, k != row.slot, k != row.slot + 1)                             \
+            COLLECT_BOTH(AT_ONCE, to, VECTOR_UNMOVED, k != row.slot, k != row.slot + 1)                             \
     else                                                                                                   \
-        ROLL for (int at = from; at < to; at += AT_ONCE) COLLECT_BOTH(to, VECTOR_UNMOVED, 1, 1)
+        ROLL for (int at = from; at < to; at += AT_ONCE) COLLECT_BOTH(AT_ONCE, to, VECTOR_UNMOVED, 1, 1)
 #define PAIR_OF_STRIPS                                                                            \
     int at = from, end = to, other_part = from_2 < to_2, itself = turned ? -2 : row.slot;         \
     ROLL while (at < end || other_part) {                                                         \
@@ -53,8 +53,8 @@ if (r < taken) {
             at = from_2, end = to_2, other_part = 0, itself = turned_2 ? -2 : row.slot;           \
             GO_TO_SECOND_PART \
         }                                                                                         \
-        COLLECT_BOTH(end, VECTOR, k != itself, k != itself + 1)                                   \
-        at += AT_ONCE;                                                                            \
+        COLLECT_BOTH(AT_ONCE_IMAGES, end, VECTOR, k != itself, k != itself + 1)                                   \
+        at += AT_ONCE_IMAGES;                                                                            \
     }
 #include "grid/queries/strips.h"
 #undef STRIP

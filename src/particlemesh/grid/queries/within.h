@@ -153,6 +153,9 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 // d. AT_ONCE records are read before the first is used. What lies past the end is not read and no hit, so that the ends
 // of strips take no turns of their own. BEFORE_RECORDS, if defined, is a statement before each such group.
 #define AT_ONCE 4
+#ifndef AT_ONCE_IMAGES
+#define AT_ONCE_IMAGES 2
+#endif
 #if REACH_IS
 #define HIT(d, k, inside, allowed) ((inside) && WITHIN(d, k) && (allowed)) // WITHIN reads
 #else
@@ -162,13 +165,13 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define BEFORE_RECORDS
 #endif
 
-#define TEST_RECORDS(end, ALLOWS)                                        \
+#define TEST_RECORDS(count, end, ALLOWS)                                 \
     {                                                                    \
-        real4 read[AT_ONCE];                                             \
-        UNROLL for (int n = 0; n < AT_ONCE; n++)                         \
+        real4 read[count];                                             \
+        UNROLL for (int n = 0; n < count; n++)                         \
             if (at + n < end) read[n] = READ_4(records + 4 * (i64)(at + n)); \
         BEFORE_RECORDS                                                   \
-        UNROLL for (int n = 0; n < AT_ONCE; n++) {                       \
+        UNROLL for (int n = 0; n < count; n++) {                       \
             const int k = at + n;                                        \
             const real4 other = read[n];                                 \
             coordinate d[3];                                             \
@@ -178,7 +181,7 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
         }                                                                \
     }
 #define EACH_RECORD(ALLOWS) \
-    ROLL for (int at = begin; at < to; at += AT_ONCE) TEST_RECORDS(to, ALLOWS)
+    ROLL for (int at = begin; at < to; at += AT_ONCE) TEST_RECORDS(AT_ONCE, to, ALLOWS)
 
 // Only the strip of a particle itself needs the test for it.
 #if HALF || ROWS_ARE_POINTS
@@ -207,8 +210,8 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
             GO_TO_SECOND_CODE                                  \
             GO_TO_SECOND_PART \
         }                                                      \
-        TEST_RECORDS(end, ALLOWED)                             \
-        at += AT_ONCE;                                         \
+        TEST_RECORDS(AT_ONCE_IMAGES, end, ALLOWED)             \
+        at += AT_ONCE_IMAGES;                                  \
     }
 #ifndef GO_TO_SECOND_CODE
 #define GO_TO_SECOND_CODE
