@@ -159,15 +159,36 @@ class PairLists:
             **self._ways(place, cap),
         }  # fmt: skip
 
-    def _ways(self, place: int, cap: int) -> dict[str, int]:
+    def _paired(self, place: int, cap: int) -> bool:
+        """Return whether work-items collect two rows each: where all records of a tile fit into local memory."""
         question = self.question
-        ways: dict[str, int] = {}
-        if not cap or place == _DENSE:
-            return ways
         turns = bool(set("dDS") & set(self.letters)) and any(self.cells.box.periodic)
-        if question.pairs_rows and not (question.half or self.rows_by_index or turns) and _VARIANT in "cd":
-            ways["PAIRED"] = 1
-        return ways
+        return (
+            question.pairs_rows and place != _DENSE and 0 < cap <= 48 and _VARIANT in "cdf"
+            and not (question.half or self.rows_by_index or turns)
+        )  # fmt: skip
+
+    def _ways(self, place: int, cap: int) -> dict[str, int]:
+        if not cap or place == _DENSE:
+            return {}
+        periodic, half = any(self.cells.box.periodic), bool(self.question.half)
+        if self._paired(place, cap):
+            most = {"c": 44, "d": 41, "f": 36}[_VARIANT]
+            groups = {"c": 4, "d": 5, "f": 6}[_VARIANT]
+            return {"PAIRED": 1, "CAP": min(cap, most), "RESIDENT_GROUPS": groups}
+        if self.cells.dtype.itemsize == 8:
+            return {}
+        if _VARIANT == "e":
+            if half:
+                return {"RESIDENT_GROUPS": 9 if periodic else 12}
+            return {"RESIDENT_GROUPS": 8} if periodic else {"RESIDENT_GROUPS": 9, "CAP": min(cap, 44)}
+        if _VARIANT == "f":
+            if half:
+                return {"RESIDENT_GROUPS": 7 if periodic else 9}
+            return {}
+        if periodic:
+            return {"RESIDENT_GROUPS": 8 if half else 7}
+        return {} if half else {"RESIDENT_GROUPS": 8}
 
     def _launch(
         self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,

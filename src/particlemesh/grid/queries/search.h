@@ -108,7 +108,7 @@ DEVICE void image_shift(PRIVATE coordinate* shift, PRIVATE const int* turn, PRIV
 // Whether an image counts, if only one of it and its mirror image should.
 DEVICE int turns_forward(PRIVATE const int* turn)
 {
-    return turn[0] > 0 || (turn[0] == 0 && (turn[1] > 0 || (turn[1] == 0 && turn[2] > 0)));
+    return (turn[0] ? turn[0] : turn[1] ? turn[1] : turn[2]) > 0;
 }
 
 // The vector from x to a particle's image. The way back gives the exactly opposite vector: both ends of a pair must

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,8 +121,11 @@ class Search:
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
             "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
-        if paired and not any(cloud.cells.box.periodic):
-            defines["RESIDENT_GROUPS"] = 8  # registers for so many only: with 9 or 10, 12 to 17 % slower (H200)
+        if paired and cloud.cells.dtype.itemsize == 4:
+            variant = os.environ.get("PM_LISTS", "c")
+            open_box = not any(cloud.cells.box.periodic)
+            groups = {"b": (8, 7), "c": (8, 8), "d": (10, 6), "e": (9, 7), "f": (7, 9)}[variant][not open_box]
+            defines["RESIDENT_GROUPS"] = groups
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
         items = -(-question.rows // 2) if paired else question.rows
         records = self.records(question)

@@ -131,15 +131,15 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define GO_TO_SECOND
 #define ALLOWED(k, other) 1
 #elif HALF == 1
-#define BEHIND(turned, turn) (row.slot + !((turned) && turns_forward(turn)))
-#define BEGIN_STRIP int begin = from > BEHIND(turned, turn) ? from : BEHIND(turned, turn);
-#define BEGIN_SECOND const int begin_2 = from_2 > BEHIND(turned_2, turn_2) ? from_2 : BEHIND(turned_2, turn_2);
+#define BEHIND(turn) (row.slot + !turns_forward(turn))
+#define BEGIN_STRIP int begin = from > BEHIND(turn) ? from : BEHIND(turn);
+#define BEGIN_SECOND const int begin_2 = from_2 > BEHIND(turn_2) ? from_2 : BEHIND(turn_2);
 #define GO_TO_SECOND
 #define ALLOWED(k, other) 1
 #elif HALF == 2
-#define LOWEST(turned, turn) (row.index + !((turned) && turns_forward(turn)))
-#define BEGIN_STRIP int begin = from, lowest = LOWEST(turned, turn);
-#define BEGIN_SECOND const int begin_2 = from_2, lowest_2 = LOWEST(turned_2, turn_2);
+#define LOWEST(turn) (row.index + !turns_forward(turn))
+#define BEGIN_STRIP int begin = from, lowest = LOWEST(turn);
+#define BEGIN_SECOND const int begin_2 = from_2, lowest_2 = LOWEST(turn_2);
 #define GO_TO_SECOND lowest = lowest_2;
 #define ALLOWED(k, other) ((int)INDEX_OF_REAL((other).w) >= lowest)
 #else
