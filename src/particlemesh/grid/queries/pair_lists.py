@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ _I32, _I64, _U64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
 _FOLLOWING, _PLACED, _DENSE = range(3)  # as PLACE in pairs.c
 # Pairs of a row that are collected, and lanes that write a row. With turns there is room for the first three.
 _COLLECTED = ((16, 8), (32, 8), (48, 8), (88, 16))
-import os  # noqa
 _VARIANT = os.environ.get("PM_LISTS", "c")
 _REMEMBERED = 256  # kinds of searches
 _SPARE = 1.05  # room for more pairs than there were last time

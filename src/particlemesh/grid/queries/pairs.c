@@ -161,7 +161,7 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
     again |= turn_2[2] > MOST_CODED;
 #define COLLECT_CODE                               \
     if (hit) {                                     \
-        if (length == 0) *next_code = code;        \
+        if (length == 0) *next_code = code; /* else the row is not collected */ \
         next_code += ROWS_APART;                   \
     }
 #else
@@ -212,7 +212,8 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             if (tile == tiles - 1 && LANE == 0) found[FOUND_TOTAL] = place[tiles * TILE_ROWS] = before + total;
         }
         BARRIER();
-        for (int n = 0; n < ROWS_EACH; n++) { // there is room for whole tiles: after the last row all places are the total
+        // There is room for whole tiles: after the last row all places are the total.
+        for (int n = 0; n < ROWS_EACH; n++) {
             const int member = n * GROUP_SIZE + LOCAL_ID;
             place[tile * TILE_ROWS + member] = places[member];
         }
@@ -291,16 +292,17 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         }
 
         // Warps search together for rows that were not collected.
-        for (int n = 0; n < ROWS_EACH; n++)
-        for (u32 left = WARP_BALLOT(warp, lengths[n * GROUP_SIZE + LOCAL_ID] < 0); left; left &= left - 1) {
-            const int member = n * GROUP_SIZE + LOCAL_ID - LANE + 31 - LEADING_ZEROS_U32(left & (0u - left));
-            Row row;
-            IN_SYSTEM_OF_ROW(tile * TILE_ROWS + member)
-            ROW_OF(&row, tile * TILE_ROWS + member);
-            PRIVATE const coordinate* x = row.x;
-            PRIVATE const coordinate* s = row.s;
-            i64 next = places[member];
-            const i64 end = PLACE == 2 ? next + width : capacity;
+        for (int n = 0; n < ROWS_EACH; n++) {
+            const int rows_of_warp = n * GROUP_SIZE + LOCAL_ID - LANE;
+            for (u32 left = WARP_BALLOT(warp, lengths[rows_of_warp + LANE] < 0); left; left &= left - 1) {
+                const int member = rows_of_warp + 31 - LEADING_ZEROS_U32(left & (0u - left));
+                Row row;
+                IN_SYSTEM_OF_ROW(tile * TILE_ROWS + member)
+                ROW_OF(&row, tile * TILE_ROWS + member);
+                PRIVATE const coordinate* x = row.x;
+                PRIVATE const coordinate* s = row.s;
+                i64 next = places[member];
+                const i64 end = PLACE == 2 ? next + width : capacity;
 #if WANT_SHIFT
 #define UNFOLD_IMAGE unfold(image, unfolding[member], index, &out);
 #else
@@ -319,6 +321,7 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #define STRIP TOGETHER(WRITE_HITS)
 #include "grid/queries/strips.h"
 #undef STRIP
+            }
         }
         BARRIER();
     }
