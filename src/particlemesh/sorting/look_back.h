@@ -56,19 +56,10 @@ DEVICE u64 look_back(WARP_PARAMETER warp, GLOBAL u64* words, const i64 tile, con
         }
         int usable = 1;
         UNROLL for (int w = 0; w < LOOK_BACK_WINDOWS; w++) {
-            u32 missing = WARP_BALLOT(warp, !(word[w] & (TILE_TOTAL | TILE_SUM)));
-            u32 sums = WARP_BALLOT(warp, (word[w] & TILE_SUM) != 0);
-            u32 nearest = sums & (0u - sums);
-            // Wait for all up to the nearest sum, or for all 32. The wait reads the first window only: its instructions
-            // are taken from groups that still work.
-            if (w == 0) {
-                ROLL while (missing & (nearest | (nearest - 1))) {
-                    if (next >= LANE) word[0] = PEEK_U64(words + next - LANE);
-                    missing = WARP_BALLOT(warp, !(word[0] & (TILE_TOTAL | TILE_SUM)));
-                    sums = WARP_BALLOT(warp, (word[0] & TILE_SUM) != 0);
-                    nearest = sums & (0u - sums);
-                }
-            }
+            const u32 missing = WARP_BALLOT(warp, !(word[w] & (TILE_TOTAL | TILE_SUM)));
+            const u32 sums = WARP_BALLOT(warp, (word[w] & TILE_SUM) != 0);
+            const u32 nearest = sums & (0u - sums);
+            // Wait for all up to the nearest sum, or for all 32.
             usable = usable && !(missing & (nearest | (nearest - 1)));
             if (usable) {
                 if (!(sums & nearer)) mine += word[w] & TILE_VALUE;

@@ -24,22 +24,28 @@ DEVICE void record_longest(GLOBAL u64* found, length_t length)
 }
 
 #if PAIRED
-#define VECTOR_UNMOVED(d, record, point, shift) VECTOR_INSIDE(d, record, point)
 // No square is below limit_y if the second row goes alone.
-#define TEST_BOTH(count, k, end, VECTOR_OF)                                   \
-    {                                                                  \
-        real4 read[count];                                           \
-        UNROLL for (int n = 0; n < count; n++)                       \
+#define TEST_BOTH(count, k, end)                                           \
+    {                                                                      \
+        real4 read[count];                                                 \
+        UNROLL for (int n = 0; n < count; n++)                             \
             if (k + n < end) read[n] = READ_4(records + 4 * (i64)(k + n)); \
-        UNROLL for (int n = 0; n < count; n++) {                     \
-            coordinate d[3], e[3];                                     \
-            VECTOR_OF(d, read[n], x, shift);                           \
-            VECTOR_OF(e, read[n], y, shift);                           \
-            COUNT_IF(found_x, SQUARED(d) <= limit && k + n < end)      \
-            COUNT_IF(found_y, SQUARED(e) <= limit_y && k + n < end)    \
-        }                                                              \
-        k += count;                                                  \
+        UNROLL for (int n = 0; n < count; n++) {                           \
+            coordinate d[3], e[3];                                         \
+            VECTOR_OF_STRIP(d, read[n], x);                                \
+            VECTOR_OF_STRIP(e, read[n], y);                                \
+            COUNT_IF(found_x, SQUARED(d) <= limit && k + n < end)          \
+            COUNT_IF(found_y, SQUARED(e) <= limit_y && k + n < end)        \
+        }                                                                  \
+        k += count;                                                        \
     }
+#undef EACH_INSIDE
+#undef EACH_OF_IMAGES
+#define EACH_INSIDE TEST_BOTH(AT_ONCE, k, to)
+#define EACH_OF_IMAGES TEST_BOTH(AT_ONCE_OF_IMAGES, k, to)
+#ifndef AT_ONCE_OF_IMAGES
+#define AT_ONCE_OF_IMAGES 2
+#endif
 
 // One instruction after the comparison, where compilers make two.
 #if defined(__CUDA_ARCH__) || HAS_PTX
@@ -82,18 +88,18 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
             PRIVATE const coordinate* s = row.s;
             PRIVATE const coordinate* y = second.x;
             coordinate limit_y = limit;
-#define RANGES                                                                         \
-    alone = two && !share_cells(low, high, second.s, distance, size, &reach, &frame);  \
+#define RANGES                                                                        \
+    alone = two && !share_cells(low, high, second.s, distance, size, &reach, &frame); \
     if (alone) limit_y = -1;
-#define STRIP ROLL for (int k = from; k < to;) TEST_BOTH(AT_ONCE, k, to, VECTOR_UNMOVED)
-#define PAIR_OF_STRIPS                                       \
-    int at = from, end = to, other_part = from_2 < to_2;     \
-    ROLL while (at < end || other_part) {                    \
-        if (at >= end) {                                     \
-            at = from_2, end = to_2, other_part = 0;         \
-            GO_TO_SECOND_PART \
-        }                                                    \
-        TEST_BOTH(AT_ONCE_IMAGES, at, end, VECTOR)                           \
+#define STRIP ROLL for (int k = from; k < to;) EACH_OF_STRIP
+#define PAIR_OF_STRIPS                                   \
+    int at = from, end = to, other_part = from_2 < to_2; \
+    ROLL while (at < end || other_part) {                \
+        if (at >= end) {                                 \
+            at = from_2, end = to_2, other_part = 0;     \
+            GO_TO_SECOND_PART                            \
+        }                                                \
+        TEST_BOTH(AT_ONCE_OF_IMAGES, at, end)            \
     }
 #include "grid/queries/strips.h"
 #undef STRIP

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import numpy as np
 
 from particlemesh.backends.base import Unread, allocate
 from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
-from particlemesh.grid.queries.search import Question, Search
+from particlemesh.grid.queries.search import VARIANT, Question, Search
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.scan import allocate_counts, scan
 
@@ -19,7 +18,6 @@ _I32, _I64, _U64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
 _FOLLOWING, _PLACED, _DENSE = range(3)  # as PLACE in pairs.c
 # Pairs of a row that are collected, and lanes that write a row. With turns there is room for the first three.
 _COLLECTED = ((16, 8), (32, 8), (48, 8), (88, 16))
-_VARIANT = os.environ.get("PM_LISTS", "c")
 _REMEMBERED = 256  # kinds of searches
 _SPARE = 1.05  # room for more pairs than there were last time
 
@@ -53,8 +51,8 @@ class PairLists:
                 arrays = self._arrays((capacity,))
             except MemoryError:
                 capacity = None  # there may be room for as many as there are
-        tile = 2 * self.backend.group_size  # rows of the largest tile: tiles write whole
-        start = self._room("start", (-(-self.rows // tile) * tile + 1,), _I64)[: self.rows + 1]
+        groups = -(-self.rows // self.backend.group_size)  # which write whole
+        start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
         place = _FOLLOWING
         if capacity is None or self.rows_by_index:
             place = _PLACED
@@ -156,39 +154,23 @@ class PairLists:
         return {
             **self.question.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
             "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), **wants(self.letters),
-            **self._ways(place, cap),
+            **self._ways(),
         }  # fmt: skip
 
-    def _paired(self, place: int, cap: int) -> bool:
-        """Return whether work-items collect two rows each: where all records of a tile fit into local memory."""
-        question = self.question
-        turns = bool(set("dDS") & set(self.letters)) and any(self.cells.box.periodic)
-        return (
-            question.pairs_rows and place != _DENSE and 0 < cap <= 48 and _VARIANT in "cdf"
-            and not (question.half or self.rows_by_index or turns)
-        )  # fmt: skip
-
-    def _ways(self, place: int, cap: int) -> dict[str, int]:
-        if not cap or place == _DENSE:
-            return {}
-        periodic, half = any(self.cells.box.periodic), bool(self.question.half)
-        if self._paired(place, cap):
-            most = {"c": 44, "d": 41, "f": 36}[_VARIANT]
-            groups = {"c": 4, "d": 5, "f": 6}[_VARIANT]
-            return {"PAIRED": 1, "CAP": min(cap, most), "RESIDENT_GROUPS": groups}
-        if self.cells.dtype.itemsize == 8:
-            return {}
-        if _VARIANT == "e":
-            if half:
-                return {"RESIDENT_GROUPS": 9 if periodic else 12}
-            return {"RESIDENT_GROUPS": 8} if periodic else {"RESIDENT_GROUPS": 9, "CAP": min(cap, 44)}
-        if _VARIANT == "f":
-            if half:
-                return {"RESIDENT_GROUPS": 7 if periodic else 9}
-            return {}
-        if periodic:
-            return {"RESIDENT_GROUPS": 8 if half else 7}
-        return {} if half else {"RESIDENT_GROUPS": 8}
+    def _ways(self) -> dict[str, int]:
+        periodic, half = any(self.cells.box.periodic), self.question.half == 1
+        small = VARIANT == "z"
+        size = min(64, self.backend.group_size) if small else self.backend.group_size
+        ways = {"GROUP_SIZE": size, "LOOP": int(half)}
+        if half:
+            if VARIANT == "y" and not periodic or VARIANT == "z" and periodic:
+                ways["LOOP"] = 2
+            groups = 9 if not periodic or VARIANT == "z" else 8
+            if self.cells.dtype.itemsize == 4:
+                ways["RESIDENT_GROUPS"] = (2 if small else 1) * groups
+        elif VARIANT == "z" and periodic:
+            ways["LOOP"] = 2
+        return ways
 
     def _launch(
         self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,

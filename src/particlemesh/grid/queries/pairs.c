@@ -11,38 +11,24 @@
 #include "grid/queries/within.h"
 #include "grid/queries/pair_output.h"
 
-#define ROWS_APART (TILE_ROWS + 1) // so that a row and its neighbours are in different banks
-#define PER_LANE (TILE_ROWS / WARP_SIZE)
+#define ROWS_APART (GROUP_SIZE + 1) // so that a row and its neighbours are in different banks
+#define PER_LANE (GROUP_SIZE / WARP_SIZE)
 #define WANT_D (WANT_DISTANCE || WANT_VECTOR)
 #define STAGED_INDICES (BY_INDEX && !WANT_D) // collect indices, not slots
 #define WITH_TURNS (!NO_IMAGES && (WANT_D || WANT_SHIFT))
 #define WANT_INDEX (WANT_I || SWAP)
-#if STAGED_INDICES
-#define COLLECTED (int)INDEX_OF_REAL(other.w)
-#else
-#define COLLECTED k
-#endif
 
 // Turns of an image in 15 bits.
 #define MOST_CODED 15
 #define CODE_OF(turn) (short)((turn[0] + 16) << 10 | (turn[1] + 16) << 5 | (turn[2] + 16))
 
-// A tile is the rows of a group, each work-item's ROWS_EACH neighbours.
-#if PAIRED
-#define ROWS_EACH 2
-#else
-#define ROWS_EACH 1
-#endif
-#define TILE_ROWS (ROWS_EACH * GROUP_SIZE)
-
-// What a work-item collects: `next` is the place of its next pair. If the room may not do for the next records, it
-// goes back to the beginning, and the row will be searched again.
+// A row's next place is kept as an address, and what does not fit is no question for every hit: if the room may not do
+// for the next records, the row goes back to its beginning, and will be searched again.
+#if LOOP == 1
 #define BYTES_APART (4 * ROWS_APART)
 #define ROOM (CAP - AT_ONCE + 1) // rows up to here are surely collected
-#define MAKE_ROOM(next, first, lost)               \
-    if (next >= first + ROOM * BYTES_APART) {      \
-        next -= ROOM * BYTES_APART, lost += ROOM;  \
-    }
+#undef BEFORE_RECORDS
+#define BEFORE_RECORDS if (next >= first + ROOM * BYTES_APART) next -= ROOM * BYTES_APART, length += ROOM;
 
 // In PTX, an address that the compiler does not compute anew for every store.
 #if defined(__CUDA_ARCH__)
@@ -52,22 +38,23 @@ DEVICE int address_of(const int* local)
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"((int)__cvta_generic_to_shared(local)));
     return address;
 }
-#define COLLECT(next, value, condition)                                                            \
-    {                                                                                              \
-        const int collects_ = condition;                                                           \
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p st.shared.u32 [%0], %2;"            \
-                     " @p add.s32 %0, %0, %3; }"                                                   \
-                     : "+r"(next)                                                                  \
-                     : "r"(collects_), "r"(value), "n"(BYTES_APART)                                \
-                     : "memory");                                                                  \
+#define COLLECT(value, condition)                                                       \
+    {                                                                                   \
+        const int collects_ = condition;                                                \
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p st.shared.u32 [%0], %2;" \
+                     " @p add.s32 %0, %0, %3; }"                                        \
+                     : "+r"(next)                                                       \
+                     : "r"(collects_), "r"(value), "n"(BYTES_APART)                     \
+                     : "memory");                                                       \
     }
 #else
 #define address_of(local) 0
-#define COLLECT(next, value, condition)                      \
+#define COLLECT(value, condition)                            \
     if (condition) {                                         \
         *(LOCAL int*)((LOCAL char*)staged + (next)) = value; \
         next += BYTES_APART;                                 \
     }
+#endif
 #endif
 
 KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
@@ -81,20 +68,20 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 {
     WARP(warp);
     LOCAL_ARRAY(u64, share, 1);
-    LOCAL_ARRAY(int, lengths, TILE_ROWS); // negative for a row that was not collected
-    LOCAL_ARRAY(i64, places, TILE_ROWS);
+    LOCAL_ARRAY(int, lengths, GROUP_SIZE); // negative for a row that was not collected
+    LOCAL_ARRAY(i64, places, GROUP_SIZE);
     LOCAL_ARRAY(int, staged, (CAP + !CAP) * ROWS_APART);
 #if WITH_TURNS
     LOCAL_ARRAY(short, codes, (CAP + !CAP) * ROWS_APART);
 #endif
 #if WANT_INDEX
-    LOCAL_ARRAY(int, indices, TILE_ROWS);
+    LOCAL_ARRAY(int, indices, GROUP_SIZE);
 #endif
 #if WANT_SHIFT
-    LOCAL_ARRAY(u64, unfolding, TILE_ROWS);
+    LOCAL_ARRAY(u64, unfolding, GROUP_SIZE);
 #endif
 #if WANT_D && ROWS_ARE_POINTS
-    LOCAL_ARRAY(coordinate, points, 3 * TILE_ROWS);
+    LOCAL_ARRAY(coordinate, points, 3 * GROUP_SIZE);
 #endif
     const u64 no_turns = (u64)MOST_TURNS << 42 | (u64)MOST_TURNS << 21 | (u64)MOST_TURNS;
     const coordinate limit = ask.radius * ask.radius;
@@ -109,16 +96,13 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if PLACE == 1
     if (GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_TOTAL] = place[rows];
 #endif
-    const i64 tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const i64 tiles = (rows + GROUP_SIZE - 1) / GROUP_SIZE;
     for (i64 tile_of_group = GROUP_ID; tile_of_group < tiles; tile_of_group += GROUP_COUNT) {
 #if PLACE == 0
         const i64 tile = take_ticket(found + FOUND_TICKET, share);
 #else
         const i64 tile = tile_of_group;
 #endif
-#if PAIRED
-#include "grid/queries/collect_both.h"
-#else
         const i64 r = tile * GROUP_SIZE + LOCAL_ID;
         i64 number = r; // number of the row in the output
         int length = 0, again = 0;
@@ -148,8 +132,11 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             if (!bad) {
                 PRIVATE const coordinate* x = row.x;
                 PRIVATE const coordinate* s = row.s;
-                const int first = address_of(staged) + 4 * LOCAL_ID;
-                int next = first;
+#if STAGED_INDICES
+#define COLLECTED (int)INDEX_OF_REAL(other.w)
+#else
+#define COLLECTED k
+#endif
 #if WITH_TURNS
                 LOCAL short* next_code = codes + LOCAL_ID;
 #define CODE_STRIP              \
@@ -159,33 +146,66 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #define GO_TO_SECOND_CODE   \
     code = CODE_OF(turn_2); \
     again |= turn_2[2] > MOST_CODED;
-#define COLLECT_CODE                               \
-    if (hit) {                                     \
-        if (length == 0) *next_code = code; /* else the row is not collected */ \
-        next_code += ROWS_APART;                   \
-    }
+#define COLLECT_CODE   \
+    *next_code = code; \
+    next_code += ROWS_APART;
 #else
 #define CODE_STRIP
 #define COLLECT_CODE
 #endif
-#undef BEFORE_RECORDS
-#define BEFORE_RECORDS MAKE_ROOM(next, first, length)
-#define FOUND                     \
-    COLLECT_CODE                  \
-    COLLECT(next, COLLECTED, hit)
+#if LOOP == 1
+                const int first = address_of(staged) + 4 * LOCAL_ID;
+                int next = first;
+// A row that went back is not collected: its codes would be past their room.
+#if WITH_TURNS
+#define FOUND                    \
+    if (hit && length == 0) {    \
+        COLLECT_CODE             \
+    }                            \
+    COLLECT(COLLECTED, hit)
+#else
+#define FOUND COLLECT(COLLECTED, hit)
+#endif
+#else
+                LOCAL int* next = staged + LOCAL_ID; // beside `length`: an address costs less than a product
+// The same in two words: which is faster depends on the surrounding loop, measured.
+#if NO_IMAGES
+#define FOUND                  \
+    if (hit && length < CAP) { \
+        *next = COLLECTED;     \
+        next += ROWS_APART;    \
+        COLLECT_CODE           \
+    }                          \
+    length += hit;
+#else
+#define FOUND                   \
+    if (hit) {                  \
+        if (length < CAP) {     \
+            *next = COLLECTED;  \
+            next += ROWS_APART; \
+            COLLECT_CODE        \
+        }                       \
+        length++;               \
+    }
+#endif
+#endif
 #define STRIP CODE_STRIP EACH_PAIR
 #define PAIR_OF_STRIPS CODE_STRIP EACH_PAIR_OF_BOTH
 #include "grid/queries/strips.h"
 #undef STRIP
 #undef PAIR_OF_STRIPS
+#if LOOP == 1
                 again |= length > 0;
                 length += (next - first) / BYTES_APART;
                 again = again && length > 0;
+#else
+                again = length > 0 && (again || length > CAP);
+#endif
             }
 #endif
         }
+
         lengths[LOCAL_ID] = again ? -length : length;
-#endif
 
 #if PLACE == 0
         BARRIER();
@@ -209,23 +229,12 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
                 places[LANE * PER_LANE + n] = at;
                 at += own[n];
             }
-            if (tile == tiles - 1 && LANE == 0) found[FOUND_TOTAL] = place[tiles * TILE_ROWS] = before + total;
+            if (tile == tiles - 1 && LANE == 0) found[FOUND_TOTAL] = place[tiles * GROUP_SIZE] = before + total;
         }
         BARRIER();
-        // There is room for whole tiles: after the last row all places are the total.
-        for (int n = 0; n < ROWS_EACH; n++) {
-            const int member = n * GROUP_SIZE + LOCAL_ID;
-            place[tile * TILE_ROWS + member] = places[member];
-        }
+        place[r] = places[LOCAL_ID]; // there is room for whole groups: after the last row all places are the total
 #elif PLACE == 1
-#if PAIRED
-        for (int n = 0; n < 2; n++) {
-            const i64 number = tile * TILE_ROWS + n * GROUP_SIZE + LOCAL_ID;
-            places[n * GROUP_SIZE + LOCAL_ID] = number < taken ? place[number] : 0;
-        }
-#else
         places[LOCAL_ID] = r < taken ? place[number] : 0;
-#endif
         BARRIER();
 #else
         const int written = r < taken || (!ROWS_BY_INDEX && r < rows);
@@ -236,8 +245,8 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #endif
 
         // The lanes of a row begin where its memory is aligned, and fill whole sectors.
-        for (int p = 0; p < ROWS_EACH * SPAN; p++) {
-            const int member = LOCAL_ID - LANE % SPAN + p % SPAN + p / SPAN * GROUP_SIZE;
+        for (int p = 0; p < SPAN; p++) {
+            const int member = LOCAL_ID - LANE % SPAN + p;
             const i64 at = places[member];
 #if PLACE == 2
             const i64 room = at < 0 ? 0 : width;
@@ -260,11 +269,11 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if ROWS_ARE_POINTS
                 LOCAL const coordinate* x = points + 3 * member;
 #else
-                const real4 own = READ_4(records + 4 * (tile * TILE_ROWS + member));
+                const real4 own = READ_4(records + 4 * (tile * GROUP_SIZE + member));
                 const coordinate x[3] = {own.x, own.y, own.z};
 #endif
                 coordinate shift[3];
-                IN_SYSTEM_OF_ROW(tile * TILE_ROWS + member)
+                IN_SYSTEM_OF_ROW(tile * GROUP_SIZE + member)
                 image_shift(shift, turn, &geometry);
                 VECTOR(d, other, x, shift);
 #elif WANT_SHIFT && !STAGED_INDICES
@@ -276,7 +285,7 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if WANT_INDEX && BY_INDEX
                 const int i = indices[member];
 #else
-                const int i = (int)(tile * TILE_ROWS) + member;
+                const int i = (int)(tile * GROUP_SIZE) + member;
 #endif
                 write_pair(&out, at + e, i, BY_INDEX ? index : k, turn, d);
             }
@@ -292,17 +301,15 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         }
 
         // Warps search together for rows that were not collected.
-        for (int n = 0; n < ROWS_EACH; n++) {
-            const int rows_of_warp = n * GROUP_SIZE + LOCAL_ID - LANE;
-            for (u32 left = WARP_BALLOT(warp, lengths[rows_of_warp + LANE] < 0); left; left &= left - 1) {
-                const int member = rows_of_warp + 31 - LEADING_ZEROS_U32(left & (0u - left));
-                Row row;
-                IN_SYSTEM_OF_ROW(tile * TILE_ROWS + member)
-                ROW_OF(&row, tile * TILE_ROWS + member);
-                PRIVATE const coordinate* x = row.x;
-                PRIVATE const coordinate* s = row.s;
-                i64 next = places[member];
-                const i64 end = PLACE == 2 ? next + width : capacity;
+        for (u32 left = WARP_BALLOT(warp, again); left; left &= left - 1) {
+            const int member = LOCAL_ID - LANE + 31 - LEADING_ZEROS_U32(left & (0u - left));
+            Row row;
+            IN_SYSTEM_OF_ROW(tile * GROUP_SIZE + member)
+            ROW_OF(&row, tile * GROUP_SIZE + member);
+            PRIVATE const coordinate* x = row.x;
+            PRIVATE const coordinate* s = row.s;
+            i64 next = places[member];
+            const i64 end = PLACE == 2 ? next + width : capacity;
 #if WANT_SHIFT
 #define UNFOLD_IMAGE unfold(image, unfolding[member], index, &out);
 #else
@@ -321,7 +328,6 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #define STRIP TOGETHER(WRITE_HITS)
 #include "grid/queries/strips.h"
 #undef STRIP
-            }
         }
         BARRIER();
     }

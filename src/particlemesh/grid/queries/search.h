@@ -131,9 +131,6 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 // Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))
 
-// What a strip in two parts says where its second part begins (grid/queries/strips_of_images.h).
-#define GO_TO_SECOND_PART image_shift(shift, turn_2, &geometry);
-
 // A statement that may move the first cells of a search that sees no images (grid/queries/strips_inside.h).
 #ifndef PASS_OVER
 #define PASS_OVER

@@ -16,6 +16,7 @@ from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images,
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
+VARIANT = os.environ.get("PM_LISTS", "x")
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
 _U64 = np.dtype(np.uint64)
@@ -89,7 +90,7 @@ class Search:
         cells = cloud.cells
         all_defines = {
             **cloud.defines(), "ONE_LEVEL": int(cells.levels == 1), "NO_IMAGES": int(not any(cells.box.periodic)),
-            "IMAGES_APART": 1,
+            "IMAGES_APART": 1, "IMAGES": 0 if VARIANT == "x" else 2,
             **defines,
         }  # fmt: skip
         key = (name, *all_defines.values())
@@ -121,11 +122,11 @@ class Search:
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
             "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
-        if paired and cloud.cells.dtype.itemsize == 4:
-            variant = os.environ.get("PM_LISTS", "c")
-            open_box = not any(cloud.cells.box.periodic)
-            groups = {"b": (8, 7), "c": (8, 8), "d": (10, 6), "e": (9, 7), "f": (7, 9)}[variant][not open_box]
-            defines["RESIDENT_GROUPS"] = groups
+        if paired:
+            defines["IMAGES"] = 1 if VARIANT == "x" else 2
+            defines["AT_ONCE_OF_IMAGES"] = 4 if VARIANT == "z" else 2
+            if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
+                defines["RESIDENT_GROUPS"] = 7 if any(cloud.cells.box.periodic) else 9
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
         items = -(-question.rows // 2) if paired else question.rows
         records = self.records(question)
@@ -183,7 +184,7 @@ class Search:
             raise ValueError("points are not particles: their lists are full: give half=False.")
         if points is not None and points.dtype != dtype:
             raise TypeError(f"points have dtype {points.dtype}, the particles {dtype}: convert the points.")
-        tiles = -(-(cloud.count if points is None else points.count) // backend.group_size)
+        tiles = -(-(cloud.count if points is None else points.count) // min(64, backend.group_size))
         words = self.room(f"pair_words{notes}", (_WORDS + tiles,), _U64)
         backend.clear(words)
         code = 0 if not half else 2 if by_index else 1

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The strips of a level's cells from low to high, all of them in the box (grid/queries/strips.h).
 #define VECTOR_OF_STRIP(d, record, point) VECTOR_INSIDE(d, record, point)
+#define EACH_OF_STRIP EACH_INSIDE
 const int turn[3] = {0, 0, 0}, turned = 0;
 const coordinate shift[3] = {0, 0, 0};
 #if CELLS_ARE_SCATTERED
@@ -39,3 +40,4 @@ for (int left = (high[0] - low[0] + 1) * strips_across - passed; left > 0; left-
 }
 #endif
 #undef VECTOR_OF_STRIP
+#undef EACH_OF_STRIP

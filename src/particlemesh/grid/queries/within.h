@@ -150,68 +150,98 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #endif
 
 // A STRIP: the statement FOUND for every particle k; it sees whether k is a `hit`, `other`, its record, and the vector
-// d. AT_ONCE records are read before the first is used. What lies past the end is not read and no hit, so that the ends
-// of strips take no turns of their own. BEFORE_RECORDS, if defined, is a statement before each such group.
+// d. A kernel's loops are its EACH_INSIDE and EACH_OF_IMAGES, which the strips choose from (EACH_OF_STRIP).
+#define EACH_PAIR BEGIN_STRIP EACH_OF_STRIP
+
+// One record at a time: compilers read several ahead by themselves.
+#define EACH_BY_ONE                                       \
+    for (int k = begin; k < to; k++) {                    \
+        const real4 other = READ_4(records + 4 * (i64)k); \
+        TEST_PAIR(1)                                      \
+        FOUND                                             \
+    }
+
+// Two at a time. If the second is past the end, it is the first again and no hit.
+#define EACH_BY_TWO                               \
+    ROLL for (int at = begin; at < to; at += 2) { \
+        const int two = at + 1 < to;              \
+        TEST_TWO                                  \
+    }
+#define TEST_TWO                                                \
+    const real4 read_0 = READ_4(records + 4 * (i64)at);         \
+    const real4 read_1 = READ_4(records + 4 * (i64)(at + two)); \
+    BEFORE_RECORDS                                              \
+    {                                                           \
+        const int k = at;                                       \
+        const real4 other = read_0;                             \
+        TEST_PAIR(1)                                            \
+        FOUND                                                   \
+    }                                                           \
+    {                                                           \
+        const int k = at + 1;                                   \
+        const real4 other = read_1;                             \
+        TEST_PAIR(two)                                          \
+        FOUND                                                   \
+    }
+#define TEST_PAIR(condition)      \
+    coordinate d[3];              \
+    VECTOR_OF_STRIP(d, other, x); \
+    const int hit = (condition) && WITHIN(d, k) && ALLOWED(k, other);
+
+// Four at a time. What lies past the end is not read and no hit, so that the ends of strips take no turns of their own.
 #define AT_ONCE 4
-#ifndef AT_ONCE_IMAGES
-#define AT_ONCE_IMAGES 2
-#endif
+#define EACH_BY_FOUR                                                         \
+    ROLL for (int at = begin; at < to; at += AT_ONCE) {                      \
+        real4 read[AT_ONCE];                                                 \
+        UNROLL for (int n = 0; n < AT_ONCE; n++)                             \
+            if (at + n < to) read[n] = READ_4(records + 4 * (i64)(at + n)); \
+        BEFORE_RECORDS                                                       \
+        UNROLL for (int n = 0; n < AT_ONCE; n++) {                           \
+            const int k = at + n;                                            \
+            const real4 other = read[n];                                     \
+            coordinate d[3];                                                 \
+            VECTOR_OF_STRIP(d, other, x);                                    \
+            const int hit = HIT(d, k, k < to, ALLOWED(k, other));            \
+            FOUND                                                            \
+        }                                                                    \
+    }
 #if REACH_IS
 #define HIT(d, k, inside, allowed) ((inside) && WITHIN(d, k) && (allowed)) // WITHIN reads
 #else
 #define HIT(d, k, inside, allowed) (WITHIN(d, k) & (inside) & (allowed)) // no branches
 #endif
+
+// BEFORE_RECORDS, if defined, is a statement before each two or four records. With images there is much more code, and
+// short loops are faster.
 #ifndef BEFORE_RECORDS
 #define BEFORE_RECORDS
 #endif
-
-#define TEST_RECORDS(count, end, ALLOWS)                                 \
-    {                                                                    \
-        real4 read[count];                                             \
-        UNROLL for (int n = 0; n < count; n++)                         \
-            if (at + n < end) read[n] = READ_4(records + 4 * (i64)(at + n)); \
-        BEFORE_RECORDS                                                   \
-        UNROLL for (int n = 0; n < count; n++) {                       \
-            const int k = at + n;                                        \
-            const real4 other = read[n];                                 \
-            coordinate d[3];                                             \
-            VECTOR_OF_STRIP(d, other, x);                                \
-            const int hit = HIT(d, k, k < end, ALLOWS(k, other));        \
-            FOUND                                                        \
-        }                                                                \
-    }
-#define EACH_RECORD(ALLOWS) \
-    ROLL for (int at = begin; at < to; at += AT_ONCE) TEST_RECORDS(AT_ONCE, to, ALLOWS)
-
-// Only the strip of a particle itself needs the test for it.
-#if HALF || ROWS_ARE_POINTS
-#define EACH_PAIR \
-    BEGIN_STRIP   \
-    EACH_RECORD(ALLOWED)
+#if LOOP == 1
+#define EACH_INSIDE EACH_BY_FOUR
+#elif LOOP == 2
+#define EACH_INSIDE EACH_BY_ONE
+#elif NO_IMAGES
+#define EACH_INSIDE EACH_BY_ONE
 #else
-#define ALL_ALLOWED(k, other) 1
-#define EACH_PAIR                               \
-    BEGIN_STRIP                                 \
-    if (itself >= begin && itself < to)         \
-        EACH_RECORD(ALLOWED)                    \
-    else                                        \
-        EACH_RECORD(ALL_ALLOWED)
+#define EACH_INSIDE EACH_BY_TWO
 #endif
+#define EACH_OF_IMAGES EACH_BY_TWO
 
 // The same through a strip in two parts: every lane continues to the second part when it has to.
-#define EACH_PAIR_OF_BOTH                                      \
-    BEGIN_STRIP                                                \
-    BEGIN_SECOND                                               \
-    int at = begin, end = to, other_part = begin_2 < to_2;     \
-    ROLL while (at < end || other_part) {                      \
-        if (at >= end) {                                       \
-            at = begin_2, end = to_2, other_part = 0;          \
-            GO_TO_SECOND                                       \
-            GO_TO_SECOND_CODE                                  \
-            GO_TO_SECOND_PART \
-        }                                                      \
-        TEST_RECORDS(AT_ONCE_IMAGES, end, ALLOWED)             \
-        at += AT_ONCE_IMAGES;                                  \
+#define EACH_PAIR_OF_BOTH                                  \
+    BEGIN_STRIP                                            \
+    BEGIN_SECOND                                           \
+    int at = begin, end = to, other_part = begin_2 < to_2; \
+    ROLL while (at < end || other_part) {                  \
+        if (at >= end) {                                   \
+            at = begin_2, end = to_2, other_part = 0;      \
+            GO_TO_SECOND                                   \
+            GO_TO_SECOND_CODE                              \
+            GO_TO_SECOND_PART                              \
+        }                                                  \
+        const int two = at + 1 < end;                      \
+        TEST_TWO                                           \
+        at += 2;                                           \
     }
 #ifndef GO_TO_SECOND_CODE
 #define GO_TO_SECOND_CODE
