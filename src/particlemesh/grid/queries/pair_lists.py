@@ -158,16 +158,16 @@ class PairLists:
         }  # fmt: skip
 
     def _ways(self) -> dict[str, int]:
+        """Return the loop of a search and its bound of registers, of the candidates to compare."""
         periodic, half = any(self.cells.box.periodic), self.question.half == 1
-        small = VARIANT == "z"
-        size = min(64, self.backend.group_size) if small else self.backend.group_size
-        ways = {"GROUP_SIZE": size, "LOOP": int(half)}
-        if half:
-            if VARIANT == "y" and not periodic or VARIANT == "z" and periodic:
-                ways["LOOP"] = 2
-            groups = 9 if not periodic or VARIANT == "z" else 8
-            if self.cells.dtype.itemsize == 4:
-                ways["RESIDENT_GROUPS"] = (2 if small else 1) * groups
+        ways = {"LOOP": 0}
+        if VARIANT == "z":
+            ways["GROUP_SIZE"] = min(64, self.backend.group_size)
+        if half and self.letters == "j" and self.cells.dtype.itemsize == 4:  # with more or wider values they spill
+            by_one = VARIANT == "z" if periodic else VARIANT == "y"
+            ways["LOOP"] = 2 if by_one else 1
+            groups = 8 if periodic and VARIANT != "z" else 9
+            ways["RESIDENT_GROUPS"] = 2 * groups if VARIANT == "z" else groups
         elif VARIANT == "z" and periodic:
             ways["LOOP"] = 2
         return ways

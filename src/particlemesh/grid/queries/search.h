@@ -131,7 +131,10 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 // Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))
 
-// A statement that may move the first cells of a search that sees no images (grid/queries/strips_inside.h).
+// What half a list passes over. PASS_OVER: a statement that may move the first cells (grid/queries/strips_inside.h).
+// OWN_CELL, a statement, and PASSED(end): whether all cells before `end` have no pairs (grid/queries/strips_beyond.h).
 #ifndef PASS_OVER
 #define PASS_OVER
+#define OWN_CELL
+#define PASSED(end) 0
 #endif

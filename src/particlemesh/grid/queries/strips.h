@@ -6,6 +6,8 @@
 // is not zero. WIDTH_OF(level, axis), instead of REACH_OF, is the reach as a fraction of the box. RANGES, if defined,
 // is a statement that may move low and high of a level's cells. Compile-time knowledge saves registers: ONE_LEVEL, and
 // NO_IMAGES for a box without periodic axes. IMAGES_APART compiles STRIP a second time, for points that see no images.
+// IMAGES: 2 images are searched first, then the box; 0 and 1 a row of cells and its images are one strip, whose
+// second vector is kept, or made when it begins.
 #if ONE_LEVEL
 {
     const int level = 0;

@@ -3,6 +3,7 @@
 // IMAGES_APART only those past the ends, and low and high are moved into the box for strips_inside.h.
 #define VECTOR_OF_STRIP(d, record, point) VECTOR(d, record, point, shift)
 #define EACH_OF_STRIP EACH_OF_IMAGES
+OWN_CELL
 int turn[3];
 turn[0] = floor_div(low[0], size[0]);
 int cell_0 = low[0] - turn[0] * size[0];
@@ -18,12 +19,13 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
             turn[2] += !(turn[0] | turn[1] | turn[2]); // lanes at opposite faces search at the same time
 #endif
             if (turn[2] > last_turn_2) break;
-            const int turned = (turn[0] | turn[1] | turn[2]) != 0;
-            coordinate shift[3];
-            image_shift(shift, turn, &geometry);
             const int begin_of_turn = turn[2] * size[2], past = high[2] + 1 - begin_of_turn;
             const int first_of_turn = low[2] > begin_of_turn ? low[2] - begin_of_turn : 0;
             const int end_of_turn = past < size[2] ? past : size[2];
+            if (PASSED(first_of_row + end_of_turn)) continue;
+            const int turned = (turn[0] | turn[1] | turn[2]) != 0;
+            coordinate shift[3];
+            image_shift(shift, turn, &geometry);
 #if CELLS_ARE_SCATTERED
             for (int c2 = first_of_turn; c2 < end_of_turn; c2++) {
                 const int from = (int)start[first_of_row + c2], to = (int)ends[first_of_row + c2];

@@ -211,11 +211,12 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define HIT(d, k, inside, allowed) (WITHIN(d, k) & (inside) & (allowed)) // no branches
 #endif
 
-// BEFORE_RECORDS, if defined, is a statement before each two or four records. With images there is much more code, and
-// short loops are faster.
+// BEFORE_RECORDS, if defined, is a statement before each two or four records.
 #ifndef BEFORE_RECORDS
 #define BEFORE_RECORDS
 #endif
+// LOOP: 1 by four in the box; 2 by one; 0 by two where images are searched too: there is much more code, and short loops
+// are faster.
 #if LOOP == 1
 #define EACH_INSIDE EACH_BY_FOUR
 #elif LOOP == 2
@@ -271,13 +272,20 @@ DEVICE int cell_of(coordinate s, int size, int axis, PRIVATE const Reach* reach)
     return (int)floor((s - reach->margin[axis]) * (coordinate)size); // or the one before
 }
 #undef PASS_OVER
-#define PASS_OVER                                                          \
-    {                                                                      \
-        const int own_0 = cell_of(s[0], size[0], 0, &reach);               \
-        const int own_1 = cell_of(s[1], size[1], 1, &reach);               \
-        if (own_0 > low[0]) low[0] = own_0 < high[0] ? own_0 : high[0];    \
+#undef OWN_CELL
+#undef PASSED
+#define PASS_OVER                                                                  \
+    {                                                                              \
+        const int own_0 = cell_of(s[0], size[0], 0, &reach);                       \
+        const int own_1 = cell_of(s[1], size[1], 1, &reach);                       \
+        if (own_0 > low[0]) low[0] = own_0 < high[0] ? own_0 : high[0];            \
         if (own_1 > low[1]) passed = (own_1 < high[1] ? own_1 : high[1]) - low[1]; \
     }
+#define OWN_CELL                                                                                   \
+    cell_t own_cell = 0;                                                                           \
+    for (int a = 0; a < 3; a++) own_cell = own_cell * size[a] + cell_of(s[a], size[a], a, &reach); \
+    own_cell += first_cell;
+#define PASSED(end) ((end) <= own_cell)
 #endif
 
 // Two neighbouring rows, whose reaches overlap so much that each record read serves both: for full rows of particles
