@@ -24,38 +24,28 @@ DEVICE void record_longest(GLOBAL u64* found, length_t length)
 }
 
 #if PAIRED
-// Two rows share their cells if these are the same but for the last axis.
-DEVICE int share_cells(PRIVATE int* low, PRIVATE int* high, PRIVATE const coordinate* s, coordinate distance,
-                       PRIVATE const int* size, PRIVATE const Reach* reach, PRIVATE const Frame* frame)
-{
-    int other_low[3], other_high[3];
-    for (int a = 0; a < 3; a++)
-        cells_in_reach(other_low + a, other_high + a, s[a], distance, size[a], a, reach, frame);
-    if (low[0] != other_low[0] || high[0] != other_high[0] || low[1] != other_low[1] || high[1] != other_high[1])
-        return 0;
-    low[2] = low[2] < other_low[2] ? low[2] : other_low[2];
-    high[2] = high[2] > other_high[2] ? high[2] : other_high[2];
-    return 1;
-}
-
-// AT_ONCE records are read before the first is used. What lies past the end is not read and not counted, so that the
-// ends of strips take no turns of their own.
-#define AT_ONCE 4
-#define VECTOR_UNMOVED(d, record, point, shift) VECTOR_INSIDE(d, record, point)
-#define TEST_RECORDS(k, end, VECTOR_OF)                                \
-    {                                                                  \
-        real4 read[AT_ONCE];                                           \
-        UNROLL for (int n = 0; n < AT_ONCE; n++)                       \
+// No square is below limit_y if the second row goes alone.
+#define TEST_BOTH(count, k, end)                                           \
+    {                                                                      \
+        real4 read[count];                                                 \
+        UNROLL for (int n = 0; n < count; n++)                             \
             if (k + n < end) read[n] = READ_4(records + 4 * (i64)(k + n)); \
-        UNROLL for (int n = 0; n < AT_ONCE; n++) {                     \
-            coordinate d[3], e[3];                                     \
-            VECTOR_OF(d, read[n], x, shift);                           \
-            VECTOR_OF(e, read[n], y, shift);                           \
-            COUNT_IF(found_x, SQUARED(d) <= limit && k + n < end)      \
-            COUNT_IF(found_y, SQUARED(e) <= limit && k + n < end)      \
-        }                                                              \
-        k += AT_ONCE;                                                  \
+        UNROLL for (int n = 0; n < count; n++) {                           \
+            coordinate d[3], e[3];                                         \
+            VECTOR_OF_STRIP(d, read[n], x);                                \
+            VECTOR_OF_STRIP(e, read[n], y);                                \
+            COUNT_IF(found_x, SQUARED(d) <= limit && k + n < end)          \
+            COUNT_IF(found_y, SQUARED(e) <= limit_y && k + n < end)        \
+        }                                                                  \
+        k += count;                                                        \
     }
+#undef EACH_INSIDE
+#undef EACH_OF_IMAGES
+#define EACH_INSIDE TEST_BOTH(AT_ONCE, k, to)
+#define EACH_OF_IMAGES TEST_BOTH(AT_ONCE_OF_IMAGES, k, to)
+#ifndef AT_ONCE_OF_IMAGES
+#define AT_ONCE_OF_IMAGES 2
+#endif
 
 // One instruction after the comparison, where compilers make two.
 #if defined(__CUDA_ARCH__) || HAS_PTX
@@ -81,64 +71,66 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
 #endif
     const coordinate limit = ask.radius * ask.radius;
 #if PAIRED
-    for (i64 r = 2 * (GROUP_ID * GROUP_SIZE + LOCAL_ID); r < rows; r += 2 * GROUP_COUNT * GROUP_SIZE) {
-        Row row, second;
-        int length = -1, second_length = -1; // each finds itself as well
-        int index = 0;
+    WARP(warp);
+    for (i64 first_row = 2 * GROUP_ID * GROUP_SIZE; first_row < rows; first_row += 2 * GROUP_COUNT * GROUP_SIZE) {
+        const i64 r = first_row + 2 * LOCAL_ID;
+        int index = 0, second_index = 0;
+        int found_x = -1, found_y = -1; // each finds itself as well
+        int alone = 0;                  // the second row
         if (r < taken) {
+            Row row, second;
             const int two = r + 1 < taken;
             ROW_OF(&row, r);
-            second = row;
+            ROW_OF(&second, r + two);
             index = row.index;
-            if (two) ROW_OF(&second, r + 1);
-            for (int first = 0; first <= two; first++) {
-                PRIVATE const coordinate* x = row.x;
-                PRIVATE const coordinate* s = row.s;
-                PRIVATE const coordinate* y = second.x;
-                int found_x = 0, found_y = 0, together = 0; // found_y counts if the rows go together
-#define RANGES together = two && !first && share_cells(low, high, second.s, distance, size, &reach, &frame);
-#define STRIP                                   \
-    if (turned)                                 \
-        ROLL for (int k = from; k < to;) {      \
-            TEST_RECORDS(k, to, VECTOR)         \
-        }                                       \
-    else                                        \
-        ROLL for (int k = from; k < to;) {      \
-            TEST_RECORDS(k, to, VECTOR_UNMOVED) \
-        }
+            second_index = second.index;
+            PRIVATE const coordinate* x = row.x;
+            PRIVATE const coordinate* s = row.s;
+            PRIVATE const coordinate* y = second.x;
+            coordinate limit_y = limit;
+#define RANGES                                                                        \
+    alone = two && !share_cells(low, high, second.s, distance, size, &reach, &frame); \
+    if (alone) limit_y = -1;
+#define STRIP ROLL for (int k = from; k < to;) EACH_OF_STRIP
 #define PAIR_OF_STRIPS                                   \
     int at = from, end = to, other_part = from_2 < to_2; \
     ROLL while (at < end || other_part) {                \
         if (at >= end) {                                 \
             at = from_2, end = to_2, other_part = 0;     \
-            for (int b = 0; b < 3; b++) shift[b] = shift_2[b]; \
+            GO_TO_SECOND_PART                            \
         }                                                \
-        TEST_RECORDS(at, end, VECTOR)                    \
+        TEST_BOTH(AT_ONCE_OF_IMAGES, at, end)            \
     }
 #include "grid/queries/strips.h"
 #undef STRIP
 #undef PAIR_OF_STRIPS
 #undef RANGES
-                if (first) second_length += found_x;
-                else length += found_x;
-                if (together) {
-                    second_length += found_y;
-                    break;
-                }
-                row = second;
-            }
+        }
+        // Warps search together for second rows that go alone: those in the next row of cells, few of a warp.
+        for (u32 left = WARP_BALLOT(warp, alone); left; left &= left - 1) {
+            const int member = 31 - LEADING_ZEROS_U32(left & (0u - left));
+            Row row;
+            ROW_OF(&row, first_row + 2 * (LOCAL_ID - LANE + member) + 1);
+            PRIVATE const coordinate* x = row.x;
+            PRIVATE const coordinate* s = row.s;
+            int found_together = 0;
+#undef IMAGES_APART // this is for few rows: no second copy of STRIP
+#define STRIP TOGETHER(found_together += POPCOUNT_U32(hits);)
+#include "grid/queries/strips.h"
+#undef STRIP
+            if (LANE == member) found_y = found_together;
         }
         for (int n = 0; n < 2; n++) {
             const i64 place = r + n;
             if (place < taken) {
 #if WANT_LONGEST
-                record_longest(found, (n ? second_length : length));
+                record_longest(found, n ? found_y : found_x);
 #endif
 #if ROWS_BY_INDEX
-                counts[n ? second.index : index] = (count_t)(n ? second_length : length);
+                counts[n ? second_index : index] = (count_t)(n ? found_y : found_x);
             }
 #else
-                counts[place] = (count_t)(n ? second_length : length);
+                counts[place] = (count_t)(n ? found_y : found_x);
             } else if (place < rows) {
                 counts[place] = 0;
             }

@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.backends.base import Unread, allocate
 from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
-from particlemesh.grid.queries.search import Question, Search
+from particlemesh.grid.queries.search import VARIANT, Question, Search
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.scan import allocate_counts, scan
 
@@ -155,7 +155,23 @@ class PairLists:
         return {
             **self.question.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
             "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), **wants(self.letters),
+            **self._ways(),
         }  # fmt: skip
+
+    def _ways(self) -> dict[str, int]:
+        """Return the loop of a search and its bound of registers, of the candidates to compare."""
+        periodic, half = any(self.cells.box.periodic), self.question.half == 1
+        ways = {"LOOP": 0}
+        if VARIANT == "z":
+            ways["GROUP_SIZE"] = min(64, self.backend.group_size)
+        if half and self.letters == "j" and self.cells.dtype.itemsize == 4:  # with more or wider values they spill
+            by_one = VARIANT == "z" if periodic else VARIANT == "y"
+            ways["LOOP"] = 2 if by_one else 1
+            groups = 8 if periodic and VARIANT != "z" else 9
+            ways["RESIDENT_GROUPS"] = 2 * groups if VARIANT == "z" else groups
+        elif VARIANT == "z" and periodic:
+            ways["LOOP"] = 2
+        return ways
 
     def _launch(
         self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,

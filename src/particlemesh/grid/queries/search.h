@@ -108,7 +108,7 @@ DEVICE void image_shift(PRIVATE coordinate* shift, PRIVATE const int* turn, PRIV
 // Whether an image counts, if only one of it and its mirror image should.
 DEVICE int turns_forward(PRIVATE const int* turn)
 {
-    return turn[0] > 0 || (turn[0] == 0 && (turn[1] > 0 || (turn[1] == 0 && turn[2] > 0)));
+    return (turn[0] ? turn[0] : turn[1] ? turn[1] : turn[2]) > 0;
 }
 
 // The vector from x to a particle's image. The way back gives the exactly opposite vector: both ends of a pair must
@@ -130,3 +130,11 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 
 // Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))
+
+// What half a list passes over. PASS_OVER: a statement that may move the first cells (grid/queries/strips_inside.h).
+// OWN_CELL, a statement, and PASSED(end): whether all cells before `end` have no pairs (grid/queries/strips_beyond.h).
+#ifndef PASS_OVER
+#define PASS_OVER
+#define OWN_CELL
+#define PASSED(end) 0
+#endif

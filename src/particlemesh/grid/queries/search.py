@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images,
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
+VARIANT = os.environ.get("PM_LISTS", "x")
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
 _U64 = np.dtype(np.uint64)
@@ -51,6 +53,12 @@ class Question:
         """Particles, or points."""
         return self.cloud.count if self.points is None else self.points.count
 
+    @property
+    def pairs_rows(self) -> bool:
+        """Whether a work-item can search for two neighbouring rows at once (PAIRED in within.h)."""
+        one_level = self.cloud.ends is None and self.cloud.cells.levels == 1
+        return one_level and not (self.reach_is or self.points or self.half or self.systems or self.some)
+
     def defines(self) -> dict[str, int]:
         """Return what kernels over rows are compiled with, beside what they are over a cloud."""
         facts = {"ROWS_ARE_POINTS": int(self.points is not None), "REACH_IS": self.reach_is, "HALF": self.half}
@@ -84,7 +92,7 @@ class Search:
         cells = cloud.cells
         all_defines = {
             **cloud.defines(), "ONE_LEVEL": int(cells.levels == 1), "NO_IMAGES": int(not any(cells.box.periodic)),
-            "IMAGES_APART": 1,
+            "IMAGES_APART": 1, "IMAGES": 0 if VARIANT == "x" else 2,
             **defines,
         }  # fmt: skip
         key = (name, *all_defines.values())
@@ -113,15 +121,17 @@ class Search:
         if not question.rows:
             return
         cloud = question.cloud
-        one = not (question.reach_is or cloud.ends is not None or cloud.cells.levels > 1)
-        paired = one and not (wide or question.points or question.half or question.systems or question.some)
+        paired = question.pairs_rows and not wide
         words = counts.dtype.itemsize // 8
         defines = {
             **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
             "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
-        if paired and not any(cloud.cells.box.periodic):
-            defines["RESIDENT_GROUPS"] = 8  # registers for so many only: with 9 or 10, 12 to 17 % slower (H200)
+        if paired:
+            defines["IMAGES"] = 1 if VARIANT == "x" else 2
+            defines["AT_ONCE_OF_IMAGES"] = 4 if VARIANT == "z" else 2
+            if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
+                defines["RESIDENT_GROUPS"] = 7 if any(cloud.cells.box.periodic) else 9
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
         items = -(-question.rows // 2) if paired else question.rows
         records = self.records(question)
@@ -179,7 +189,7 @@ class Search:
             raise ValueError("points are not particles: their lists are full: give half=False.")
         if points is not None and points.dtype != dtype:
             raise TypeError(f"points have dtype {points.dtype}, the particles {dtype}: convert the points.")
-        tiles = -(-(cloud.count if points is None else points.count) // backend.group_size)
+        tiles = -(-(cloud.count if points is None else points.count) // min(64, backend.group_size))
         words = self.room(f"pair_words{notes}", (_WORDS + tiles,), _U64)
         backend.clear(words)
         code = 0 if not half else 2 if by_index else 1

@@ -6,6 +6,8 @@
 // is not zero. WIDTH_OF(level, axis), instead of REACH_OF, is the reach as a fraction of the box. RANGES, if defined,
 // is a statement that may move low and high of a level's cells. Compile-time knowledge saves registers: ONE_LEVEL, and
 // NO_IMAGES for a box without periodic axes. IMAGES_APART compiles STRIP a second time, for points that see no images.
+// IMAGES: 2 images are searched first, then the box; 0 and 1 a row of cells and its images are one strip, whose
+// second vector is kept, or made when it begins.
 #if ONE_LEVEL
 {
     const int level = 0;
@@ -32,6 +34,15 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
 #endif
 #if NO_IMAGES
 #include "grid/queries/strips_inside.h"
+#elif IMAGES == 2 && IMAGES_APART
+    int beyond = 0;
+    for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];
+    if (beyond) {
+#include "grid/queries/strips_beyond.h"
+    }
+#include "grid/queries/strips_inside.h"
+#elif IMAGES == 2
+#include "grid/queries/strips_beyond.h"
 #elif IMAGES_APART && HAS_WARP
     // A warp whose points see no image skips the search for images.
     int beyond = 0;
@@ -39,8 +50,14 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
     if (!ANY_AROUND(beyond)) {
 #include "grid/queries/strips_inside.h"
     } else {
+#if IMAGES
+#include "grid/queries/strips_of_both.h"
+#else
 #include "grid/queries/strips_of_images.h"
+#endif
     }
+#elif IMAGES
+#include "grid/queries/strips_of_both.h"
 #else
 #include "grid/queries/strips_of_images.h"
 #endif

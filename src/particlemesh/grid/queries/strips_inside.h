@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The strips of a level's cells from low to high, all of them in the box (grid/queries/strips.h).
 #define VECTOR_OF_STRIP(d, record, point) VECTOR_INSIDE(d, record, point)
+#define EACH_OF_STRIP EACH_INSIDE
 const int turn[3] = {0, 0, 0}, turned = 0;
 const coordinate shift[3] = {0, 0, 0};
 #if CELLS_ARE_SCATTERED
@@ -15,11 +16,14 @@ for (int c0 = low[0]; c0 <= high[0]; c0++)
         }
 #else
 // The ends of the next strip are loaded during the current one.
+int passed = 0; // strips at the beginning
+PASS_OVER
 const int strips_across = high[1] - low[1] + 1;
-cell_t cell_of_strip = first_cell + ((cell_t)low[0] * size[1] + low[1]) * size[2] + low[2];
+cell_t cell_of_strip = first_cell + ((cell_t)low[0] * size[1] + low[1] + passed) * size[2] + low[2];
 const int length_of_strip = high[2] - low[2] + 1;
-int next_from = BEGIN_OF(cell_of_strip), next_to = BEGIN_OF(cell_of_strip + length_of_strip), across = strips_across;
-for (int left = (high[0] - low[0] + 1) * strips_across; left > 0; left--) {
+int next_from = BEGIN_OF(cell_of_strip), next_to = BEGIN_OF(cell_of_strip + length_of_strip);
+int across = strips_across - passed;
+for (int left = (high[0] - low[0] + 1) * strips_across - passed; left > 0; left--) {
     const int from = next_from, to = next_to;
     cell_of_strip += size[2];
     if (--across == 0) {
@@ -36,3 +40,4 @@ for (int left = (high[0] - low[0] + 1) * strips_across; left > 0; left--) {
 }
 #endif
 #undef VECTOR_OF_STRIP
+#undef EACH_OF_STRIP

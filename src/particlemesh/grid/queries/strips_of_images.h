@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The strips of a level's cells from low to high, also past the ends of periodic axes (grid/queries/strips.h).
 #define VECTOR_OF_STRIP(d, record, point) VECTOR(d, record, point, shift)
+#define EACH_OF_STRIP EACH_OF_IMAGES
+#define GO_TO_SECOND_PART for (int b = 0; b < 3; b++) shift[b] = shift_2[b];
 int turn[3];
 turn[0] = floor_div(low[0], size[0]);
 int cell_0 = low[0] - turn[0] * size[0];
@@ -55,3 +57,5 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
     if (++cell_0 == size[0]) cell_0 = 0, turn[0]++;
 }
 #undef VECTOR_OF_STRIP
+#undef EACH_OF_STRIP
+#undef GO_TO_SECOND_PART

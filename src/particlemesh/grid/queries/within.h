@@ -141,15 +141,15 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define GO_TO_SECOND
 #define ALLOWED(k, other) 1
 #elif HALF == 1
-#define BEHIND(turned, turn) (row.slot + !((turned) && turns_forward(turn)))
-#define BEGIN_STRIP int begin = from > BEHIND(turned, turn) ? from : BEHIND(turned, turn);
-#define BEGIN_SECOND const int begin_2 = from_2 > BEHIND(turned_2, turn_2) ? from_2 : BEHIND(turned_2, turn_2);
+#define BEHIND(turn) (row.slot + !turns_forward(turn))
+#define BEGIN_STRIP int begin = from > BEHIND(turn) ? from : BEHIND(turn);
+#define BEGIN_SECOND const int begin_2 = from_2 > BEHIND(turn_2) ? from_2 : BEHIND(turn_2);
 #define GO_TO_SECOND
 #define ALLOWED(k, other) 1
 #elif HALF == 2
-#define LOWEST(turned, turn) (row.index + !((turned) && turns_forward(turn)))
-#define BEGIN_STRIP int begin = from, lowest = LOWEST(turned, turn);
-#define BEGIN_SECOND const int begin_2 = from_2, lowest_2 = LOWEST(turned_2, turn_2);
+#define LOWEST(turn) (row.index + !turns_forward(turn))
+#define BEGIN_STRIP int begin = from, lowest = LOWEST(turn);
+#define BEGIN_SECOND const int begin_2 = from_2, lowest_2 = LOWEST(turn_2);
 #define GO_TO_SECOND lowest = lowest_2;
 #define ALLOWED(k, other) ((int)INDEX_OF_REAL((other).w) >= lowest)
 #else
@@ -160,44 +160,27 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #endif
 
 // A STRIP: the statement FOUND for every particle k; it sees whether k is a `hit`, `other`, its record, and the vector
-// d. Without images, compilers read several records ahead by themselves. With images there is much more code, and short
-// loops are faster: two records at a time. If the second is past the end, it is the first again and no hit.
-#if NO_IMAGES
-#define EACH_PAIR                                         \
-    BEGIN_STRIP                                           \
+// d. A kernel's loops are its EACH_INSIDE and EACH_OF_IMAGES, which the strips choose from (EACH_OF_STRIP).
+#define EACH_PAIR BEGIN_STRIP EACH_OF_STRIP
+
+// One record at a time: compilers read several ahead by themselves.
+#define EACH_BY_ONE                                       \
     for (int k = begin; k < to; k++) {                    \
         const real4 other = READ_4(records + 4 * (i64)k); \
         TEST_PAIR(1)                                      \
         FOUND                                             \
     }
-#else
-#define EACH_PAIR                                 \
-    BEGIN_STRIP                                   \
+
+// Two at a time. If the second is past the end, it is the first again and no hit.
+#define EACH_BY_TWO                               \
     ROLL for (int at = begin; at < to; at += 2) { \
         const int two = at + 1 < to;              \
         TEST_TWO                                  \
     }
-#endif
-
-// The same through a strip in two parts: every lane continues to the second part when it has to.
-#define EACH_PAIR_OF_BOTH                                      \
-    BEGIN_STRIP                                                \
-    BEGIN_SECOND                                               \
-    int at = begin, end = to, other_part = begin_2 < to_2;     \
-    ROLL while (at < end || other_part) {                      \
-        if (at >= end) {                                       \
-            at = begin_2, end = to_2, other_part = 0;          \
-            GO_TO_SECOND                                       \
-            GO_TO_SECOND_CODE                                  \
-            for (int b = 0; b < 3; b++) shift[b] = shift_2[b]; \
-        }                                                      \
-        const int two = at + 1 < end;                          \
-        TEST_TWO                                               \
-        at += 2;                                               \
-    }
 #define TEST_TWO                                                \
     const real4 read_0 = READ_4(records + 4 * (i64)at);         \
     const real4 read_1 = READ_4(records + 4 * (i64)(at + two)); \
+    BEFORE_RECORDS                                              \
     {                                                           \
         const int k = at;                                       \
         const real4 other = read_0;                             \
@@ -210,11 +193,129 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
         TEST_PAIR(two)                                          \
         FOUND                                                   \
     }
-#ifndef GO_TO_SECOND_CODE
-#define GO_TO_SECOND_CODE
-#endif
-
 #define TEST_PAIR(condition)      \
     coordinate d[3];              \
     VECTOR_OF_STRIP(d, other, x); \
     const int hit = (condition) && WITHIN(d, k) && ALLOWED(k, other);
+
+// Four at a time. What lies past the end is not read and no hit, so that the ends of strips take no turns of their own.
+#define AT_ONCE 4
+#define EACH_BY_FOUR                                                         \
+    ROLL for (int at = begin; at < to; at += AT_ONCE) {                      \
+        real4 read[AT_ONCE];                                                 \
+        UNROLL for (int n = 0; n < AT_ONCE; n++)                             \
+            if (at + n < to) read[n] = READ_4(records + 4 * (i64)(at + n)); \
+        BEFORE_RECORDS                                                       \
+        UNROLL for (int n = 0; n < AT_ONCE; n++) {                           \
+            const int k = at + n;                                            \
+            const real4 other = read[n];                                     \
+            coordinate d[3];                                                 \
+            VECTOR_OF_STRIP(d, other, x);                                    \
+            const int hit = HIT(d, k, k < to, ALLOWED(k, other));            \
+            FOUND                                                            \
+        }                                                                    \
+    }
+#if REACH_IS
+#define HIT(d, k, inside, allowed) ((inside) && WITHIN(d, k) && (allowed)) // WITHIN reads
+#else
+#define HIT(d, k, inside, allowed) (WITHIN(d, k) & (inside) & (allowed)) // no branches
+#endif
+
+// BEFORE_RECORDS, if defined, is a statement before each two or four records.
+#ifndef BEFORE_RECORDS
+#define BEFORE_RECORDS
+#endif
+// LOOP: 1 by four in the box; 2 by one; 0 by two where images are searched too: there is much more code, and short loops
+// are faster.
+#if LOOP == 1
+#define EACH_INSIDE EACH_BY_FOUR
+#elif LOOP == 2
+#define EACH_INSIDE EACH_BY_ONE
+#elif NO_IMAGES
+#define EACH_INSIDE EACH_BY_ONE
+#else
+#define EACH_INSIDE EACH_BY_TWO
+#endif
+#define EACH_OF_IMAGES EACH_BY_TWO
+
+// The same through a strip in two parts: every lane continues to the second part when it has to.
+#define EACH_PAIR_OF_BOTH                                  \
+    BEGIN_STRIP                                            \
+    BEGIN_SECOND                                           \
+    int at = begin, end = to, other_part = begin_2 < to_2; \
+    ROLL while (at < end || other_part) {                  \
+        if (at >= end) {                                   \
+            at = begin_2, end = to_2, other_part = 0;      \
+            GO_TO_SECOND                                   \
+            GO_TO_SECOND_CODE                              \
+            GO_TO_SECOND_PART                              \
+        }                                                  \
+        const int two = at + 1 < end;                      \
+        TEST_TWO                                           \
+        at += 2;                                           \
+    }
+#ifndef GO_TO_SECOND_CODE
+#define GO_TO_SECOND_CODE
+#endif
+
+// The strip for a whole warp, one candidate per lane: DONE sees its `hit`, all `hits`, k, its index, and d.
+#define TOGETHER(DONE)                                             \
+    BEGIN_STRIP                                                    \
+    ROLL for (int first = begin; first < to; first += WARP_SIZE) { \
+        const int k = first + LANE;                                \
+        int hit = 0, index = 0;                                    \
+        coordinate d[3];                                           \
+        if (k < to) {                                              \
+            const real4 other = READ_4(records + 4 * (i64)k);      \
+            VECTOR(d, other, x, shift);                            \
+            hit = WITHIN(d, k) && ALLOWED(k, other);               \
+            index = (int)INDEX_OF_REAL(other.w);                   \
+        }                                                          \
+        const u32 hits = WARP_BALLOT(warp, hit);                   \
+        DONE                                                       \
+    }
+
+// Half a list begins at the particle's own cell: those before it have earlier particles.
+#if HALF == 1 && ONE_LEVEL && !CELLS_ARE_SCATTERED
+DEVICE int cell_of(coordinate s, int size, int axis, PRIVATE const Reach* reach)
+{
+    return (int)floor((s - reach->margin[axis]) * (coordinate)size); // or the one before
+}
+#undef PASS_OVER
+#undef OWN_CELL
+#undef PASSED
+#define PASS_OVER                                                                  \
+    {                                                                              \
+        const int own_0 = cell_of(s[0], size[0], 0, &reach);                       \
+        const int own_1 = cell_of(s[1], size[1], 1, &reach);                       \
+        if (own_0 > low[0]) low[0] = own_0 < high[0] ? own_0 : high[0];            \
+        if (own_1 > low[1]) passed = (own_1 < high[1] ? own_1 : high[1]) - low[1]; \
+    }
+#define OWN_CELL                                                                                   \
+    cell_t own_cell = 0;                                                                           \
+    for (int a = 0; a < 3; a++) own_cell = own_cell * size[a] + cell_of(s[a], size[a], a, &reach); \
+    own_cell += first_cell;
+#define PASSED(end) ((end) <= own_cell)
+#endif
+
+// Two neighbouring rows, whose reaches overlap so much that each record read serves both: for full rows of particles
+// within one radius, on one level.
+#if PAIRED
+// Whether it pays that both rows search the cells of either, which low and high are then.
+DEVICE int share_cells(PRIVATE int* low, PRIVATE int* high, PRIVATE const coordinate* s, coordinate distance,
+                       PRIVATE const int* size, PRIVATE const Reach* reach, PRIVATE const Frame* frame)
+{
+    int least[3], most[3];
+    float alone = 1, both = 1;
+    for (int a = 0; a < 3; a++) {
+        cells_in_reach(least + a, most + a, s[a], distance, size[a], a, reach, frame);
+        least[a] = low[a] < least[a] ? low[a] : least[a];
+        most[a] = high[a] > most[a] ? high[a] : most[a];
+        alone *= (float)(high[a] - low[a] + 1);
+        both *= (float)(most[a] - least[a] + 1);
+    }
+    if (both > 2 * alone) return 0;
+    for (int a = 0; a < 3; a++) low[a] = least[a], high[a] = most[a];
+    return 1;
+}
+#endif
