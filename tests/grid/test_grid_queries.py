@@ -352,3 +352,20 @@ def test_any_box_any_boundaries(backend, seed, d, skew, count, radius, periodic,
     with pm.UniformGrid(box, shape=cells[:d]) as grid:
         put(backend, grid, x)
         check_pairs_of(backend, grid, box, x, radius)
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("periodic", [True, False])
+def test_some_particles_have_the_rows_that_all_have(backend, periodic):
+    """Grids over ranks ask for rows of a rank's own particles only: those of ghosts are empty."""
+    x = np.random.default_rng(1).random((400, 3)).astype("f4")
+    with pm.UniformGrid(pm.Box((1.0,) * 3, periodic=periodic), cell_size=0.2, backend=backend.name) as grid:
+        grid.build(backend.array(x))
+        every, some = (
+            (backend.host(pairs.start), backend.host(pairs.j))
+            for pairs in (grid.pairs(0.2, half=True, quantities="j"), grid._rows_of(0.2, "j", 100, 250))
+        )
+        for i in range(400):
+            row, own = (sorted(j[start[i] : start[i + 1]]) for start, j in (every, some))
+            assert own == (row if 100 <= i <= 250 else [])
+        assert len(some[1]) > 300

@@ -18,7 +18,7 @@ from particlemesh.walk.by_block import ByBlock
 # Groups that a multiprocessor must have registers for, by the bytes of a real, for windows of up to so many nodes: of
 # many particles, of fewer than _SPARSE per node, whose loads wait for memory, and with gradients. With fewer groups too
 # few loads are in flight, with more nodes go to memory and back (benchmarks/results/forms-interpolate-nvidia-h200.csv).
-_RESIDENT = {
+_RESIDENT: dict[int, dict[int, tuple[int | None, int | None, int | None]]] = {
     4: {4: (8, 4, None), 6: (7, 5, None), 8: (5, 5, None), 16: (None, None, None)},
     8: {4: (8, 4, None), 5: (6, 5, 6), 6: (6, 5, 5), 7: (5, 4, 5), 16: (4, 4, 4)},
 }
