@@ -41,11 +41,8 @@ DEVICE void record_longest(GLOBAL u64* found, length_t length)
     }
 #undef EACH_INSIDE
 #undef EACH_OF_IMAGES
-#define EACH_INSIDE TEST_BOTH(AT_ONCE, k, to)
-#define EACH_OF_IMAGES TEST_BOTH(AT_ONCE_OF_IMAGES, k, to)
-#ifndef AT_ONCE_OF_IMAGES
-#define AT_ONCE_OF_IMAGES 2
-#endif
+#define EACH_INSIDE TEST_BOTH(4, k, to)
+#define EACH_OF_IMAGES TEST_BOTH(2, k, to)
 
 // One instruction after the comparison, where compilers make two.
 #if defined(__CUDA_ARCH__) || HAS_PTX
@@ -99,7 +96,7 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
             at = from_2, end = to_2, other_part = 0;     \
             GO_TO_SECOND_PART                            \
         }                                                \
-        TEST_BOTH(AT_ONCE_OF_IMAGES, at, end)            \
+        TEST_BOTH(2, at, end)                            \
     }
 #include "grid/queries/strips.h"
 #undef STRIP

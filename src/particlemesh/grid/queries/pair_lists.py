@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.backends.base import Unread, allocate
 from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
-from particlemesh.grid.queries.search import VARIANT, Question, Search
+from particlemesh.grid.queries.search import SMALL_GROUP, Question, Search
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.scan import allocate_counts, scan
 
@@ -159,19 +159,16 @@ class PairLists:
         }  # fmt: skip
 
     def _ways(self) -> dict[str, int]:
-        """Return the loop of a search and its bound of registers, of the candidates to compare."""
-        periodic, half = any(self.cells.box.periodic), self.question.half == 1
-        ways = {"LOOP": 0}
-        if VARIANT == "z":
-            ways["GROUP_SIZE"] = min(64, self.backend.group_size)
-        if half and self.letters == "j" and self.cells.dtype.itemsize == 4:  # with more or wider values they spill
-            by_one = VARIANT == "z" if periodic else VARIANT == "y"
-            ways["LOOP"] = 2 if by_one else 1
-            groups = 8 if periodic and VARIANT != "z" else 9
-            ways["RESIDENT_GROUPS"] = 2 * groups if VARIANT == "z" else groups
-        elif VARIANT == "z" and periodic:
-            ways["LOOP"] = 2
-        return ways
+        """Return how half lists of indices search: images apart, then the box, with registers for more groups.
+
+        Wider rows would spill, and full lists take longer with it. In periodic boxes, where some warps have far more to
+        do than others, fewer of them wait for each other (H200; benchmarks/results/grid-pairs-nvidia-h200.csv).
+        """
+        if self.question.half != 1 or self.letters != "j" or self.cells.dtype.itemsize == 8:
+            return {}
+        if any(self.cells.box.periodic) and self.backend.group_size > SMALL_GROUP:
+            return {"BY_ONE": 1, "IMAGES": 2, "GROUP_SIZE": SMALL_GROUP, "RESIDENT_GROUPS": 18}
+        return {"BY_ONE": 1, "IMAGES": 2, "RESIDENT_GROUPS": 9}
 
     def _launch(
         self, place: int, start: Any, counts: Any, arrays: dict[str, Any], capacity: int, width: int, cap: int,

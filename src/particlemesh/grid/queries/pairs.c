@@ -22,41 +22,6 @@
 #define MOST_CODED 15
 #define CODE_OF(turn) (short)((turn[0] + 16) << 10 | (turn[1] + 16) << 5 | (turn[2] + 16))
 
-// A row's next place is kept as an address, and what does not fit is no question for every hit: if the room may not do
-// for the next records, the row goes back to its beginning, and will be searched again.
-#if LOOP == 1
-#define BYTES_APART (4 * ROWS_APART)
-#define ROOM (CAP - AT_ONCE + 1) // rows up to here are surely collected
-#undef BEFORE_RECORDS
-#define BEFORE_RECORDS if (next >= first + ROOM * BYTES_APART) next -= ROOM * BYTES_APART, length += ROOM;
-
-// In PTX, an address that the compiler does not compute anew for every store.
-#if defined(__CUDA_ARCH__)
-DEVICE int address_of(const int* local)
-{
-    int address;
-    asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"((int)__cvta_generic_to_shared(local)));
-    return address;
-}
-#define COLLECT(value, condition)                                                       \
-    {                                                                                   \
-        const int collects_ = condition;                                                \
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; @p st.shared.u32 [%0], %2;" \
-                     " @p add.s32 %0, %0, %3; }"                                        \
-                     : "+r"(next)                                                       \
-                     : "r"(collects_), "r"(value), "n"(BYTES_APART)                     \
-                     : "memory");                                                       \
-    }
-#else
-#define address_of(local) 0
-#define COLLECT(value, condition)                            \
-    if (condition) {                                         \
-        *(LOCAL int*)((LOCAL char*)staged + (next)) = value; \
-        next += BYTES_APART;                                 \
-    }
-#endif
-#endif
-
 KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                   GLOBAL const u64* RESTRICT largest, GLOBAL const u64* RESTRICT turns,
@@ -153,20 +118,6 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #define CODE_STRIP
 #define COLLECT_CODE
 #endif
-#if LOOP == 1
-                const int first = address_of(staged) + 4 * LOCAL_ID;
-                int next = first;
-// A row that went back is not collected: its codes would be past their room.
-#if WITH_TURNS
-#define FOUND                    \
-    if (hit && length == 0) {    \
-        COLLECT_CODE             \
-    }                            \
-    COLLECT(COLLECTED, hit)
-#else
-#define FOUND COLLECT(COLLECTED, hit)
-#endif
-#else
                 LOCAL int* next = staged + LOCAL_ID; // beside `length`: an address costs less than a product
 // The same in two words: which is faster depends on the surrounding loop, measured.
 #if NO_IMAGES
@@ -188,19 +139,12 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         length++;               \
     }
 #endif
-#endif
 #define STRIP CODE_STRIP EACH_PAIR
 #define PAIR_OF_STRIPS CODE_STRIP EACH_PAIR_OF_BOTH
 #include "grid/queries/strips.h"
 #undef STRIP
 #undef PAIR_OF_STRIPS
-#if LOOP == 1
-                again |= length > 0;
-                length += (next - first) / BYTES_APART;
-                again = again && length > 0;
-#else
                 again = length > 0 && (again || length > CAP);
-#endif
             }
 #endif
         }

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images,
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
-VARIANT = os.environ.get("PM_LISTS", "x")
+SMALL_GROUP = 64  # work-items of some searches
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
 _U64 = np.dtype(np.uint64)
@@ -92,8 +91,7 @@ class Search:
         cells = cloud.cells
         all_defines = {
             **cloud.defines(), "ONE_LEVEL": int(cells.levels == 1), "NO_IMAGES": int(not any(cells.box.periodic)),
-            "IMAGES_APART": 1, "IMAGES": 0 if VARIANT == "x" else 2,
-            **defines,
+            "IMAGES_APART": 1, **defines,
         }  # fmt: skip
         key = (name, *all_defines.values())
         kernel = self._programs.get(key)
@@ -128,8 +126,7 @@ class Search:
             "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
         if paired:
-            defines["IMAGES"] = 1 if VARIANT == "x" else 2
-            defines["AT_ONCE_OF_IMAGES"] = 4 if VARIANT == "z" else 2
+            defines["IMAGES"] = 1
             if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
                 defines["RESIDENT_GROUPS"] = 7 if any(cloud.cells.box.periodic) else 9
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
@@ -189,7 +186,7 @@ class Search:
             raise ValueError("points are not particles: their lists are full: give half=False.")
         if points is not None and points.dtype != dtype:
             raise TypeError(f"points have dtype {points.dtype}, the particles {dtype}: convert the points.")
-        tiles = -(-(cloud.count if points is None else points.count) // min(64, backend.group_size))
+        tiles = -(-(cloud.count if points is None else points.count) // min(SMALL_GROUP, backend.group_size))
         words = self.room(f"pair_words{notes}", (_WORDS + tiles,), _U64)
         backend.clear(words)
         code = 0 if not half else 2 if by_index else 1

@@ -180,7 +180,6 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define TEST_TWO                                                \
     const real4 read_0 = READ_4(records + 4 * (i64)at);         \
     const real4 read_1 = READ_4(records + 4 * (i64)(at + two)); \
-    BEFORE_RECORDS                                              \
     {                                                           \
         const int k = at;                                       \
         const real4 other = read_0;                             \
@@ -198,40 +197,8 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
     VECTOR_OF_STRIP(d, other, x); \
     const int hit = (condition) && WITHIN(d, k) && ALLOWED(k, other);
 
-// Four at a time. What lies past the end is not read and no hit, so that the ends of strips take no turns of their own.
-#define AT_ONCE 4
-#define EACH_BY_FOUR                                                         \
-    ROLL for (int at = begin; at < to; at += AT_ONCE) {                      \
-        real4 read[AT_ONCE];                                                 \
-        UNROLL for (int n = 0; n < AT_ONCE; n++)                             \
-            if (at + n < to) read[n] = READ_4(records + 4 * (i64)(at + n)); \
-        BEFORE_RECORDS                                                       \
-        UNROLL for (int n = 0; n < AT_ONCE; n++) {                           \
-            const int k = at + n;                                            \
-            const real4 other = read[n];                                     \
-            coordinate d[3];                                                 \
-            VECTOR_OF_STRIP(d, other, x);                                    \
-            const int hit = HIT(d, k, k < to, ALLOWED(k, other));            \
-            FOUND                                                            \
-        }                                                                    \
-    }
-#if REACH_IS
-#define HIT(d, k, inside, allowed) ((inside) && WITHIN(d, k) && (allowed)) // WITHIN reads
-#else
-#define HIT(d, k, inside, allowed) (WITHIN(d, k) & (inside) & (allowed)) // no branches
-#endif
-
-// BEFORE_RECORDS, if defined, is a statement before each two or four records.
-#ifndef BEFORE_RECORDS
-#define BEFORE_RECORDS
-#endif
-// LOOP: 1 by four in the box; 2 by one; 0 by two where images are searched too: there is much more code, and short loops
-// are faster.
-#if LOOP == 1
-#define EACH_INSIDE EACH_BY_FOUR
-#elif LOOP == 2
-#define EACH_INSIDE EACH_BY_ONE
-#elif NO_IMAGES
+// By two where images are searched as well, unless BY_ONE: there is much more code, and short loops are faster.
+#if NO_IMAGES || BY_ONE
 #define EACH_INSIDE EACH_BY_ONE
 #else
 #define EACH_INSIDE EACH_BY_TWO
