@@ -366,6 +366,6 @@ def test_some_particles_have_the_rows_that_all_have(backend, periodic):
             for pairs in (grid.pairs(0.2, half=True, quantities="j"), grid._rows_of(0.2, "j", 100, 250))
         )
         for i in range(400):
-            row, own = (sorted(j[start[i] : start[i + 1]]) for start, j in (every, some))
-            assert own == (row if 100 <= i <= 250 else [])
+            row, here = (sorted(j[start[i] : start[i + 1]]) for start, j in (every, some))
+            assert here == (row if 100 <= i <= 250 else [])
         assert len(some[1]) > 300
