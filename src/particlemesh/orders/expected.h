@@ -2,8 +2,7 @@
 // Particles in block order, as ordered.h returns them, in less time where they are spread evenly: the line of a place is
 // looked for where it is expected, and all loads are independent.
 
-#include "orders/blocks.h"
-#include "orders/lines.h"
+#include "orders/ordered.h"
 
 typedef struct {
     real each; // lines per particle
@@ -32,12 +31,5 @@ DEVICE i64 expected_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLO
     u32 end = WARP_SHUFFLE_U32(warp, begins, passed % WARP_SIZE); // of the line
     if (passed == 0 || passed == WARP_SIZE) line = line_of(warp, start, earliest, lines, nx), end = 0;
     if (WARP_BALLOT(warp, asked >= end)) line = lines_of(warp, start, asked, line, lines, nx);
-    Placed p;
-    particle_of(words, &p);
-    const int by = line / blocks->counts[2], block[3] = {p.bx, by, line - by * blocks->counts[2]};
-    for (int a = 0; a < 3; a++) {
-        first[a] = begin_of(blocks, a, block[a]) + p.offset[a];
-        fraction[a] = p.fraction[a];
-    }
-    return p.index;
+    return particle_in_line(words, line, blocks, first, fraction);
 }

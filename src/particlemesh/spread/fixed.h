@@ -8,19 +8,8 @@
 #ifndef FIXED_H
 #define FIXED_H
 
+#include "backends/magnitude.h"
 #include "spread/values.h"
-
-#if REAL_IS_DOUBLE
-#define MAGNITUDE(x) (HIGH_BITS_OF_DOUBLE(x) & 0x7fffffffu)
-#define EXPONENT_BITS 20
-#define EXPONENT_ALL 2047
-#define EXPONENT_BIAS 1022
-#else
-#define MAGNITUDE(x) (BITS_OF_FLOAT(x) & 0x7fffffffu)
-#define EXPONENT_BITS 23
-#define EXPONENT_ALL 255
-#define EXPONENT_BIAS 126
-#endif
 
 #define COMPONENTS (CHANNELS * PARTS) // each with its own scale: a small one loses no digits to a large one
 

@@ -6,21 +6,10 @@
 // power of two for each term of a system, and follows from its largest number. So particles are read twice.
 
 #include "backends/coordinates.h"
+#include "backends/magnitude.h"
 
 #define TERMS 7    // energy and six terms of the virial
 #define COLUMNS 11  // of sums: potential, field, six terms, particles in one place
-
-#if REAL_IS_DOUBLE
-#define MAGNITUDE(x) (HIGH_BITS_OF_DOUBLE(x) & 0x7fffffffu)
-#define EXPONENT_BITS 20
-#define EXPONENT_ALL 2047
-#define EXPONENT_BIAS 1022
-#else
-#define MAGNITUDE(x) (BITS_OF_FLOAT(x) & 0x7fffffffu)
-#define EXPONENT_BITS 23
-#define EXPONENT_ALL 255
-#define EXPONENT_BIAS 126
-#endif
 
 // The first reading finds the largest magnitudes, the second one adds.
 #define MEASURE 0
