@@ -70,7 +70,7 @@ DEVICE void gather(PRIVATE real* sums, GLOBAL const real* plane, PRIVATE const P
                     const int there = !OPEN || (at->x[a] != OFF_FIELD && at->y[b] != OFF_FIELD && at->z[m] != OFF_FIELD);
                     PRIVATE real* to = &f[l][b][m * VECTOR];
                     UNROLL for (int v = 0; v < VECTOR; v++) to[v] = 0;
-                    if (begin + l < SUPPORT_X && there) load_vector(plane + (at->x[a] + at->y[b] + at->z[m]), to);
+                    if (begin + l < SUPPORT_X) if (there) load_vector(plane + (at->x[a] + at->y[b] + at->z[m]), to);
                 }
         UNROLL for (int l = 0; l < LEVELS; l++) {
             const int a = begin + l < SUPPORT_X ? begin + l : SUPPORT_X - 1;
