@@ -7,7 +7,6 @@
 
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
-#define AT_ONCE TEAM
 #include "interpolate/shares.h"
 #include "interpolate/weightless.h"
 #include "orders/batches.h"
@@ -100,12 +99,6 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
                           const Window window, const Jacobian jacobian, const Even even)
 {
     WARP(warp);
-#if LANES > 1
-    LOCAL_ARRAY(real4, staged_memory, WARPS * TEAM * STAGED_PITCH / 4 + 1);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (TEAM * STAGED_PITCH);
-    for (int n = LANE; n < TEAM * STAGED_PITCH; n += WARP_SIZE) staged[n] = 0;
-    WARP_SYNC(warp);
-#endif
     const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
     const i64 teams = (all + TEAM - 1) / TEAM;
     for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < GROUPS_OF(batches) * teams; turn += GROUP_COUNT * WARPS) {
@@ -118,18 +111,7 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
         Weights w;
         Places places;
         places_of(&places, first, lane, &field_layout);
-#if LANES > 1
-        LOCAL real* own = staged + LANE / LANES * STAGED_PITCH;
-        UNROLL for (int k = 0; k < 3; k += LANES) {
-            const int axis = k + lane;
-            if (axis < 3) stage_weights(own, &window, axis, axis == 0 ? fraction[0] : axis == 1 ? fraction[1] : fraction[2]);
-        }
-        WARP_SYNC(warp);
-        own_weights(&w, own, first[2] * PARTS, lane);
-        WARP_SYNC(warp);
-#else
-        all_weights(&w, &window, fraction, first[2] * PARTS);
-#endif
+        weights_of_lane(&w, &window, fraction, first[2] * PARTS, lane);
         for (int c = 0; c < CHANNELS; c++) {
 #if CHANNELS > 1 // else the offsets of all nodes are kept for the next channel, beyond registers
             UNROLL for (int a = 0; a < SUPPORT_X; a++) OFFSET_ANEW(places.x[a]);

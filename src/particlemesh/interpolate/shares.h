@@ -2,8 +2,7 @@
 // How the lanes that share a particle divide its stencil (stencil.h), its weights and its sums. Rows are dealt in runs:
 // lane_y has LANE_ROWS rows from lane_y * LANE_ROWS on.
 //
-// Compile-time facts beside those of stencil.h: AT_ONCE (the particles whose weights a warp computes at a time),
-// FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
+// Compile-time facts beside those of stencil.h: FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
 #include "walk/weights.h"
 
@@ -27,6 +26,7 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
 #define TEAM (WARP_SIZE / LANES) // particles that a warp takes at a time
 #define NODES_OF_READ (VECTOR < PARTS ? 1 : VECTOR / PARTS)
 #define SLOTS_Z (LANE_SLOTS * VECTOR)
+#define PLACES_Z (LANES_Z * LANE_SLOTS * NODES_OF_READ) // of nodes along z, in the slots of all lanes
 #define RESULTS_OF_PART (1 + 3 * GRADIENT)
 #define SUMS (PARTS * RESULTS_OF_PART)
 
@@ -51,80 +51,41 @@ DEVICE int shift_of(const int base)
     return VECTOR > PARTS ? base & (VECTOR - 1) : 0;
 }
 
-#if LANES > 1
-// The weights of so many particles at a time are computed by all lanes of a warp, and read by those that need them. Each
-// has rows of four (float64: two) reals: X along x, Y for each lane that reads rows of its own; along z behind
-// FRONT zeros. No weight is ever written to where zeros are.
-#define SHARE (WARP_SIZE / AT_ONCE) // lanes that compute the weights of a particle
-#define WIDE (REAL_IS_DOUBLE ? 2 : 4)
-#define FILLED(n) (((n) + WIDE - 1) / WIDE * WIDE)
-#define STAGED_Y FILLED(SUPPORT_X)
-#define OF_ROWS FILLED(LANE_ROWS)
-#define STAGED_Z (STAGED_Y + LANES_Y * OF_ROWS)
-#define FRONT (NODES_OF_READ - 1)
-#define STAGED (STAGED_Z + FILLED(FRONT + LANES_Z * LANE_SLOTS * NODES_OF_READ))
-#define STAGED_PITCH ((1 + GRADIENT) * STAGED / WIDE % 2 ? (1 + GRADIENT) * STAGED : (1 + GRADIENT) * STAGED + WIDE)
+// Of so many weights, lane `lane` has the one at its own place.
+#define OF_LANE(own, lanes, lane)                                         \
+    UNROLL for (int step = (lanes) / 2; step > 0; step /= 2)              \
+        UNROLL for (int l = 0; l < step; l++) own[l] = (lane) & step ? own[l + step] : own[l];
 
-DEVICE void stage_weights(LOCAL real* to, PRIVATE const Window* window, const int axis, const real z)
-{
-    to += axis == 0 ? 0 : axis == 1 ? STAGED_Y : STAGED_Z + FRONT;
-    const int skip = axis == 1 ? OF_ROWS - LANE_ROWS : 0; // behind each lane's rows
-    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        real w[SUPPORT];
-        along(w, window, axis, slope, z);
-        UNROLL for (int j = 0; j < SUPPORT; j++)
-            if (j == 0 || axis >= 3 - SUPPORT_AXES) to[slope * STAGED + j + j / LANE_ROWS * skip] = w[j];
-    }
-}
-
-DEVICE void read_row(PRIVATE real* w, LOCAL const real* from, const int size)
-{
-    UNROLL for (int j = 0; j < size; j += WIDE) {
-        real some[WIDE];
-#if REAL_IS_DOUBLE
-        LOAD_LOCAL_2(from + j, some);
-#else
-        LOAD_LOCAL_4(from + j, some);
-#endif
-        UNROLL for (int k = 0; k < WIDE; k++)
-            if (j + k < size) w[j + k] = some[k];
-    }
-}
-
-DEVICE void own_weights(PRIVATE Weights* w, LOCAL const real* staged, const int base, const int lane)
+// A lane computes all weights of its particle, and keeps those of its rows and nodes: that takes less time than to compute
+// them once and to pass them on in local memory.
+DEVICE void weights_of_lane(PRIVATE Weights* w, PRIVATE const Window* window, PRIVATE const real* fraction, const int base,
+                            const int lane)
 {
     const int lane_z = lane % LANES_Z, lane_y = lane / LANES_Z;
-    LOCAL const real* along_z = staged + (STAGED_Z + FRONT - shift_of(base) / PARTS);
-    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        read_row(w->x[slope], staged + slope * STAGED, SUPPORT_X);
-        read_row(w->y[slope], staged + (slope * STAGED + STAGED_Y + lane_y * OF_ROWS), LANE_ROWS);
-        UNROLL for (int m = 0; m < LANE_SLOTS; m++)
-            UNROLL for (int n = 0; n < NODES_OF_READ; n++) {
-                const int node = (m * LANES_Z + lane_z) * VECTOR / PARTS + n;
-                w->z[slope][m * NODES_OF_READ + n] = along_z[slope * STAGED + node];
-            }
-    }
-}
-#else
-DEVICE void all_weights(PRIVATE Weights* w, PRIVATE const Window* window, PRIVATE const real* fraction, const int base)
-{
     const int before = shift_of(base) / PARTS; // nodes of the first slot that are not the stencil's
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        real z[SUPPORT];
+        real all[SUPPORT], placed[PLACES_Z];
         along(w->x[slope], window, 0, slope, fraction[0]);
-        along(z, window, 1, slope, fraction[1]);
-        UNROLL for (int j = 0; j < SUPPORT_Y; j++) w->y[slope][j] = z[j];
-        along(z, window, 2, slope, fraction[2]);
+        along(all, window, 1, slope, fraction[1]);
+        UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+            real own[LANES_Y];
+            UNROLL for (int l = 0; l < LANES_Y; l++) own[l] = l * LANE_ROWS + b < SUPPORT_Y ? all[l * LANE_ROWS + b] : 0;
+            OF_LANE(own, LANES_Y, lane_y);
+            w->y[slope][b] = own[0];
+        }
+        along(all, window, 2, slope, fraction[2]);
+        UNROLL for (int n = 0; n < PLACES_Z; n++) placed[n] = n < SUPPORT_Z ? all[n] : 0;
+        UNROLL for (int bit = 1; bit < NODES_OF_READ; bit *= 2)
+            UNROLL for (int n = PLACES_Z - 1; n >= 0; n--) placed[n] = before & bit ? (n < bit ? 0 : placed[n - bit]) : placed[n];
         UNROLL for (int m = 0; m < LANE_SLOTS; m++)
             UNROLL for (int n = 0; n < NODES_OF_READ; n++) {
-                const int node = m * VECTOR / PARTS + n - before;
-                real own = 0;
-                UNROLL for (int j = 0; j < SUPPORT_Z; j++) own = node == j ? z[j] : own;
-                w->z[slope][m * NODES_OF_READ + n] = own;
+                real own[LANES_Z];
+                UNROLL for (int l = 0; l < LANES_Z; l++) own[l] = placed[(m * LANES_Z + l) * VECTOR / PARTS + n];
+                OF_LANE(own, LANES_Z, lane_z);
+                w->z[slope][m * NODES_OF_READ + n] = own[0];
             }
     }
 }
-#endif
 
 // What is left of the sums along z: of each part the value, and with GRADIENT the slopes in node coordinates.
 DEVICE void sums_along_z(PRIVATE real* sums, PRIVATE const real* flat, PRIVATE const real* along_x,

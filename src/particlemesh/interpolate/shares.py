@@ -48,14 +48,9 @@ class Lanes:
         """Reals that lanes read of a row."""
         return self.z * self.each * self.reals
 
-    def beside(self, support: int, size: int, threads: int) -> int:
-        """Return the most bytes of local memory for particles and weights, with reals of ``size`` bytes."""
-        if self.all == 1:
-            return 0
-        wide = 16 // size
-        rows = (support, *(self.rows,) * self.y, self.span + self.reals - 1)
-        staged = 2 * sum(-(-n // wide) * wide for n in rows) + wide  # of a particle
-        return threads * (4 * size + 4) + threads // 32 * max(8, 32 // self.all) * staged * size
+    def beside(self, size: int, threads: int) -> int:
+        """Return the bytes of local memory for the particles of a group, with reals of ``size`` bytes."""
+        return 0 if self.all == 1 else threads * (4 * size + 4)
 
 
 def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bool = False) -> float:

@@ -3,24 +3,21 @@
 // from there. A few neighbouring lanes share a particle, as stencil.h divides stencils.
 //
 // Compile-time facts beside those of stencil.h, where VECTOR is the reals per read of local memory: COPY (reals per copy
-// of the field), TILE_X, TILE_Y (nodes of a tile), CHUNKS (copies of a row along z, with those that only fill it up), LINES
-// (of blocks in a tile), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
+// of the field), ALIGN (rows of a tile begin at multiples of so many nodes of the field), TILE_X, TILE_Y (nodes of a tile),
+// CHUNKS (copies of a row along z), ROW_PITCH (reals from one row to the next), LINES (of blocks in a tile),
+// LINES_Z (of them along z),
+// FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
-#define AT_ONCE (TEAM > 8 ? TEAM : 8)
 #include "interpolate/shares.h"
 #include "interpolate/weightless.h"
 #include "orders/block_tiles.h"
+#include "interpolate/tile_nodes.h"
 
-#define ROWS (TILE_X * TILE_Y)
-#define ROW_PITCH (CHUNKS * COPY) // reals from one row to the next, and from one level
-#define LEVEL_PITCH (TILE_Y * ROW_PITCH)
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 #define DEAL (LANES > 1 ? TEAM : WARP_SIZE) // warps get multiples of so many particles
 #define HALF_OF_LINES (LINES > 16 ? 16 : LINES > 8 ? 8 : LINES > 4 ? 4 : LINES > 2 ? 2 : LINES > 1 ? 1 : 0)
-#define COPIES_OF_NODE (COPY < PARTS ? PARTS / COPY : 1)
-#define NODES_OF_COPY (COPY < PARTS ? 1 : COPY / PARTS)
 
 DEVICE void load_local(LOCAL const real* from, PRIVATE real* f)
 {
@@ -70,6 +67,27 @@ typedef struct {
     int base;  // where the line begins in local memory
 } Line;
 
+// A part of a tile's particles: the tile's first blocks, the part's number, and the run of one line of each lane.
+typedef struct {
+    int first[3];
+    u32 number, run[2];
+} Part;
+
+// The part at place `k` of the list, or the last. Its runs come apart, as they wait for the rest.
+DEVICE void find_part(PRIVATE Part* part, GLOBAL const u32* parts, const i64 k, const i64 all)
+{
+    u32 words[4];
+    read_quads(words, parts + 4 * (k < all ? k : all > 0 ? all - 1 : 0), 1);
+    UNROLL for (int a = 0; a < 3; a++) part->first[a] = (int)words[a];
+    part->number = words[3];
+}
+
+DEVICE void find_runs(PRIVATE Part* part, GLOBAL const u32* start, PRIVATE const Blocks* blocks, PRIVATE const Tiles* tiles)
+{
+    part->run[0] = part->run[1] = 0;
+    if (LANE < LINES) run_of(start, blocks, tiles, part->first, LANE / LINES_Z, LANE % LINES_Z, part->run);
+}
+
 // The record of the tile's particle `q`, and where its line begins. The whole warp calls it.
 DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE const Line* line, const u32 q,
                        const int there, PRIVATE u32* words)
@@ -98,112 +116,89 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 {
     WARP(warp);
     LOCAL_POOL(real, nodes);
-    LOCAL_ARRAY(offset_t, offsets, ROWS + CHUNKS); // of rows and of their copies in the field
+    LOCAL_ARRAY(offset_t, offsets, PLACES_OF_ROWS + CHUNKS);
 #if LANES > 1
     LOCAL_ARRAY(real4, origin_memory, GROUP_SIZE); // fractions and beginnings of a warp's particles
-    LOCAL_ARRAY(real4, staged_memory, WARPS * AT_ONCE * STAGED_PITCH / 4 + 1);
     LOCAL_ARRAY(u32, indices, GROUP_SIZE);
     LOCAL real* origins = (LOCAL real*)origin_memory + LOCAL_ID / WARP_SIZE * (4 * WARP_SIZE);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (AT_ONCE * STAGED_PITCH);
     LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * WARP_SIZE;
-    for (int n = LANE; n < AT_ONCE * STAGED_PITCH; n += WARP_SIZE) staged[n] = 0;
 #endif
     const i64 all = listed[0];
     const int nx = blocks.counts[0];
-    for (i64 k = GROUP_ID; k < all; k += GROUP_COUNT) {
-        int first[3];
-        blocks_of_tile(&tiles, parts[2 * k], first);
-        u32 run[2] = {0, 0};
-        if (LANE < LINES) run_of(start, &blocks, &tiles, first, LANE, run);
-        // The tile's first node along each axis, and the node behind those that its stencils reach.
-        const int past_x = first[0] + tiles.blocks[0] < nx ? first[0] + tiles.blocks[0] : nx;
-        const int past_y = first[1] + tiles.blocks[1] < blocks.counts[1] ? first[1] + tiles.blocks[1] : blocks.counts[1];
-        const int past_z = first[2] + tiles.blocks[2] < blocks.counts[2] ? first[2] + tiles.blocks[2] : blocks.counts[2];
-        const int x0 = begin_of(&blocks, 0, first[0]), x1 = begin_of(&blocks, 0, past_x) + SUPPORT_X - 1;
-        const int y0 = begin_of(&blocks, 1, first[1]), y1 = begin_of(&blocks, 1, past_y) + SUPPORT_Y - 1;
-        const int z0 = begin_of(&blocks, 2, first[2]), z1 = begin_of(&blocks, 2, past_z) + SUPPORT_Z - 1;
-        const int row0 = z0 & ~(NODES_OF_COPY - 1); // rows begin where copies are aligned
-        ROLL for (int n = LOCAL_ID; n < ROWS + CHUNKS; n += GROUP_SIZE) {
-            offset_t at = OFF_FIELD;
-            if (n < ROWS) {
-                const int x = x0 + n / TILE_Y, y = y0 + n % TILE_Y;
-                const int node_x = x < x1 ? place(x, field_layout.size[0], field_layout.wraps[0]) : -1;
-                const int node_y = y < y1 ? place(y, field_layout.size[1], field_layout.wraps[1]) : -1;
-                if (node_x >= 0 && node_y >= 0)
-                    at = (offset_t)(node_x * field_layout.stride[0] + node_y * field_layout.stride[1]);
-            } else {
-                const int chunk = n - ROWS, z = row0 + chunk / COPIES_OF_NODE * NODES_OF_COPY;
-                const int node_z = z < z1 ? place(z, field_layout.size[2], field_layout.wraps[2]) : -1;
-                if (node_z >= 0) at = (offset_t)(node_z * field_layout.stride[2]) + chunk % COPIES_OF_NODE * COPY;
-            }
-            offsets[n] = at;
+    Part part, next;
+    // Neighbours come one after the other: memory near the chip still has the nodes that they share.
+    const i64 each = (all + GROUP_COUNT - 1) / GROUP_COUNT, from = GROUP_ID * each, to = from + each < all ? from + each : all;
+    if (from < to) {
+        find_part(&part, parts, from, all);
+        find_runs(&part, start, &blocks, &tiles);
+    }
+    for (i64 k = from; k < to; k++) {
+        find_part(&next, parts, k + 1, all); // it comes while this one is copied
+        PRIVATE const int* first = part.first;
+        Box box;
+        box_of(&box, first, &blocks, &tiles);
+        Line line;
+        u32 sum = part.run[1] - part.run[0]; // of the lines up to this one
+        UNROLL for (int step = 1; step < LINES; step *= 2) {
+            const u32 lower = WARP_SHUFFLE_U32(warp, sum, LANE - step);
+            if (LANE >= step) sum += lower;
         }
+        line.end = sum, line.shift = part.run[1] - sum;
+        const int by = first[1] + LANE / LINES_Z, bz = first[2] + LANE % LINES_Z;
+        line.base = (begin_of(&blocks, 1, by) - box.first[1]) * ROW_PITCH + (begin_of(&blocks, 2, bz) - box.row) * PARTS;
+        const u32 in_tile = WARP_SHUFFLE_U32(warp, sum, LINES - 1), before = part.number * (u32)most;
+        const int size = in_tile - before < (u32)most ? (int)(in_tile - before) : (int)most;
+        const int share = (size + WARPS * DEAL - 1) / (WARPS * DEAL) * DEAL; // of a warp: equal ones, as all wait below
+        const int begin = LOCAL_ID / WARP_SIZE * share, end = begin + share < size ? begin + share : size;
+        offsets_of(offsets, &box, &field_layout);
         BARRIER();
         for (int c = 0; c < CHANNELS; c++) {
-            GLOBAL const real* plane = field + field_layout.offset + c * field_layout.channel;
-            for (int n = LOCAL_ID; n < ROWS * CHUNKS; n += GROUP_SIZE) {
-                const int row = (int)((u32)n / CHUNKS);
-                const offset_t of_row = offsets[row], of_z = offsets[ROWS + n - row * CHUNKS];
-                const int there = of_row != OFF_FIELD && of_z != OFF_FIELD;
-                COPY_LOCAL(nodes + n * COPY, plane + (of_row + of_z), COPY, there);
-            }
-
-            Line line;
-            u32 sum = run[1] - run[0]; // of the lines up to this one
-            UNROLL for (int step = 1; step < LINES; step *= 2) {
-                const u32 before = WARP_SHUFFLE_U32(warp, sum, LANE - step);
-                if (LANE >= step) sum += before;
-            }
-            line.end = sum, line.shift = run[1] - sum;
-            const int jy = LANE / tiles.blocks[2], by = first[1] + jy, bz = first[2] + LANE - jy * tiles.blocks[2];
-            line.base = (begin_of(&blocks, 1, by) - y0) * ROW_PITCH + (begin_of(&blocks, 2, bz) - row0) * PARTS;
-            const u32 in_tile = WARP_SHUFFLE_U32(warp, sum, LINES - 1), before = parts[2 * k + 1] * (u32)most;
-            const int size = in_tile - before < (u32)most ? (int)(in_tile - before) : (int)most;
-
-            u32 words[RECORD_WORDS];
+            u32 words[RECORD_WORDS]; // of the first particles: they are read before the nodes, which take longer
             UNROLL for (int w = 0; w < RECORD_WORDS; w++) words[w] = 0;
-            const int share = (size + WARPS * DEAL - 1) / (WARPS * DEAL) * DEAL; // of a warp: equal ones, as all wait below
-            int batch = LOCAL_ID / WARP_SIZE * share;
-            const int end = batch + share < size ? batch + share : size;
-            int of_line = find_record(warp, records, &line, before + (u32)(batch + LANE), batch + LANE < end, words);
+            int of_line = find_record(warp, records, &line, before + (u32)(begin + LANE), begin + LANE < end, words);
+            copy_nodes(nodes, field + field_layout.offset + c * field_layout.channel, offsets);
+            if (c == 0) find_runs(&next, start, &blocks, &tiles);
             COPY_WAIT();
             BARRIER();
+            int batch = begin;
             for (; batch < end; batch += WARP_SIZE) {
                 Placed p;
                 particle_of(words, &p);
                 int base = ((p.bx - first[0]) * blocks.cells[0] + p.offset[0]) * LEVEL_PITCH
                          + p.offset[1] * ROW_PITCH + p.offset[2] * PARTS + of_line;
                 if (batch + LANE >= end) base = 0; // its results are not written
-                const int next = batch + WARP_SIZE + LANE;
-                of_line = find_record(warp, records, &line, before + (u32)next, next < end, words);
+                const int later = batch + WARP_SIZE;
+#if HAS_WARP // elsewhere a barrier may not stand in a branch
+                if (later < end)
+#endif
+                    of_line = find_record(warp, records, &line, before + (u32)(later + LANE), later + LANE < end, words);
                 Weights w;
                 real sums[SUMS];
 #if LANES > 1
                 STORE_LOCAL_4(origins + 4 * LANE, p.fraction[0], p.fraction[1], p.fraction[2], REAL_FROM_INDEX(base));
                 index[LANE] = p.index;
                 WARP_SYNC(warp);
-                ROLL for (int some = 0; some < WARP_SIZE && batch + some < end; some += AT_ONCE) {
-                    UNROLL for (int k = 0; k < 3; k += SHARE) {
-                        const int axis = k + LANE % SHARE, one = LANE / SHARE;
-                        if (axis < 3)
-                            stage_weights(staged + one * STAGED_PITCH, &window, axis, origins[4 * (some + one) + axis]);
-                    }
-                    WARP_SYNC(warp);
-                    ROLL for (int turn = 0; turn < AT_ONCE && batch + some + turn < end; turn += TEAM) {
-                        const int one = turn + LANE / LANES, mine = some + one;
-                        base = (int)INDEX_OF_REAL(origins[4 * mine + 3]);
-                        own_weights(&w, staged + one * STAGED_PITCH, base, LANE % LANES);
-                        gather(sums, nodes, base, LANE % LANES, &w);
-                        UNROLL for (int step = LANES / 2; step > 0; step /= 2)
-                            UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
-                        if (LANE % LANES == 0 && batch + mine < end)
-                            write_results(sums, values, gradient, (i64)index[mine], c, &value_layout, &gradient_layout,
-                                          &jacobian);
-                    }
-                    WARP_SYNC(warp);
-                }
+                ROLL for (int turn = 0; turn < WARP_SIZE && batch + turn < end; turn += TEAM) {
+                    const int mine = turn + LANE / LANES;
+                    real origin[4];
+#if REAL_IS_DOUBLE
+                    LOAD_LOCAL_2(origins + 4 * mine, origin);
+                    LOAD_LOCAL_2(origins + 4 * mine + 2, origin + 2);
 #else
-                all_weights(&w, &window, p.fraction, base);
+                    LOAD_LOCAL_4(origins + 4 * mine, origin);
+#endif
+                    base = (int)INDEX_OF_REAL(origin[3]);
+                    weights_of_lane(&w, &window, origin, base, LANE % LANES);
+                    gather(sums, nodes, base, LANE % LANES, &w);
+                    UNROLL for (int step = LANES / 2; step > 0; step /= 2)
+                        UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
+                    if (LANE % LANES == 0 && batch + mine < end)
+                        write_results(sums, values, gradient, (i64)index[mine], c, &value_layout, &gradient_layout,
+                                      &jacobian);
+                }
+                WARP_SYNC(warp);
+#else
+                weights_of_lane(&w, &window, p.fraction, base, 0);
                 gather(sums, nodes, base, 0, &w);
                 if (batch + LANE < end)
                     write_results(sums, values, gradient, (i64)p.index, c, &value_layout, &gradient_layout, &jacobian);
@@ -211,6 +206,7 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             }
             BARRIER(); // before the next nodes come
         }
+        part = next;
     }
     const i64 taken = start[(i64)nx * blocks.counts[1] * blocks.counts[2]];
     if (taken < particles)

@@ -28,12 +28,16 @@ _GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
 # Groups that a multiprocessor has registers for, by the words of a node, for windows of up to 4, 8 and more nodes.
 # Without a bound the compiler saves registers until it spills (H200: up to 1.25 times as long).
 _RESIDENT = {("float32", 2): (4, 3, None), ("float64", 2): (3, 3, None), ("float64", 4): (3, 2, 2)}
-# Particles per node: below the first, one lane for each is faster where nodes of eight bytes are few; below the second
-# a tile has fewer particles than its group has lanes (H200).
-_ALONE, _SPARSE = 0.5, 0.1
-_CROWDED = 0.25  # above it small stencils of wide nodes take longer than copies, and more groups read at once
+_CROWDED = (
+    0.25  # particles per node: above it stencils of wide nodes take longer than copies, and more groups read at once
+)
+_AT_ONCE = (
+    2048  # cells of a multiprocessor: with so few, all tiles run at once, and single precision wants small groups
+)
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 3072  # bytes of local memory of each group, beside nodes and weights
+_TILES = 4  # of a group, one after the other: it asks for the next while it copies one
+_SECTOR = 32  # bytes
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
 
 
@@ -45,18 +49,22 @@ class Local:
     ----------
     nodes : (3,) ints
         Nodes along each axis, those along z with what aligns copies.
+    align : int
+        Rows begin at multiples of so many nodes of the field.
     chunks : int
-        Copies of a row, with those that only fill it up.
+        Copies of a row.
     pitch : int
         Reals from one row to the next.
-    reals : int
-        All reals.
+    reals, copied : int
+        All reals, and those that are copied.
     """
 
     nodes: tuple[int, int, int]
+    align: int
     chunks: int
     pitch: int
     reals: int
+    copied: int
 
     @classmethod
     def of(
@@ -64,17 +72,30 @@ class Local:
     ) -> Local:
         """Return the nodes of a tile of ``cells``, which come in copies of so many reals of ``size`` bytes."""
         x, y, z = (n + axis.support - 1 for n, axis in zip(cells, axes, strict=True))
-        z += max(1, copy // parts) - 1
+        # Memory moves sectors: copies that lie in them otherwise than in the field take up to 1.7 times as long.
+        # Lanes that read particles of their own meet in fewer banks if rows are not.
+        sector = lanes.all > 1 and copy * size == 16
+        step = (_SECTOR if sector else 16) // size
+        align = max(1, (step if sector else copy) // parts)
+        z += align - 1
         chunks = -(-z * parts // copy)
-        step = 16 // size
-        pitch = -(-chunks * copy // step) * step
-        if lanes.y > 1:  # what is read of several rows at a time has banks of its own: they repeat every 128 bytes
-            width = lanes.z * lanes.reals * size
-            while lanes.y * width <= 128 and _nearest(lanes.y, lanes.rows * pitch * size) < width:
-                pitch += step
-        elif pitch * size % 64 == 0:
-            pitch += step
-        return cls((x, y, z), pitch // copy, pitch, x * y * pitch + lanes.span)
+        pitch = _pitch(chunks * copy, lanes, size, step)
+        return cls((x, y, z), align, chunks, pitch, x * y * pitch + lanes.span, x * y * chunks * copy)
+
+
+def _pitch(reals: int, lanes: Lanes, size: int, sector: int) -> int:
+    """Return the reals from one row to the next, for rows of so many: in sectors, if banks allow that."""
+    if lanes.y == 1:
+        pitch = -(-reals // sector) * sector
+        return pitch + sector if pitch * size % 64 == 0 else pitch
+    # What is read of several rows at a time has banks of its own: they repeat every 128 bytes.
+    width = lanes.z * lanes.reals * size
+    for step in (sector, 16 // size):
+        pitches = range(-(-reals // step) * step, reals + 128 // size + step, step)
+        for pitch in pitches:
+            if lanes.y * width > 128 or _nearest(lanes.y, lanes.rows * pitch * size) >= width:
+                return pitch
+    return -(-reals // sector) * sector
 
 
 def _nearest(rows: int, stride: int) -> int:
@@ -124,9 +145,9 @@ class Tile(ByBlock):
     @classmethod
     def _local_bytes(cls, sizes: Sizes, tiles: Tiles, parts: int) -> int:
         """Return the bytes of local memory of a group, for nodes of ``parts`` reals."""
-        lanes, size = cls.lanes(sizes, parts, sizes.count), sizes.dtype.itemsize
+        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
         nodes = Local.of(sizes.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
-        return nodes + _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes, sizes.count))
+        return nodes + _OF_OFFSETS + lanes.beside(size, cls.threads(sizes, lanes, sizes.count))
 
     @classmethod
     def at_once(cls, sizes: Sizes) -> int:
@@ -160,19 +181,15 @@ class Tile(ByBlock):
         return math.prod(axis.extent for axis in sizes.axes)
 
     @classmethod
-    def lanes(cls, sizes: Sizes, parts: int, count: int) -> Lanes:
-        """Return how lanes share the stencil of each of ``count`` particles, for nodes of ``parts`` reals.
-
-        Sums of a reproducible plan do not depend on how many particles there are.
-        """
+    def lanes(cls, sizes: Sizes, parts: int) -> Lanes:
+        """Return how lanes share a particle's stencil, for nodes of ``parts`` reals."""
         size = sizes.dtype.itemsize
         # Narrow nodes: a lane reads its own particle's stencil, without padding. Wide ones: all banks at a time.
         lanes, reals = 8, 16 // size
         if size * parts == 4:
             lanes, reals = 1, 1
         elif size * parts == 8 and size == 4 and sizes.window.support <= 4:
-            few = count < _ALONE * cls._everywhere(sizes) and not sizes.deterministic
-            lanes, reals = 1 if few else 4, 2
+            lanes, reals = 4, 2
         elif parts == 2 and sizes.window.support > 8:
             lanes = 4  # a row of 10 nodes leaves 6 places of 16 empty, of 12 it leaves 2
         lanes = cls.option(sizes, "lanes") or lanes
@@ -191,12 +208,12 @@ class Tile(ByBlock):
         size, local = sizes.dtype.itemsize, sizes.backend.local_bytes
         # A complex field has two reals, whatever the plan expects: tiles that fill all memory must hold them.
         parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
-        lanes = cls.lanes(sizes, parts, count)
+        lanes = cls.lanes(sizes, parts)
         resident = _GROUPS[parts * size]
-        if parts * size == 16 and sizes.window.support <= 4 and count > _CROWDED * cls._everywhere(sizes):
-            resident += 1
+        if parts * size == 16 and count > _CROWDED * cls._everywhere(sizes):
+            resident += 1 if sizes.window.support <= 4 else 2 if sizes.window.support <= 8 else 0
         room = local if local <= _SMALL else local // resident - _OF_SYSTEM
-        room -= _OF_OFFSETS + lanes.beside(sizes.window.support, size, cls.threads(sizes, lanes, count))
+        room -= _OF_OFFSETS + lanes.beside(size, cls.threads(sizes, lanes, count))
         groups = sizes.backend.units * resident
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
@@ -208,22 +225,28 @@ class Tile(ByBlock):
         """Return the work-items of a group, for ``count`` particles in all."""
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
-        wide = lanes.all == 4 and sizes.dtype.itemsize == 8  # windows, with few particles of a tile
-        single, few = sizes.dtype.itemsize == 4, count < _SPARSE * cls._everywhere(sizes)
-        if (lanes.all == 1 and lanes.reals == 2) or (single and few and lanes.all == 8):
-            threads = 192
-        else:
-            threads = 128 if lanes.all == 1 or wide or few else 256
-        while lanes.beside(sizes.window.support, sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
+        wide = sizes.dtype.itemsize == 8 and lanes.all == 4  # windows, with few particles of a tile
+        small = sizes.dtype.itemsize == 4 and cls._everywhere(sizes) <= _AT_ONCE * sizes.backend.units
+        threads = 128 if lanes.all == 1 or wide or small or cls._crowded(sizes, lanes, count) else 256
+        while lanes.beside(sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads
 
     @classmethod
-    def resident(cls, sizes: Sizes, parts: int) -> int | None:
+    def _crowded(cls, sizes: Sizes, lanes: Lanes, count: int) -> bool:
+        """Whether stencils of wide nodes and windows take so long that small groups read them."""
+        wide = sizes.dtype.itemsize == 8 and lanes.all == 8 and 4 < sizes.window.support <= 8
+        return wide and count > _CROWDED * cls._everywhere(sizes)
+
+    @classmethod
+    def resident(cls, sizes: Sizes, parts: int, threads: int) -> int | None:
         """Return the groups that a multiprocessor must have registers for, or None if the compiler decides."""
         known = _RESIDENT.get((sizes.dtype.name, parts * sizes.dtype.itemsize // 4))
         support = sizes.window.support
-        return cls.option(sizes, "groups") or (known and known[(support > 4) + (support > 8)])
+        groups = known and known[(support > 4) + (support > 8)]
+        if groups and support <= 8:
+            groups = min(6, groups * 256 // threads)
+        return cls.option(sizes, "groups") or groups
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -231,9 +254,7 @@ class Tile(ByBlock):
         super().reserve(workspace)
         for cells, count in self.kinds(workspace).items():
             blocks = block_order.blocks_of(workspace.axes, cells)
-            turns = (
-                int(share * self._everywhere(workspace)) + n for share in (_SPARSE, _CROWDED, _ALONE) for n in (0, 1)
-            )
+            turns = (int(_CROWDED * self._everywhere(workspace)) + n for n in (0, 1))
             numbers = {1, count, *(n for n in turns if 1 < n < count)}  # tiles may be smaller on either side of a turn
             most = max(self.tiles(workspace, n, blocks).total for n in numbers)
             size = self.option(workspace, "particles")
@@ -253,16 +274,17 @@ class Tile(ByBlock):
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         unplaced, tiles = form.variant
         backend, size, axes = workspace.backend, workspace.dtype.itemsize, workspace.axes
-        lanes = self.lanes(workspace, group.parts, workspace.count)
+        lanes = self.lanes(workspace, group.parts)
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
         local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
         threads = self.threads(workspace, lanes, workspace.count)
-        groups = self.resident(workspace, group.parts)
+        groups = self.resident(workspace, group.parts, threads)
         facts = defines(
             workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
-            TILE_Y=local.nodes[1], CHUNKS=local.chunks, LINES=tiles.lines, FIELD_IS_WIDE=patches.wide(field),
-            SYMMETRIC=patches.symmetric(workspace.window), GROUP_SIZE=threads, **written(*values),
-            **weightless.FACTS[unplaced], **({"RESIDENT_GROUPS": groups} if groups else {}),
+            TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, ALIGN=local.align, LINES=tiles.lines,
+            LINES_Z=tiles.blocks[2], FIELD_IS_WIDE=patches.wide(field), GROUP_SIZE=threads,
+            SYMMETRIC=patches.symmetric(workspace.window), **written(*values), **weightless.FACTS[unplaced],
+            **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return backend.kernel("interpolate/tile.c", "interpolate_tile", facts), threads, local.reals * size
 
@@ -274,8 +296,9 @@ class Tile(ByBlock):
         unplaced, located, node, _ = weightless.weightless(workspace)
         form = Form(variant=(unplaced, tiles))
         for run, threads, local, *layouts in self.launches(workspace, form, field, values, gradient):
+            groups = min(parts.most, max(-(-parts.most // _TILES), workspace.backend.units * 16))
             run(
-                threads * parts.most, order.records, order.start, located, node, parts.listed, parts.parts, field.array,
+                threads * groups, order.records, order.start, located, node, parts.listed, parts.parts, field.array,
                 *targets(values, gradient), self.option(workspace, "particles"), workspace.count,
                 workspace.particles.rows, order.blocks.record, tiles.record, *layouts, workspace.window_record,
                 workspace.jacobian_record, local_bytes=local,
@@ -298,10 +321,10 @@ def _tiles_for(
 
     def rank(along: tuple[int, ...]) -> tuple[bool, float]:
         tiles = block_tiles.tiles_of(blocks, along)
-        reals = Local.of(axes, tiles.cells, lanes, parts, 16 // size, size).reals
+        local = Local.of(axes, tiles.cells, lanes, parts, 16 // size, size)
         parts_of_tile = max(1.0, math.prod(tiles.cells) / most)
-        copied = reals * (tiles.total * parts_of_tile + groups) / everywhere
-        return (reals * size > room, reals if reals * size > room else copied)
+        copied = local.copied * (tiles.total * parts_of_tile + groups) / everywhere
+        return (local.reals * size > room, local.reals if local.reals * size > room else copied)
 
     def up_to(axis: int, limit: int) -> range:
         return range(1, min(limit, blocks.counts[axis], max(1, 64 // blocks.cells[axis])) + 1)

@@ -6,7 +6,7 @@
 
 KERNEL list_parts(GLOBAL const u32* RESTRICT start,
                   GLOBAL u32* listed,         // how many parts there are; zero before
-                  GLOBAL u32* RESTRICT parts, // (parts, 2), written: the tile, and the number of the part in it
+                  GLOBAL u32* RESTRICT parts, // (parts, 4), written: the tile's first blocks, and the number of the part in it
                   const i64 most, const Blocks blocks, const Tiles tiles)
 {
     WARP(warp);
@@ -14,12 +14,13 @@ KERNEL list_parts(GLOBAL const u32* RESTRICT start,
     for (i64 base = GROUP_ID * GROUP_SIZE; base < total; base += GROUP_COUNT * GROUP_SIZE) {
         const i64 tile = base + LOCAL_ID;
         u32 size = 0;
+        int first[3] = {0, 0, 0};
         if (tile < total) {
-            int first[3];
             blocks_of_tile(&tiles, (u32)tile, first);
             for (int line = 0; line < tiles.blocks[1] * tiles.blocks[2]; line++) {
                 u32 run[2];
-                run_of(start, &blocks, &tiles, first, line, run);
+                const int y = line / tiles.blocks[2];
+                run_of(start, &blocks, &tiles, first, y, line - y * tiles.blocks[2], run);
                 size += run[1] - run[0];
             }
         }
@@ -33,8 +34,9 @@ KERNEL list_parts(GLOBAL const u32* RESTRICT start,
         if (LANE == WARP_SIZE - 1 && sum) place = ATOMIC_ADD_U32(listed, sum);
         place = WARP_SHUFFLE_U32(warp, place, WARP_SIZE - 1) + sum - own;
         for (u32 part = 0; part < own; part++) {
-            parts[2 * (i64)(place + part)] = (u32)tile;
-            parts[2 * (i64)(place + part) + 1] = part;
+            GLOBAL u32* own_part = parts + 4 * (i64)(place + part);
+            UNROLL for (int a = 0; a < 3; a++) own_part[a] = (u32)first[a];
+            own_part[3] = part;
         }
     }
 }

@@ -21,11 +21,11 @@ DEVICE void blocks_of_tile(PRIVATE const Tiles* tiles, const u32 tile, PRIVATE i
     first[2] = (int)(tile - row * (u32)tiles->counts[2]) * tiles->blocks[2];
 }
 
-// The run of a tile's line of blocks: its first place, and the place behind it. No line beyond the mesh has any.
+// The run of line (y, z) of a tile's blocks: its first place, and the place behind it. No line beyond the mesh has any.
 DEVICE void run_of(GLOBAL const u32* start, PRIVATE const Blocks* blocks, PRIVATE const Tiles* tiles,
-                   PRIVATE const int* first, const int line, PRIVATE u32* run)
+                   PRIVATE const int* first, const int y, const int z, PRIVATE u32* run)
 {
-    const int y = line / tiles->blocks[2], by = first[1] + y, bz = first[2] + line - y * tiles->blocks[2];
+    const int by = first[1] + y, bz = first[2] + z;
     const int nx = blocks->counts[0], end = first[0] + tiles->blocks[0];
     run[0] = run[1] = 0;
     if (y < tiles->blocks[1] && by < blocks->counts[1] && bz < blocks->counts[2]) {

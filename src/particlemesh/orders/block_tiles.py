@@ -62,8 +62,8 @@ class Parts:
 
     Attributes
     ----------
-    parts : (2 * most,) uint32
-        Of each part its tile, and its number in the tile.
+    parts : (4 * most,) uint32
+        Of each part its tile's first block along each axis, and its number in the tile.
     listed : (1,) uint32
         How many parts there are.
     most : int
@@ -94,12 +94,12 @@ def most_parts(tiles: Tiles, count: int, size: int) -> int:
 
 def parts_bytes(tiles: Tiles, count: int, size: int) -> int:
     """Return the bytes that the list takes."""
-    return 8 * most_parts(tiles, count, size) + 4
+    return 16 * most_parts(tiles, count, size) + 4
 
 
 def reserve(workspace: Workspace, most: int) -> tuple[Any, Any]:
     """Return memory for so many parts, and for their number."""
-    parts = workspace.scratch("tiles.parts", (2 * max(most, 1),), _U32)
+    parts = workspace.scratch("tiles.parts", (4 * max(most, 1),), _U32)
     return parts, workspace.scratch("tiles.listed", (1,), _U32)
 
 
