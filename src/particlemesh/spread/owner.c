@@ -319,14 +319,15 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
 #endif
                 if (BATCH == WARP_SIZE || LANE < BATCH) stage_visit(staged, LANE, fraction, where, q, &window);
                 const u32 key = (u32)VISIT_X(where);
-                where = (u32)ahead, index = VISITOR(ahead);
-                read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-                values_of(q, given, index, &value_layout, &jacobian);
-                ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
                 u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
                 if (LANE == 0) before = (u32)now;
                 u32 firsts = WARP_BALLOT(warp, LANE < n && key != before); // visits at which stencils begin further on
                 WARP_SYNC(warp);
+                // Read once the rows are stored: earlier, what was read is moved between registers, which waits for it.
+                where = (u32)ahead, index = VISITOR(ahead);
+                read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
+                values_of(q, given, index, &value_layout, &jacobian);
+                ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
                 int next = 0;
                 for (int going = 1; going;) {
                     const int first = firsts ? FIRST_BIT_U32(firsts) : n;
