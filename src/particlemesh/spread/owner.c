@@ -9,12 +9,17 @@
 // to slabs, one for each, which add_slabs adds to the field in the order of the pieces.
 
 #define ROWS_Z (REALS * TERMS)
+// Rows have no swizzle: lanes that store those of eight neighbours use all banks, and lanes that read them as well, as
+// they read those of every other visit.
+#define PITCH (8 * ROWS_USED + WIDE)
+#define SWIZZLE(place) 0
 #include "walk/walk.h"
 #include "orders/batches.h"
 #include "orders/visits.h"
 #include "spread/values.h"
 
-#define PLACES (BATCH + LEFT) // with rows of zeros after the batch, which its last instruction may read
+// With rows of zeros after the batch, which its last instruction may read.
+#define PLACES (BATCH + (REAL_IS_DOUBLE && HAS_WARP ? 4 : 8))
 #define ROW_OF(real_, term) (ROW_Z + (real_)*TERMS + (term))
 #define SUM(level, real_, e) (((level)*REALS + (real_)) * 2 + (e))
 #define TERM_X(term) (GRADIENT && (term) == 0 ? ROW_X + ROWS_X : ROW_X)
@@ -55,34 +60,43 @@ DEVICE void stage_visit(LOCAL real* staged, const int place, PRIVATE const real*
     }
 }
 
+// Row r along x of the visit whose rows begin at `from`.
+DEVICE void levels_from(PRIVATE real* x, LOCAL const real* from, const int r)
+{
+    UNROLL for (int v = 0; v < 8 && v < LEVELS; v += WIDE) {
+#if REAL_IS_DOUBLE
+        LOAD_LOCAL_2(from + 8 * r + v, x + v);
+#else
+        LOAD_LOCAL_4(from + 8 * r + v, x + v);
+#endif
+    }
+}
+
 // One visit, by multiplying and adding.
-DEVICE void add_one(PRIVATE real* sums, LOCAL const real* staged, const int place)
+DEVICE void add_one(PRIVATE real* sums, LOCAL const real* from)
 {
     const int g = LANE / 4, t = LANE % 4;
     UNROLL for (int term = 0; term < TERMS; term++) {
-        real x[8 * ROWS_X];
-        UNROLL for (int v = 0; v < SUPPORT_X; v += WIDE) {
-            LOCAL const real* from = staged + STAGED_AT(place, TERM_X(term) + v / 8, v % 8);
-#if REAL_IS_DOUBLE
-            LOAD_LOCAL_2(from, x + v);
-#else
-            LOAD_LOCAL_4(from, x + v);
-#endif
-        }
-        const real y = staged[STAGED_AT(place, TERM_Y(term), g)];
-        UNROLL for (int r = 0; r < REALS; r++)
+        real x[8 * ROWS_X], z[2];
+        UNROLL for (int part = 0; part < ROWS_X; part++) levels_from(x + 8 * part, from, TERM_X(term) + part);
+        const real y = from[8 * TERM_Y(term) + g];
+        UNROLL for (int r = 0; r < REALS; r++) {
+            LOAD_LOCAL_2(from + 8 * ROW_OF(r, term) + ELEMENT_Z(t, 0), z);
             UNROLL for (int e = 0; e < 2; e++) {
-                const real yz = y * staged[STAGED_AT(place, ROW_OF(r, term), ELEMENT_Z(t, e))];
+                const real yz = y * z[e];
                 UNROLL for (int l = 0; l < SUPPORT_X; l++) sums[SUM(l, r, e)] += x[l] * yz;
             }
+        }
     }
 }
 
 #if MATRIX
-// Add `depth` times four visits, `on` reals further: with `all` all of them, else `count`.
-DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int depth,
-                       const int all, const int count)
+// Add `depth` times four visits. A lane's first is at `from`, and its second is the next one. Values are those of
+// `count` visits, or with `all` of all; weights are finite everywhere.
+DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int depth, const int all,
+                       const int count)
 {
+    const int g = LANE / 4, t = LANE % 4;
     UNROLL for (int term = 0; term < TERMS; term++) {
         // Float32: numbers are split in two parts, as an instruction takes 11 bits of each.
         real y[2], b[REALS][2];
@@ -90,11 +104,11 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Ei
         real low[REALS][2];
 #endif
         UNROLL for (int n = 0; n < depth; n++) {
-            const int takes = all || LANE % 4 + 4 * n < count;
-            y[n] = takes ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
+            const int takes = all || depth * t + n < count;
+            LOCAL const real* own = from + n * PITCH + g;
+            y[n] = own[8 * TERM_Y(term)];
             UNROLL for (int r = 0; r < REALS; r++) {
-                const int row = ROW_OF(r, term);
-                const real z = takes ? at->yz[n][on + 8 * row] : (real)0;
+                const real z = takes ? own[8 * ROW_OF(r, term)] : (real)0;
 #if REAL_IS_DOUBLE
                 b[r][n] = z;
 #else
@@ -107,7 +121,7 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Ei
         UNROLL for (int part = 0; part < ROWS_X; part++) {
             const int first = 8 * part;
             real x[2][8], a[PAIRS][4];
-            UNROLL for (int n = 0; n < depth; n++) levels_of(x[n], at, on, n, TERM_X(term) + part);
+            UNROLL for (int n = 0; n < depth; n++) levels_from(x[n], from + n * PITCH, TERM_X(term) + part);
             UNROLL for (int m = 0; m < PAIRS; m++)
                 UNROLL for (int n = 0; n < 2 * depth; n++) a[m][n] = x[n / 2][2 * m + n % 2] * y[n / 2];
 #if REAL_IS_DOUBLE
@@ -145,24 +159,21 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Ei
 // Add the visits of a batch from `next` up to `end`, which all begin at one node along x.
 DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, int next, const int end)
 {
+    LOCAL const real* from = staged + next * PITCH; // of the next visit
 #if MATRIX
-    Eight at;
-    eight_at(&at, staged, next);
-    int on = 0;
+    const int t = LANE % 4 * PITCH;
 #if HAS_WARP // elsewhere one program of the product will do, as compiling it takes long
-    ROLL for (; next + 8 <= end; next += 8, on += 8 * PITCH) add_visits(warp, sums, &at, on, 2, 1, 8);
+    ROLL for (; next + 8 <= end; next += 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 1, 8);
 #if REAL_IS_DOUBLE
     if (end - next <= 4) {
-        if (next < end) add_visits(warp, sums, &at, on, 1, 0, end - next);
+        if (next < end) add_visits(warp, sums, from + t, 1, 0, end - next);
         next = end;
     }
 #endif
 #endif
-    ROLL for (; end - next > ALONE; next += 8, on += 8 * PITCH) add_visits(warp, sums, &at, on, 2, 0, end - next);
-    if (ALONE) ROLL for (; next < end; next++) add_one(sums, staged, next);
-#else
-    ROLL for (; next < end; next++) add_one(sums, staged, next);
+    ROLL for (; end - next > ALONE; next += 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 0, end - next);
 #endif
+    if (!MATRIX || ALONE) ROLL for (; next < end; next++, from += PITCH) add_one(sums, from);
 }
 
 // Where a warp stores: the lane's first node of a level, and the strides.

@@ -27,13 +27,7 @@
 #define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have adjacent nodes, wherever a patch begins
 #endif
 #define ELEMENT_Z(t, e) (2 * (t) + (e)) // the place of that node's weight in a row along z
-#if REAL_IS_DOUBLE
-#define SWIZZLE(place) (((place)&4) >> 1)
-#define WIDE 2 // reals per read of local memory
-#else
-#define SWIZZLE(place) ((place)&4)
-#define WIDE 4
-#endif
+#define WIDE (REAL_IS_DOUBLE ? 2 : 4) // reals per read of local memory
 
 // Rows of a particle: weights along x and y, with GRADIENT their slopes, and the kernel's rows along z. Stencils of more
 // than eight nodes take two rows along x.
@@ -42,8 +36,11 @@
 #define ROW_Y (GRADIENT ? 2 * ROWS_X : ROWS_X)
 #define ROW_Z (ROW_Y + (GRADIENT ? 2 : 1))
 #define ROWS_USED (ROW_Z + ROWS_Z)
-// The stride between particles' rows: those of four neighbours are in different banks.
+// The stride between particles' rows: those of four neighbours are in different banks. A kernel may have its own.
+#ifndef PITCH
 #define PITCH (REAL_IS_DOUBLE ? 8 * ROWS_USED + 4 : 8 * (ROWS_USED | 1))
+#define SWIZZLE(place) (REAL_IS_DOUBLE ? ((place)&4) >> 1 : (place)&4)
+#endif
 // Before a batch are the particles left over from the previous batch, too few for an instruction. After it are rows of
 // zeros, which the last instruction of a walk may read.
 #define LEFT (REAL_IS_DOUBLE ? 4 : 8)
