@@ -157,23 +157,29 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real
 #endif
 
 // Add the visits of a batch from `next` up to `end`, which all begin at one node along x.
-DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, int next, const int end)
+DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int next,
+                    const int end)
 {
     LOCAL const real* from = staged + next * PITCH; // of the next visit
+    int left = end - next;
 #if MATRIX
     const int t = LANE % 4 * PITCH;
 #if HAS_WARP // elsewhere one program of the product will do, as compiling it takes long
-    ROLL for (; next + 8 <= end; next += 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 1, 8);
+    ROLL for (; left >= 8; left -= 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 1, 8);
 #if REAL_IS_DOUBLE
-    if (end - next <= 4) {
-        if (next < end) add_visits(warp, sums, from + t, 1, 0, end - next);
-        next = end;
+    if (left > 4) add_visits(warp, sums, from + 2 * t, 2, 0, left);
+    else if (left > 0) add_visits(warp, sums, from + t, 1, 0, left);
+#else
+    if (left > ALONE) {
+        add_visits(warp, sums, from + 2 * t, 2, 0, left);
+        left = 0;
     }
 #endif
+#else
+    ROLL for (; left > ALONE; left -= 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 0, left);
 #endif
-    ROLL for (; end - next > ALONE; next += 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 0, end - next);
 #endif
-    if (!MATRIX || ALONE) ROLL for (; next < end; next++, from += PITCH) add_one(sums, from);
+    if (!MATRIX || ALONE) ROLL for (; left > 0; left--, from += PITCH) add_one(sums, from);
 }
 
 // Where a warp stores: the lane's first node of a level, and the strides.
@@ -231,7 +237,7 @@ DEVICE void advance(PRIVATE real* sums, PRIVATE Target* target, int now, const i
                     const int adds)
 {
     ROLL for (; now < then; now++) {
-        if (now >= BEFORE_X && now < levels + BEFORE_X) {
+        if ((u32)(now - BEFORE_X) < (u32)levels) {
             store_level(sums, target, adds);
             target->at += target->level;
         }
@@ -339,18 +345,14 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
                 values_of(q, given, index, &value_layout, &jacobian);
                 ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
-                int next = 0;
-                for (int going = 1; going;) {
+                for (int next = 0;;) {
                     const int first = firsts ? FIRST_BIT_U32(firsts) : n;
-                    going = firsts != 0;
-                    add_run(warp, sums, staged, next, first);
-                    next = first;
                     const int then = (int)WARP_SHUFFLE_U32(warp, key, first); // in no branch: it may hold a barrier
-                    if (going) {
-                        firsts &= firsts - 1;
-                        advance(sums, &target, now, then, levels, adding);
-                        now = then;
-                    }
+                    add_run(warp, sums, staged, next, first);
+                    if (!firsts) break;
+                    firsts &= firsts - 1, next = first;
+                    advance(sums, &target, now, then, levels, adding);
+                    now = then;
                 }
                 WARP_SYNC(warp);
             }
