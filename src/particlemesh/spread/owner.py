@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import MOST, Form, Group, KernelMethod, Launch, vector
+from particlemesh.methods.launches import MOST, Form, Group, KernelMethod, Launch, paired, vector
 from particlemesh.orders import visits
 from particlemesh.orders.visits import SIDE, Windows
 from particlemesh.particles.workspace import Sizes, Workspace
@@ -156,6 +156,8 @@ class Owner(KernelMethod):
         along_x = -(-patch.levels // 8)
         rows = (2 * along_x + 2 + 3 * reals) if form.gradient else (along_x + 1 + reals)
         more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
+        if not form.gradient and values[0] is not None and paired(group, values[0], size):
+            more["VALUES_PAIRED"] = 1
         facts = patches.patch_defines(workspace, patch, group, width, rows, field, int(form.gradient), **more)
         file, backend = "spread/owner.c", workspace.backend
         threads = backend.group_size
