@@ -189,26 +189,31 @@ typedef struct {
     int takes[2];               // which of the lane's nodes there are
 } Target;
 
-DEVICE void put(GLOBAL real* to, PRIVATE const real* own, const int adds)
+DEVICE void add_stored(PRIVATE real* own, GLOBAL const real* at)
+{
+#if VECTOR == 4
+    const real4 was = *(GLOBAL const real4*)at;
+    own[0] += was.x, own[1] += was.y, own[2] += was.z, own[3] += was.w;
+#elif VECTOR == 2
+    const real2 was = *(GLOBAL const real2*)at;
+    own[0] += was.x, own[1] += was.y;
+#else
+    own[0] += at[0];
+#endif
+}
+
+DEVICE void put(GLOBAL real* to, PRIVATE const real* own)
 {
 #if VECTOR == 4
     real4 t;
     t.x = own[0], t.y = own[1], t.z = own[2], t.w = own[3];
-    if (adds) {
-        const real4 was = *(GLOBAL const real4*)to;
-        t.x += was.x, t.y += was.y, t.z += was.z, t.w += was.w;
-    }
     *(GLOBAL real4*)to = t;
 #elif VECTOR == 2
     real2 t;
     t.x = own[0], t.y = own[1];
-    if (adds) {
-        const real2 was = *(GLOBAL const real2*)to;
-        t.x += was.x, t.y += was.y;
-    }
     *(GLOBAL real2*)to = t;
 #else
-    to[0] = adds ? to[0] + own[0] : own[0];
+    to[0] = own[0];
 #endif
 }
 
@@ -218,10 +223,14 @@ DEVICE void store_level(PRIVATE const real* sums, PRIVATE const Target* target, 
         real own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
         UNROLL for (int e = 0; e < 2; e++)
             UNROLL for (int p = 0; p < PARTS; p++) own[e * PARTS + p] = sums[SUM(0, c * PARTS + p, e)];
-        UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
-            const int e = VECTOR > PARTS ? 0 : first / PARTS, part = VECTOR > PARTS ? 0 : first % PARTS;
-            if (target->takes[e]) put(target->at + e * target->second + c * target->channel + part, own + first, adds);
-        }
+#define FIRST_NODE(first) (VECTOR > PARTS ? 0 : (first) / PARTS)
+#define PLACE_OF(first) \
+    (target->at + FIRST_NODE(first) * target->second + c * target->channel + (VECTOR > PARTS ? 0 : (first) % PARTS))
+        if (adds)
+            UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
+                if (target->takes[FIRST_NODE(first)]) add_stored(own + first, PLACE_OF(first));
+        UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
+            if (target->takes[FIRST_NODE(first)]) put(PLACE_OF(first), own + first);
     }
 }
 
