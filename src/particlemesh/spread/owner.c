@@ -7,6 +7,8 @@
 //
 // Windows with many visits are cut into pieces. The first piece of a window is stored to the field. Others are stored
 // to slabs, one for each, which add_slabs adds to the field in the order of the pieces.
+//
+// ADDS: windows are added to what is in the field. Elsewhere reads of it would cost registers and time.
 
 #define ROWS_Z (REALS * TERMS)
 // Rows have no swizzle: lanes that store those of eight neighbours use all banks, and lanes that read them as well, as
@@ -22,6 +24,10 @@
 #define PLACES (BATCH + (REAL_IS_DOUBLE && HAS_WARP ? 4 : 8))
 #define ROW_OF(real_, term) (ROW_Z + (real_)*TERMS + (term))
 #define SUM(level, real_, e) (((level)*REALS + (real_)) * 2 + (e))
+// Two neighbouring columns of a product, e = 0 and 1, are what lies side by side in memory: parts of a node, or nodes with
+// one part. Which of the lane's nodes they are for, and which of the reals of a node.
+#define NODE_OF(real_, e) ((2 * ((real_) % PARTS) + (e)) / PARTS)
+#define PART_OF(real_, e) ((real_) / PARTS * PARTS + (2 * (real_) + (e)) % PARTS)
 #define TERM_X(term) (GRADIENT && (term) == 0 ? ROW_X + ROWS_X : ROW_X)
 #define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
 #define BEFORE (SUPPORT - 1) // nodes of a stencil before the window, at most
@@ -54,8 +60,9 @@ DEVICE void stage_visit(LOCAL real* staged, const int place, PRIVATE const real*
             UNROLL for (int term = 0; term < TERMS; term++) {
                 if (GRADIENT && slope != (term == 2)) continue; // the third term has the slope along z
                 real own[8];
-                UNROLL for (int e = 0; e < 8; e++) own[e] = q[r * TERMS + term] * row[e];
-                stage_row_z(staged, place, ROW_OF(r, term), own);
+                UNROLL for (int e = 0; e < 8; e++)
+                    own[e] = q[PART_OF(r, e % 2) * TERMS + term] * row[NODE_Z(e / 2, NODE_OF(r, e % 2))];
+                stage_row(staged, place, ROW_OF(r, term), own);
             }
     }
 }
@@ -220,13 +227,13 @@ DEVICE void put(GLOBAL real* to, PRIVATE const real* own)
 DEVICE void store_level(PRIVATE const real* sums, PRIVATE const Target* target, const int adds)
 {
     UNROLL for (int c = 0; c < CHANNELS; c++) {
-        real own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
-        UNROLL for (int e = 0; e < 2; e++)
-            UNROLL for (int p = 0; p < PARTS; p++) own[e * PARTS + p] = sums[SUM(0, c * PARTS + p, e)];
+        // In memory order: a vector is within a node, or both if it is wider.
+        real own[2 * PARTS];
+        UNROLL for (int k = 0; k < 2 * PARTS; k++) own[k] = sums[2 * PARTS * c + k];
 #define FIRST_NODE(first) (VECTOR > PARTS ? 0 : (first) / PARTS)
 #define PLACE_OF(first) \
     (target->at + FIRST_NODE(first) * target->second + c * target->channel + (VECTOR > PARTS ? 0 : (first) % PARTS))
-        if (adds)
+        if (ADDS && adds)
             UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
                 if (target->takes[FIRST_NODE(first)]) add_stored(own + first, PLACE_OF(first));
         UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
@@ -285,7 +292,7 @@ DEVICE int window_at(PRIVATE int* begin, const i64 window, PRIVATE const Windows
 KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRICT visits,
                     GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT work,
                     GLOBAL const u32* RESTRICT pieces, GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT field,
-                    GLOBAL real* RESTRICT slabs, const i64 total, const i64 adds,
+                    GLOBAL real* RESTRICT slabs, const i64 total,
                     const i64 slab_reals, // of a group of channels
                     const Windows windows, const Values value_layout, const Field field_layout, const Batches batches,
                     const Window window, const Jacobian jacobian)
@@ -319,7 +326,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
         }
         Target target;
         target_of(&target, field + batch * batches.field, slabs + batch * slab_reals, piece, now > BEFORE_X ? now - BEFORE_X : 0, nodes, &windows, &field_layout);
-        const int adding = adds && piece < 0;
+        const int adding = ADDS && piece < 0;
         real sums[LEVELS * REALS * 2];
         UNROLL for (int k = 0; k < LEVELS * REALS * 2; k++) sums[k] = 0;
 

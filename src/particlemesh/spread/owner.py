@@ -156,6 +156,7 @@ class Owner(KernelMethod):
         along_x = -(-patch.levels // 8)
         rows = (2 * along_x + 2 + 3 * reals) if form.gradient else (along_x + 1 + reals)
         more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
+        more["ADDS"] = int(form.variant)
         if not form.gradient and values[0] is not None and paired(group, values[0], size):
             more["VALUES_PAIRED"] = 1
         facts = patches.patch_defines(workspace, patch, group, width, rows, field, int(form.gradient), **more)
@@ -179,13 +180,13 @@ class Owner(KernelMethod):
     ) -> None:
         order, windows, pieces = self._order(workspace), self.windows(workspace), self.pieces(workspace)
         most = self._together(workspace)
-        runs = self.batches(workspace, Form(gradient), field, values, most=most)
+        runs = self.batches(workspace, Form(gradient, variant=not fresh), field, values, most=most)
         for owner, value_layout, layout, batches, together in runs:
             slab = pieces * windows.length[0] * SIDE**2 * owner.reals
             slabs = self._slabs(workspace, together * slab)
             owner.spread(
                 owner.items * (windows.total + pieces) * together, order.records, order.visits, order.start, order.work,
-                order.pieces, values.array, field.array, slabs, windows.total, int(not fresh), slab, windows.record,
+                order.pieces, values.array, field.array, slabs, windows.total, slab, windows.record,
                 value_layout, layout, batches, workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip
             owner.add(
