@@ -352,23 +352,24 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
 #endif
                 if (BATCH == WARP_SIZE || LANE < BATCH) stage_visit(staged, LANE, fraction, where, q, &window);
                 const u32 key = (u32)VISIT_X(where);
-                u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
-                if (LANE == 0) before = (u32)now;
-                u32 firsts = WARP_BALLOT(warp, LANE < n && key != before); // visits at which stencils begin further on
+                const u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
+                // Runs of visits whose stencils begin at one node. Each lane knows where that of its visit ends.
+                const u32 ends = WARP_BALLOT(warp, LANE > 0 && LANE < n && key != before);
+                const u32 later = ends & ~((2u << LANE) - 1);
+                const u32 own_run = key << 6 | (u32)(later ? FIRST_BIT_U32(later) : n);
                 WARP_SYNC(warp);
                 // Read once the rows are stored: earlier, what was read is moved between registers, which waits for it.
                 where = (u32)ahead, index = VISITOR(ahead);
                 read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
                 values_of(q, given, index, &value_layout, &jacobian);
                 ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
-                for (int next = 0;;) {
-                    const int first = firsts ? FIRST_BIT_U32(firsts) : n;
-                    const int then = (int)WARP_SHUFFLE_U32(warp, key, first); // in no branch: it may hold a barrier
-                    add_run(warp, sums, staged, next, first);
-                    if (!firsts) break;
-                    firsts &= firsts - 1, next = first;
+                u32 run = WARP_SHUFFLE_U32(warp, own_run, 0);
+                for (int next = 0; next < n;) {
+                    const int end = (int)(run & 63), then = (int)(run >> 6);
+                    run = WARP_SHUFFLE_U32(warp, own_run, end); // the next one: nothing waits for it yet
                     advance(sums, &target, now, then, levels, adding);
-                    now = then;
+                    add_run(warp, sums, staged, next, end);
+                    now = then, next = end;
                 }
                 WARP_SYNC(warp);
             }
