@@ -21,6 +21,7 @@
 #include "spread/values.h"
 
 // With rows of zeros after the batch, which its last instruction may read.
+#define HELD(warp, x) ((int)WARP_SHUFFLE_U32(warp, x, LANE)) // kept, not computed again where it is used
 #define PLACES (BATCH + (REAL_IS_DOUBLE && HAS_WARP ? 4 : 8))
 #define ROW_OF(real_, term) (ROW_Z + (real_)*TERMS + (term))
 #define SUM(level, real_, e) (((level)*REALS + (real_)) * 2 + (e))
@@ -80,9 +81,8 @@ DEVICE void levels_from(PRIVATE real* x, LOCAL const real* from, const int r)
 }
 
 // One visit, by multiplying and adding.
-DEVICE void add_one(PRIVATE real* sums, LOCAL const real* from)
+DEVICE void add_one(PRIVATE real* sums, LOCAL const real* from, const int t, const int g)
 {
-    const int g = LANE / 4, t = LANE % 4;
     UNROLL for (int term = 0; term < TERMS; term++) {
         real x[8 * ROWS_X], z[2];
         UNROLL for (int part = 0; part < ROWS_X; part++) levels_from(x + 8 * part, from, TERM_X(term) + part);
@@ -98,12 +98,11 @@ DEVICE void add_one(PRIVATE real* sums, LOCAL const real* from)
 }
 
 #if MATRIX
-// Add `depth` times four visits. A lane's first is at `from`, and its second is the next one. Values are those of
+// Add `depth` times four visits. The lane's first is at `from`, and its second is the next one. Values are those of
 // `count` visits, or with `all` of all; weights are finite everywhere.
-DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int depth, const int all,
-                       const int count)
+DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int t, const int g,
+                       const int depth, const int all, const int count)
 {
-    const int g = LANE / 4, t = LANE % 4;
     UNROLL for (int term = 0; term < TERMS; term++) {
         // Float32: numbers are split in two parts, as an instruction takes 11 bits of each.
         real y[2], b[REALS][2];
@@ -164,29 +163,37 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real
 #endif
 
 // Add the visits of a batch from `next` up to `end`, which all begin at one node along x.
-DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int next,
-                    const int end)
+// The warp's lanes are 4 g + t.
+DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int t, const int g,
+                    const int next, const int end)
 {
-    LOCAL const real* from = staged + next * PITCH; // of the next visit
     int left = end - next;
 #if MATRIX
-    const int t = LANE % 4 * PITCH;
+#define ADD(depth, all) add_visits(warp, sums, own, t, g, depth, all, left)
+    LOCAL const real* own = staged + (next + 2 * t) * PITCH; // the lane's visit
 #if HAS_WARP // elsewhere one program of the product will do, as compiling it takes long
-    ROLL for (; left >= 8; left -= 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 1, 8);
+    ROLL for (; left >= 8; left -= 8, own += 8 * PITCH) ADD(2, 1);
 #if REAL_IS_DOUBLE
-    if (left > 4) add_visits(warp, sums, from + 2 * t, 2, 0, left);
-    else if (left > 0) add_visits(warp, sums, from + t, 1, 0, left);
+    if (left > 4) {
+        ADD(2, 0);
+    } else if (left > 0) {
+        own -= t * PITCH;
+        ADD(1, 0);
+    }
 #else
     if (left > ALONE) {
-        add_visits(warp, sums, from + 2 * t, 2, 0, left);
+        ADD(2, 0);
         left = 0;
     }
 #endif
 #else
-    ROLL for (; left > ALONE; left -= 8, from += 8 * PITCH) add_visits(warp, sums, from + 2 * t, 2, 0, left);
+    ROLL for (; left > ALONE; left -= 8, own += 8 * PITCH) ADD(2, 0);
 #endif
 #endif
-    if (!MATRIX || ALONE) ROLL for (; left > 0; left--, from += PITCH) add_one(sums, from);
+#if !MATRIX || ALONE
+    LOCAL const real* from = staged + (end - left) * PITCH;
+    ROLL for (; left > 0; left--, from += PITCH) add_one(sums, from, t, g);
+#endif
 }
 
 // Where a warp stores: the lane's first node of a level, and the strides.
@@ -305,6 +312,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (PLACES * PITCH);
     for (int k = LANE; k < PLACES * PITCH; k += WARP_SIZE) staged[k] = 0;
     WARP_SYNC(warp);
+    const int t = HELD(warp, LANE % 4), g = HELD(warp, LANE / 4);
     const i64 each = total + work[WORK_PIECES], all = GROUPS_OF(batches) * each;
 
     for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < all; turn += GROUP_COUNT * WARPS) {
@@ -368,7 +376,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                     const int end = (int)(run & 63), then = (int)(run >> 6);
                     run = WARP_SHUFFLE_U32(warp, own_run, end); // the next one: nothing waits for it yet
                     advance(sums, &target, now, then, levels, adding);
-                    add_run(warp, sums, staged, next, end);
+                    add_run(warp, sums, staged, t, g, next, end);
                     now = then, next = end;
                 }
                 WARP_SYNC(warp);
