@@ -196,11 +196,13 @@ DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* s
 #endif
 }
 
-// Where a warp stores: the lane's first node of a level, and the strides.
+// Where a warp stores: the lane's first node of the window's level `at`, which may be before the first one or after the
+// last; and the strides to the next level and channel, and to the lane's second node.
 typedef struct {
-    GLOBAL real* at;
-    i64 level, channel, second; // to the next level, channel, and the lane's second node
-    int takes[2];               // which of the lane's nodes there are
+    GLOBAL real* to;
+    i64 level, channel, second;
+    int at;
+    u32 levels[2]; // of the window, or 0 if there is no such node of the lane
 } Target;
 
 DEVICE void add_stored(PRIVATE real* own, GLOBAL const real* at)
@@ -238,13 +240,14 @@ DEVICE void store_level(PRIVATE const real* sums, PRIVATE const Target* target, 
         real own[2 * PARTS];
         UNROLL for (int k = 0; k < 2 * PARTS; k++) own[k] = sums[2 * PARTS * c + k];
 #define FIRST_NODE(first) (VECTOR > PARTS ? 0 : (first) / PARTS)
+#define HAS(first) ((u32)target->at < target->levels[FIRST_NODE(first)])
 #define PLACE_OF(first) \
-    (target->at + FIRST_NODE(first) * target->second + c * target->channel + (VECTOR > PARTS ? 0 : (first) % PARTS))
+    (target->to + FIRST_NODE(first) * target->second + c * target->channel + (VECTOR > PARTS ? 0 : (first) % PARTS))
         if (ADDS && adds)
             UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
-                if (target->takes[FIRST_NODE(first)]) add_stored(own + first, PLACE_OF(first));
+                if (HAS(first)) add_stored(own + first, PLACE_OF(first));
         UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
-            if (target->takes[FIRST_NODE(first)]) put(PLACE_OF(first), own + first);
+            if (HAS(first)) put(PLACE_OF(first), own + first);
     }
 }
 
@@ -255,34 +258,33 @@ DEVICE void shift(PRIVATE real* sums)
             sums[2 * REALS * l + k] = l + 1 < LEVELS ? sums[2 * REALS * (l + 1 < LEVELS ? l + 1 : l) + k] : (real)0;
 }
 
-// Advance from stencils that begin at `now` to those at `then`, and store the levels in between, if the window has them.
-DEVICE void advance(PRIVATE real* sums, PRIVATE Target* target, int now, const int then, const int levels,
-                    const int adds)
+// Advance to level `then`, and store those left.
+DEVICE void advance(PRIVATE real* sums, PRIVATE Target* target, const int then, const int adds)
 {
-    ROLL for (; now < then; now++) {
-        if ((u32)(now - BEFORE_X) < (u32)levels) {
-            store_level(sums, target, adds);
-            target->at += target->level;
-        }
+    ROLL for (; target->at < then; target->at++) {
+        store_level(sums, target, adds);
+        target->to += target->level;
         shift(sums);
     }
 }
 
 // The lane's place in the window, or in the slab of a piece.
 DEVICE void target_of(PRIVATE Target* target, GLOBAL real* field, GLOBAL real* slabs, const i64 piece, const int level,
-                      PRIVATE const int* begin, PRIVATE const Windows* windows, PRIVATE const Field* layout)
+                      const int levels, PRIVATE const int* begin, PRIVATE const Windows* windows,
+                      PRIVATE const Field* layout)
 {
     const int y = LANE / 4, z = NODE_Z(LANE % 4, 0), on = NODE_Z(LANE % 4, 1) - z;
+    target->at = level;
+    target->levels[0] = target->levels[1] = (u32)levels;
     if (piece < 0) {
         target->level = layout->stride[0], target->channel = layout->channel, target->second = on * layout->stride[2];
-        target->at = field + layout->offset + (begin[0] + level) * layout->stride[0]
+        target->to = field + layout->offset + (begin[0] + level) * layout->stride[0]
                    + (begin[1] + y) * layout->stride[1] + (begin[2] + z) * layout->stride[2];
-        const int inside = begin[1] + y < layout->size[1];
-        UNROLL for (int e = 0; e < 2; e++) target->takes[e] = inside && begin[2] + z + e * on < layout->size[2];
+        UNROLL for (int e = 0; e < 2; e++)
+            if (begin[1] + y >= layout->size[1] || begin[2] + z + e * on >= layout->size[2]) target->levels[e] = 0;
     } else {
         target->level = 64 * PARTS, target->channel = (i64)windows->length[0] * 64 * PARTS, target->second = on * PARTS;
-        target->at = slabs + piece * CHANNELS * target->channel + (64 * level + 8 * y + z) * PARTS;
-        target->takes[0] = target->takes[1] = 1;
+        target->to = slabs + piece * CHANNELS * target->channel + (64 * level + 8 * y + z) * PARTS;
     }
 }
 
@@ -323,17 +325,18 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
         u32 begin = start[own * bins], size = start[(own + 1) * bins] - begin;
         int nodes[3];
         const int levels = window_at(nodes, own, &windows);
-        int now = 0, stop = levels + BEFORE_X; // the node at which the stencils at hand begin, as visits count it
+        int level = -BEFORE_X, stop = levels; // the level at which the stencils at hand begin, and the last
         if (piece >= 0) {
             begin = pieces[4 * piece + 1], size = pieces[4 * piece + 2] - begin;
-            now = VISIT_X((u32)visits[begin]);
-            const int last = VISIT_X((u32)visits[begin + size - 1]) + SUPPORT_X;
+            level = VISIT_X((u32)visits[begin]) - BEFORE_X;
+            const int last = VISIT_X((u32)visits[begin + size - 1]) + 1;
             stop = last < stop ? last : stop;
         } else if (size > work[WORK_LIMIT]) {
             size = work[WORK_LIMIT];
         }
         Target target;
-        target_of(&target, field + batch * batches.field, slabs + batch * slab_reals, piece, now > BEFORE_X ? now - BEFORE_X : 0, nodes, &windows, &field_layout);
+        target_of(&target, field + batch * batches.field, slabs + batch * slab_reals, piece, level, levels, nodes,
+                  &windows, &field_layout);
         const int adding = ADDS && piece < 0;
         real sums[LEVELS * REALS * 2];
         UNROLL for (int k = 0; k < LEVELS * REALS * 2; k++) sums[k] = 0;
@@ -373,16 +376,16 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
                 u32 run = WARP_SHUFFLE_U32(warp, own_run, 0);
                 for (int next = 0; next < n;) {
-                    const int end = (int)(run & 63), then = (int)(run >> 6);
+                    const int end = (int)(run & 63), then = (int)(run >> 6) - BEFORE_X;
                     run = WARP_SHUFFLE_U32(warp, own_run, end); // the next one: nothing waits for it yet
-                    advance(sums, &target, now, then, levels, adding);
+                    advance(sums, &target, then, adding);
                     add_run(warp, sums, staged, t, g, next, end);
-                    now = then, next = end;
+                    next = end;
                 }
                 WARP_SYNC(warp);
             }
         }
-        advance(sums, &target, now, stop, levels, adding);
+        advance(sums, &target, stop, adding);
     }
 }
 
