@@ -53,7 +53,8 @@ DEVICE void stage_visit(LOCAL real* staged, const int place, PRIVATE const real*
         real levels[8 * ROWS_X], row[8];
         row_of(levels, 8 * ROWS_X, window, 0, slope, fraction[0], 0, 0);
         UNROLL for (int part = 0; part < ROWS_X; part++)
-            stage_row(staged, place, ROW_X + ROWS_X * slope + part, levels + 8 * part);
+            stage_first(staged, place, ROW_X + ROWS_X * slope + part, levels + 8 * part,
+                        LEVELS - 8 * part < 8 ? LEVELS - 8 * part : 8);
         row_within(row, window, 1, slope, fraction[1], VISIT_Y(where));
         stage_row(staged, place, ROW_Y + slope, row);
         row_within(row, window, 2, slope, fraction[2], VISIT_Z(where));

@@ -83,14 +83,21 @@ DEVICE void row_of(PRIVATE real* row, const int size, PRIVATE const Window* wind
     move_up(row, size, offset, most);
 }
 
-DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
+// The first `size` elements of a row; those beyond are never read.
+DEVICE void stage_first(LOCAL real* staged, const int place, const int r, PRIVATE const real* row, const int size)
 {
     LOCAL real* at = staged + place * PITCH + 8 * r;
 #if REAL_IS_DOUBLE
-    UNROLL for (int e = 0; e < 8; e += 2) STORE_LOCAL_2(at + (e ^ SWIZZLE(place)), row[e], row[e + 1]);
+    UNROLL for (int e = 0; e < size; e += 2) STORE_LOCAL_2(at + (e ^ SWIZZLE(place)), row[e], row[e + 1]);
 #else
-    UNROLL for (int e = 0; e < 8; e += 4) STORE_LOCAL_4(at + (e ^ SWIZZLE(place)), row[e], row[e + 1], row[e + 2], row[e + 3]);
+    UNROLL for (int e = 0; e < size; e += 4)
+        STORE_LOCAL_4(at + (e ^ SWIZZLE(place)), row[e], row[e + 1], row[e + 2], row[e + 3]);
 #endif
+}
+
+DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
+{
+    stage_first(staged, place, r, row, 8);
 }
 
 // The same for a row along z, from `row` on; its elements have another order.
