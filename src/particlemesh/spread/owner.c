@@ -354,6 +354,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
             read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
             values_of(q, given, index, &value_layout, &jacobian);
             ahead = from[BATCH + LANE < last ? BATCH + LANE : last];
+            const u32 nothing = (u32)((u64)total >> 48); // 0, which the compiler does not know
             for (int base = 0; base <= last; base += BATCH) {
                 const int n = last + 1 - base < BATCH ? last + 1 - base : BATCH;
                 real fraction[3];
@@ -363,7 +364,9 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 UNROLL for (int a = 0; a < 3; a++) fraction[a] = CENTRED(words[a] >> 8);
 #endif
                 if (BATCH == WARP_SIZE || LANE < BATCH) stage_visit(staged, LANE, fraction, where, q, &window);
-                const u32 key = (u32)VISIT_X(where);
+                // Float32: a record's fourth word is used, as if: the register of one that nothing uses would serve other
+                // purposes at once, which waits for the read.
+                const u32 key = (u32)VISIT_X(where) | (REAL_IS_DOUBLE ? 0 : words[3] & nothing);
                 const u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
                 // Runs of visits whose stencils begin at one node. Each lane knows where that of its visit ends.
                 const u32 ends = WARP_BALLOT(warp, LANE > 0 && LANE < n && key != before);
