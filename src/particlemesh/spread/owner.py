@@ -200,7 +200,9 @@ def _resident(levels: int, reals: int, size: int) -> int:
     if levels > _NARROW:
         return _RESIDENT.get((size, reals), {}).get(levels + levels % 2, 4)
     held = levels * reals
-    return (4 if held <= 12 else 3 if held <= 16 else 2) + (size == 4)
+    if size == 4:  # by windows, 16 warps are busy; products of three pairs of levels at once take registers of four groups
+        return 5 if held <= 8 else 4 if held <= 16 else 3
+    return 4 if held <= 12 else 3 if held <= 16 else 2
 
 
 def _batch(size: int, rows: int, warps: int) -> dict[str, int]:
