@@ -200,7 +200,7 @@ def _resident(levels: int, reals: int, size: int) -> int:
     if levels > _NARROW:
         return _RESIDENT.get((size, reals), {}).get(levels + levels % 2, 4)
     held = levels * reals
-    if size == 4:  # by windows, 16 warps are busy; products of three pairs of levels at once take registers of four groups
+    if size == 4:  # windows keep 16 warps busy, and products of three pairs of levels at once take many registers
         return 5 if held <= 8 else 4 if held <= 16 else 3
     return 4 if held <= 12 else 3 if held <= 16 else 2
 
