@@ -12,10 +12,10 @@ import ptx
 import walk_cases
 from particlemesh.arrays.views import Layout
 from particlemesh.backends import cuda
-from particlemesh.methods.launches import Group, paired
+from particlemesh.methods.launches import Group
 from particlemesh.orders import visits
 from particlemesh.particles.stencil import Axis, axes_of
-from particlemesh.spread.owner import Owner
+from particlemesh.spread.owner import Owner, paired
 from ptx import case
 from trials import spread_as_the_oracle
 from walk_cases import CASES

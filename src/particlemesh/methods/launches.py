@@ -102,14 +102,6 @@ def vector(group: Group, field: Layout, real_bytes: int, most: int, *, pairs: in
     return width
 
 
-def paired(group: Group, values: Layout, real_bytes: int) -> bool:
-    """Return whether one instruction may read both parts of a value: they are side by side and aligned."""
-    channel, particle, *_, part = values.strides
-    if group.parts != values.parts:  # real channels counted as parts
-        channel, part = group.first, channel
-    return group.parts == 2 and part == 1 and not (channel % 2 or particle % 2 or values.alignment % (2 * real_bytes))
-
-
 def field_record(group: Group, field: Layout, axes: Any) -> Record:
     """Return the kernels' ``Field``."""
     sizes = (a.size for a in axes)

@@ -127,9 +127,9 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
 #if WARPS < GROUP_SIZE / WARP_SIZE
     if (LOCAL_ID / WARP_SIZE >= WARPS) return; // no local memory for it; no group meets at a barrier
 #endif
-    LOCAL_ARRAY(real4, staged_memory, WARPS * PLACES * PITCH / 4);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (PLACES * PITCH);
-    for (int k = LANE; k < PLACES * PITCH; k += WARP_SIZE) staged[k] = 0;
+    LOCAL_ARRAY(real4, staged_memory, WARPS * PLACES * STRIDE / 4);
+    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (PLACES * STRIDE);
+    for (int k = LANE; k < PLACES * STRIDE; k += WARP_SIZE) staged[k] = 0;
     WARP_SYNC(warp);
     // Through shuffles, so that they are kept: compilers would compute them again wherever they are used.
     const int t = (int)WARP_SHUFFLE_U32(warp, LANE % 4, LANE), g = (int)WARP_SHUFFLE_U32(warp, LANE / 4, LANE);
@@ -169,7 +169,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
             u32 words[PACKED_WORDS];
             real q[QUANTITIES];
             read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-            values_of(q, given, index, &value_layout, &jacobian);
+            visitor_values(q, given, index, &value_layout, &jacobian);
             ahead = from[BATCH + LANE < last ? BATCH + LANE : last];
             const u32 nothing = (u32)((u64)total >> 48); // 0, which the compiler does not know
             for (int base = 0; base <= last; base += BATCH) {
@@ -180,7 +180,8 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
 #else
                 UNROLL for (int a = 0; a < 3; a++) fraction[a] = CENTRED(words[a] >> 8);
 #endif
-                if (BATCH == WARP_SIZE || LANE < BATCH) stage_visit(staged, LANE, fraction, where, q, &window);
+                if (BATCH == WARP_SIZE || LANE < BATCH)
+                    stage_visit(staged + LANE * STRIDE, fraction, where, q, &window);
                 // Float32: a record's fourth word is used, as if. The register of one that nothing uses would have
                 // another use at once, which waits for the read.
                 const u32 key = (u32)VISIT_X(where) | (REAL_IS_DOUBLE ? 0 : words[3] & nothing);
@@ -193,7 +194,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 // Read once the rows are stored: earlier, what was read is moved between registers, which waits for it.
                 where = (u32)ahead, index = VISITOR(ahead);
                 read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-                values_of(q, given, index, &value_layout, &jacobian);
+                visitor_values(q, given, index, &value_layout, &jacobian);
                 ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
                 u32 run = WARP_SHUFFLE_U32(warp, own_run, 0);
                 for (int next = 0; next < n;) {

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel
 from particlemesh.methods.contract import Option, Problem
-from particlemesh.methods.launches import MOST, Form, Group, KernelMethod, Launch, paired, vector
+from particlemesh.methods.launches import MOST, Form, Group, KernelMethod, Launch, vector
 from particlemesh.orders import visits
 from particlemesh.orders.visits import SIDE, Windows
 from particlemesh.particles.workspace import Sizes, Workspace
@@ -156,9 +156,8 @@ class Owner(KernelMethod):
         along_x = -(-patch.levels // 8)
         rows = (2 * along_x + 2 + 3 * reals) if form.gradient else (along_x + 1 + reals)
         more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
-        more["ADDS"] = int(form.variant)
-        if not form.gradient and values[0] is not None and paired(group, values[0], size):
-            more["VALUES_PAIRED"] = 1
+        pairs = not form.gradient and values[0] is not None and paired(group, values[0], size)
+        more |= {"ADDS": int(form.variant), "VALUES_PAIRED": int(pairs)}
         facts = patches.patch_defines(workspace, patch, group, width, rows, field, int(form.gradient), **more)
         file, backend = "spread/owner.c", workspace.backend
         threads = backend.group_size
@@ -193,6 +192,14 @@ class Owner(KernelMethod):
                 8 * workspace.backend.units * workspace.backend.group_size, order.visits, order.start, order.work,
                 order.pieces, slabs, field.array, slab, windows.record, layout, batches,
             )  # fmt: skip
+
+
+def paired(group: Group, values: Layout, real_bytes: int) -> bool:
+    """Return whether one instruction may read both parts of a value: they are side by side and aligned."""
+    channel, particle, *_, part = values.strides
+    if group.parts != values.parts:  # real channels counted as parts
+        channel, part = group.first, channel
+    return group.parts == 2 and part == 1 and not (channel % 2 or particle % 2 or values.alignment % (2 * real_bytes))
 
 
 def _resident(levels: int, reals: int, size: int) -> int:

@@ -3,14 +3,13 @@
 // in local memory, and the sums of their products.
 
 #define ROWS_Z (REALS * TERMS)
-// Rows have no swizzle: lanes that store those of eight neighbours use all banks, and lanes that read them as well, as
-// they read those of every other visit.
-#define PITCH (8 * ROWS_USED + WIDE)
-#define SWIZZLE(place) 0
 #include "walk/walk.h"
 #include "orders/visits.h"
 #include "spread/values.h"
 
+// The stride between visits' rows. They have no swizzle: lanes that store rows of eight neighbours use all banks, and
+// so do lanes that read those of every other visit.
+#define STRIDE (8 * ROWS_USED + WIDE)
 // With rows of zeros after the batch, which its last instruction may read.
 #define PLACES (BATCH + (REAL_IS_DOUBLE && HAS_WARP ? 4 : 8))
 #define ROW_OF(real_, term) (ROW_Z + (real_)*TERMS + (term))
@@ -26,6 +25,20 @@
 #define PAIRS (ROWS_X > 1 ? 4 : LEVELS / 2) // of levels, taken at once
 #define WIDE_ROW (8 + BEFORE)
 
+// A visitor's quantities. VALUES_PAIRED: both parts of a value are read by one instruction.
+DEVICE void visitor_values(PRIVATE real* q, GLOBAL const real* values, const i64 i, PRIVATE const Values* layout,
+                           PRIVATE const Jacobian* jacobian)
+{
+#if VALUES_PAIRED
+    UNROLL for (int c = 0; c < CHANNELS; c++) {
+        const real2 v = READ_2(values + layout->offset + i * layout->particle + c * layout->channel);
+        q[2 * c] = v.x, q[2 * c + 1] = v.y;
+    }
+#else
+    values_of(q, values, i, layout, jacobian);
+#endif
+}
+
 // The weights along y or z of a stencil that begins `at` nodes after the first that may reach the window.
 DEVICE void row_within(PRIVATE real* row, PRIVATE const Window* window, const int axis, const int slope, const real z,
                        const int at)
@@ -35,18 +48,28 @@ DEVICE void row_within(PRIVATE real* row, PRIVATE const Window* window, const in
     UNROLL for (int e = 0; e < 8; e++) row[e] = wide[BEFORE + e];
 }
 
-// The rows of one visit. Rows of a batch have places from 0 on.
-DEVICE void stage_visit(LOCAL real* staged, const int place, PRIVATE const real* fraction, const u32 where,
-                        PRIVATE const real* q, PRIVATE const Window* window)
+// The first `size` elements of a row; those beyond are never read.
+DEVICE void stage(LOCAL real* to, PRIVATE const real* row, const int size)
+{
+#if REAL_IS_DOUBLE
+    UNROLL for (int e = 0; e < size; e += 2) STORE_LOCAL_2(to + e, row[e], row[e + 1]);
+#else
+    UNROLL for (int e = 0; e < size; e += 4) STORE_LOCAL_4(to + e, row[e], row[e + 1], row[e + 2], row[e + 3]);
+#endif
+}
+
+// The rows of one visit, from `to` on.
+DEVICE void stage_visit(LOCAL real* to, PRIVATE const real* fraction, const u32 where, PRIVATE const real* q,
+                        PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
         real levels[8 * ROWS_X], row[8];
         row_of(levels, 8 * ROWS_X, window, 0, slope, fraction[0], 0, 0);
         UNROLL for (int part = 0; part < ROWS_X; part++)
-            stage_first(staged, place, ROW_X + ROWS_X * slope + part, levels + 8 * part,
-                        LEVELS - 8 * part < 8 ? LEVELS - 8 * part : 8);
+            stage(to + 8 * (ROW_X + ROWS_X * slope + part), levels + 8 * part,
+                  LEVELS - 8 * part < 8 ? LEVELS - 8 * part : 8);
         row_within(row, window, 1, slope, fraction[1], VISIT_Y(where));
-        stage_row(staged, place, ROW_Y + slope, row);
+        stage(to + 8 * (ROW_Y + slope), row, 8);
         row_within(row, window, 2, slope, fraction[2], VISIT_Z(where));
         UNROLL for (int r = 0; r < REALS; r++)
             UNROLL for (int term = 0; term < TERMS; term++) {
@@ -54,7 +77,7 @@ DEVICE void stage_visit(LOCAL real* staged, const int place, PRIVATE const real*
                 real own[8];
                 UNROLL for (int e = 0; e < 8; e++)
                     own[e] = q[PART_OF(r, e % 2) * TERMS + term] * row[NODE_Z(e / 2, NODE_OF(r, e % 2))];
-                stage_row(staged, place, ROW_OF(r, term), own);
+                stage(to + 8 * ROW_OF(r, term), own, 8);
             }
     }
 }
@@ -102,7 +125,7 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real
 #endif
         UNROLL for (int n = 0; n < depth; n++) {
             const int takes = all || depth * t + n < count;
-            LOCAL const real* own = from + n * PITCH + g;
+            LOCAL const real* own = from + n * STRIDE + g;
             y[n] = own[8 * TERM_Y(term)];
             UNROLL for (int r = 0; r < REALS; r++) {
                 const real z = takes ? own[8 * ROW_OF(r, term)] : (real)0;
@@ -118,7 +141,7 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real
         UNROLL for (int part = 0; part < ROWS_X; part++) {
             const int first = 8 * part;
             real x[2][8], a[PAIRS][4];
-            UNROLL for (int n = 0; n < depth; n++) levels_from(x[n], from + n * PITCH, TERM_X(term) + part);
+            UNROLL for (int n = 0; n < depth; n++) levels_from(x[n], from + n * STRIDE, TERM_X(term) + part);
             UNROLL for (int m = 0; m < PAIRS; m++)
                 UNROLL for (int n = 0; n < 2 * depth; n++) a[m][n] = x[n / 2][2 * m + n % 2] * y[n / 2];
 #if REAL_IS_DOUBLE
@@ -161,14 +184,14 @@ DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* s
     int left = end - next;
 #if MATRIX
 #define ADD(depth, all) add_visits(warp, sums, own, t, g, depth, all, left)
-    LOCAL const real* own = staged + (next + 2 * t) * PITCH; // the lane's visit
+    LOCAL const real* own = staged + (next + 2 * t) * STRIDE; // the lane's visit
 #if HAS_WARP // elsewhere one program of the product will do, as compiling it takes long
-    ROLL for (; left >= 8; left -= 8, own += 8 * PITCH) ADD(2, 1);
+    ROLL for (; left >= 8; left -= 8, own += 8 * STRIDE) ADD(2, 1);
 #if REAL_IS_DOUBLE
     if (left > 4) {
         ADD(2, 0);
     } else if (left > 0) {
-        own -= t * PITCH;
+        own -= t * STRIDE;
         ADD(1, 0);
     }
 #else
@@ -178,11 +201,11 @@ DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* s
     }
 #endif
 #else
-    ROLL for (; left > ALONE; left -= 8, own += 8 * PITCH) ADD(2, 0);
+    ROLL for (; left > ALONE; left -= 8, own += 8 * STRIDE) ADD(2, 0);
 #endif
 #endif
 #if !MATRIX || ALONE
-    LOCAL const real* from = staged + (end - left) * PITCH;
-    ROLL for (; left > 0; left--, from += PITCH) add_one(sums, from, t, g);
+    LOCAL const real* from = staged + (end - left) * STRIDE;
+    ROLL for (; left > 0; left--, from += STRIDE) add_one(sums, from, t, g);
 #endif
 }

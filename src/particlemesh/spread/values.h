@@ -5,19 +5,9 @@
 #ifndef VALUES_H
 #define VALUES_H
 
-#ifndef VALUES_PAIRED // whether the two parts of a value are read by one instruction
-#define VALUES_PAIRED 0
-#endif
-
 DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE const Values* layout,
                       PRIVATE const Jacobian* jacobian)
 {
-#if VALUES_PAIRED
-    UNROLL for (int c = 0; c < CHANNELS; c++) {
-        const real2 v = READ_2(values + layout->offset + i * layout->particle + c * layout->channel);
-        q[2 * c] = v.x, q[2 * c + 1] = v.y;
-    }
-#else
     UNROLL for (int c = 0; c < CHANNELS; c++)
         UNROLL for (int p = 0; p < PARTS; p++) {
             GLOBAL const real* v =
@@ -42,7 +32,6 @@ DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE
             q[c * PARTS + p] = v[0];
 #endif
         }
-#endif
 }
 
 #define QUANTITIES (CHANNELS * PARTS * (HESSIAN ? 6 : GRADIENT ? 3 : 1))

@@ -27,7 +27,13 @@
 #define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have adjacent nodes, wherever a patch begins
 #endif
 #define ELEMENT_Z(t, e) (2 * (t) + (e)) // the place of that node's weight in a row along z
-#define WIDE (REAL_IS_DOUBLE ? 2 : 4) // reals per read of local memory
+#if REAL_IS_DOUBLE
+#define SWIZZLE(place) (((place)&4) >> 1)
+#define WIDE 2 // reals per read of local memory
+#else
+#define SWIZZLE(place) ((place)&4)
+#define WIDE 4
+#endif
 
 // Rows of a particle: weights along x and y, with GRADIENT their slopes, and the kernel's rows along z. Stencils of more
 // than eight nodes take two rows along x.
@@ -36,11 +42,8 @@
 #define ROW_Y (GRADIENT ? 2 * ROWS_X : ROWS_X)
 #define ROW_Z (ROW_Y + (GRADIENT ? 2 : 1))
 #define ROWS_USED (ROW_Z + ROWS_Z)
-// The stride between particles' rows: those of four neighbours are in different banks. A kernel may have its own.
-#ifndef PITCH
+// The stride between particles' rows: those of four neighbours are in different banks.
 #define PITCH (REAL_IS_DOUBLE ? 8 * ROWS_USED + 4 : 8 * (ROWS_USED | 1))
-#define SWIZZLE(place) (REAL_IS_DOUBLE ? ((place)&4) >> 1 : (place)&4)
-#endif
 // Before a batch are the particles left over from the previous batch, too few for an instruction. After it are rows of
 // zeros, which the last instruction of a walk may read.
 #define LEFT (REAL_IS_DOUBLE ? 4 : 8)
@@ -83,21 +86,14 @@ DEVICE void row_of(PRIVATE real* row, const int size, PRIVATE const Window* wind
     move_up(row, size, offset, most);
 }
 
-// The first `size` elements of a row; those beyond are never read.
-DEVICE void stage_first(LOCAL real* staged, const int place, const int r, PRIVATE const real* row, const int size)
+DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
 {
     LOCAL real* at = staged + place * PITCH + 8 * r;
 #if REAL_IS_DOUBLE
-    UNROLL for (int e = 0; e < size; e += 2) STORE_LOCAL_2(at + (e ^ SWIZZLE(place)), row[e], row[e + 1]);
+    UNROLL for (int e = 0; e < 8; e += 2) STORE_LOCAL_2(at + (e ^ SWIZZLE(place)), row[e], row[e + 1]);
 #else
-    UNROLL for (int e = 0; e < size; e += 4)
-        STORE_LOCAL_4(at + (e ^ SWIZZLE(place)), row[e], row[e + 1], row[e + 2], row[e + 3]);
+    UNROLL for (int e = 0; e < 8; e += 4) STORE_LOCAL_4(at + (e ^ SWIZZLE(place)), row[e], row[e + 1], row[e + 2], row[e + 3]);
 #endif
-}
-
-DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
-{
-    stage_first(staged, place, r, row, 8);
 }
 
 // The same for a row along z, from `row` on; its elements have another order.
