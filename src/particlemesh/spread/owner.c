@@ -167,9 +167,9 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
             u64 ahead = from[LANE < last ? LANE : last];
             u32 where = (u32)ahead, index = VISITOR(ahead);
             u32 words[PACKED_WORDS];
-            real q[QUANTITIES];
+            real q[REALS * TERMS];
             read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-            visitor_values(q, given, index, &value_layout, &jacobian);
+            visitor_values(q, given, index, &value_layout);
             ahead = from[BATCH + LANE < last ? BATCH + LANE : last];
             const u32 nothing = (u32)((u64)total >> 48); // 0, which the compiler does not know
             for (int base = 0; base <= last; base += BATCH) {
@@ -179,6 +179,9 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 fractions_of(fraction, words);
 #else
                 UNROLL for (int a = 0; a < 3; a++) fraction[a] = CENTRED(words[a] >> 8);
+#endif
+#if GRADIENT
+                turn_vectors(q, &jacobian);
 #endif
                 if (BATCH == WARP_SIZE || LANE < BATCH)
                     stage_visit(staged + LANE * STRIDE, fraction, where, q, &window);
@@ -194,7 +197,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 // Read once the rows are stored: earlier, what was read is moved between registers, which waits for it.
                 where = (u32)ahead, index = VISITOR(ahead);
                 read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-                visitor_values(q, given, index, &value_layout, &jacobian);
+                visitor_values(q, given, index, &value_layout);
                 ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
                 u32 run = WARP_SHUFFLE_U32(warp, own_run, 0);
                 for (int next = 0; next < n;) {

@@ -5,7 +5,6 @@
 #define ROWS_Z (REALS * TERMS)
 #include "walk/walk.h"
 #include "orders/visits.h"
-#include "spread/values.h"
 
 // The stride between visits' rows. They have no swizzle: lanes that store rows of eight neighbours use all banks, and
 // so do lanes that read those of every other visit.
@@ -25,18 +24,35 @@
 #define PAIRS (ROWS_X > 1 ? 4 : LEVELS / 2) // of levels, taken at once
 #define WIDE_ROW (8 + BEFORE)
 
-// A visitor's quantities. VALUES_PAIRED: both parts of a value are read by one instruction.
-DEVICE void visitor_values(PRIVATE real* q, GLOBAL const real* values, const i64 i, PRIVATE const Values* layout,
-                           PRIVATE const Jacobian* jacobian)
+// A visitor's values or, with GRADIENT, the components of its vectors. VALUES_PAIRED: both parts of a value are read by
+// one instruction. Nothing is calculated, as that would wait for the read.
+DEVICE void visitor_values(PRIVATE real* q, GLOBAL const real* values, const i64 i, PRIVATE const Values* layout)
 {
-#if VALUES_PAIRED
     UNROLL for (int c = 0; c < CHANNELS; c++) {
-        const real2 v = READ_2(values + layout->offset + i * layout->particle + c * layout->channel);
-        q[2 * c] = v.x, q[2 * c + 1] = v.y;
-    }
+        GLOBAL const real* v = values + layout->offset + i * layout->particle + c * layout->channel;
+#if VALUES_PAIRED
+        const real2 both = READ_2(v);
+        q[2 * c] = both.x, q[2 * c + 1] = both.y;
 #else
-    values_of(q, values, i, layout, jacobian);
+        UNROLL for (int p = 0; p < PARTS; p++)
+            UNROLL for (int b = 0; b < (GRADIENT ? SUPPORT_AXES : 1); b++)
+                q[(c * PARTS + p) * TERMS + b] = v[p * layout->part + b * layout->axis];
 #endif
+    }
+}
+
+// Turn vectors to node units.
+DEVICE void turn_vectors(PRIVATE real* q, PRIVATE const Jacobian* jacobian)
+{
+    UNROLL for (int r = 0; r < REALS; r++) {
+        real turned[3];
+        UNROLL for (int a = 0; a < 3; a++) {
+            turned[a] = 0;
+            UNROLL for (int b = 0; b < SUPPORT_AXES; b++)
+                turned[a] += jacobian->row[3 * a + 3 - SUPPORT_AXES + b] * q[3 * r + b];
+        }
+        UNROLL for (int a = 0; a < 3; a++) q[3 * r + a] = turned[a];
+    }
 }
 
 // The weights along y or z of a stencil that begins `at` nodes after the first that may reach the window.
