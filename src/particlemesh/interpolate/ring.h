@@ -73,15 +73,15 @@ DEVICE int slot_of(const int bx)
     return bx * BLOCK_X % LEVELS;
 }
 
-// The rows across; along x in the ring's order.
-DEVICE void stage_across(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const Window* window)
+// The rows across, of the particle whose rows begin at `to`; along x in the ring's order.
+DEVICE void stage_across(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
         real row[8];
         row_of(row, 8, window, 0, slope, p->fraction[0], 0, 0);
         turn(row, (p->bx * BLOCK_X + p->offset[0]) % LEVELS);
-        stage_row(staged, place, ROW_X + slope, row);
+        stage(to + 8 * (ROW_X + slope), row, LEVELS);
         row_of(row, 8, window, 1, slope, p->fraction[1], p->offset[1], BLOCK_Y - 1);
-        stage_row(staged, place, ROW_Y + slope, row);
+        stage(to + 8 * (ROW_Y + slope), row, 8);
     }
 }

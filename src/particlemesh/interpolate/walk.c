@@ -10,7 +10,7 @@
 
 // Row along z of a tile: weights, or slopes.
 #define ROW_OF(slope, tile) (ROW_Z + (slope)*Z_TILES + (tile))
-#define ROWS_STAGED (LEFT + BATCH + 8)           // eight are read at once, even if fewer are left
+#define ROWS_STAGED (LEFT + BATCH + 7)           // eight are read at once, even if fewer are left
 
 // Results per particle: for every real the value, and a slope per axis.
 #define KINDS (VALUE + GRADIENT * SUPPORT_AXES)
@@ -55,14 +55,6 @@ DEVICE void results_of(PRIVATE real* sums, PRIVATE const Across* across, const r
 }
 
 #if MATRIX
-// The particle of column n of the weights along z is n / 2 + 4 (n % 2). So results of the t-th and of the fourth after
-// that reach the lane that has their weights across.
-DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
-{
-    const int g = LANE / 4, place = first + g / 2 + g % 2 * 4;
-    return staged + place * PITCH + (ELEMENT_Z(LANE % 4, 0) ^ SWIZZLE(place));
-}
-
 #define PRODUCT 4 // numbers of a product per lane, and its levels
 #define LEVELS_AT_ONCE 2
 #define AT_ONCE 3
@@ -70,14 +62,15 @@ DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
 #define REAL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) % REALS)
 #define LEVEL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) / REALS * LEVELS_AT_ONCE)
 
-// Eight particles, `on` reals after `at` and `z`.
-DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* nodes,
-                 PRIVATE const Eight* at, LOCAL const real* z, const int on, PRIVATE const Jacobian* jacobian)
+// Eight particles: the rows of the lane's two begin at `across_rows`, and `z` is the lane's place in the rows along z of
+// its column of the product.
+DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real* across_rows,
+                 LOCAL const real* z, PRIVATE const Jacobian* jacobian)
 {
     real b[1 + GRADIENT][Z_TILES][2];
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
         UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-            LOAD_LOCAL_2(z + on + 8 * ROW_OF(slope, tile), b[slope][tile]);
+            LOAD_LOCAL_2(z + 8 * ROW_OF(slope, tile), b[slope][tile]);
         }
 #if !REAL_IS_DOUBLE
     real b_low[1 + GRADIENT][Z_TILES][2];
@@ -88,8 +81,8 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
 #endif
     real x[2][8], slope_x[2][8];
     UNROLL for (int n = 0; n < 2; n++) {
-        levels_of(x[n], at, on, n, ROW_X);
-        if (GRADIENT) levels_of(slope_x[n], at, on, n, ROW_X + GRADIENT);
+        levels_from(x[n], across_rows + n * PITCH, ROW_X);
+        if (GRADIENT) levels_from(slope_x[n], across_rows + n * PITCH, ROW_X + GRADIENT);
     }
     Across across[2][REALS];
     UNROLL for (int n = 0; n < 2; n++)
@@ -142,9 +135,10 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
                     }
                 }
         }
-    UNROLL for (int n = 0; n < 2; n++)
-        results_of(sums + n * RESULTS, across[n], at->yz[n][on + 8 * ROW_Y], at->yz[n][on + 8 * (ROW_Y + GRADIENT)],
-                   jacobian);
+    UNROLL for (int n = 0; n < 2; n++) {
+        LOCAL const real* y = across_rows + n * PITCH + LANE / 4;
+        results_of(sums + n * RESULTS, across[n], y[8 * ROW_Y], y[8 * (ROW_Y + GRADIENT)], jacobian);
+    }
 }
 #else
 // TAKEN particles from `first` on: a lane adds the contributions of its nodes.
@@ -189,7 +183,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                         const Window window, const Jacobian jacobian)
 {
     WARP(warp);
-    LOCAL_ARRAY(real4, staged_memory, WARPS * ROWS_STAGED * PITCH / 4);
+    LOCAL_ARRAY(real4, staged_memory, (WARPS * ROWS_STAGED * PITCH + 3) / 4);
     LOCAL_ARRAY(u32, indices, WARPS * ROWS_STAGED);
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (ROWS_STAGED * PITCH);
     LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * ROWS_STAGED; // of the particles with staged rows
@@ -199,7 +193,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     int own;
     const int from = own_sums(&own);
     // Which of a step's particles the lane has results of, if any.
-    const int which = own == 0 ? 0 : MATRIX ? LANE % 4 + from / RESULTS * 4 : from / RESULTS;
+    const int which = own == 0 ? 0 : MATRIX ? 2 * (LANE % 4) + from / RESULTS : from / RESULTS;
     Target target[OWN_SUMS];
     UNROLL for (int k = 0; k < OWN_SUMS; k++)
         target_of(&target[k], (from + k) % RESULTS, values, gradient, &value_layout, &gradient_layout);
@@ -229,12 +223,13 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             particle_of(words, &p);
             if (here && base + BATCH + LANE < size) read_record(mine, base + BATCH + LANE, words);
             if (here) {
-                stage_across(staged, LEFT + LANE, &p, &window);
+                LOCAL real* to = staged + (LEFT + LANE) * PITCH;
+                stage_across(to, &p, &window);
                 UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
                     real row[PATCH_Z];
                     row_of(row, PATCH_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
                     UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                        stage_row_z(staged, LEFT + LANE, ROW_OF(slope, tile), row + 8 * tile);
+                        stage_z_row(to + 8 * ROW_OF(slope, tile), row + 8 * tile);
                 }
                 index[LEFT + LANE] = p.index;
             }
@@ -256,10 +251,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 const int all = going || base + BATCH >= size;
                 // Particles too few for a step wait for the next batch, unless others come in between.
 #if MATRIX
-                Eight at;
-                eight_at(&at, staged, next);
-                LOCAL const real* z = along_z(staged, next);
-                int on = 0;
+                LOCAL const real* across = staged + (next + 2 * (LANE % 4)) * PITCH;
+                LOCAL const real* z = staged + (next + LANE / 4) * PITCH + ELEMENT_Z(LANE % 4, 0);
 #endif
                 ROLL for (; next + PER_STEP <= end || next + (all ? 1 : LEFT) <= end; next += PER_STEP) {
                     const int place = next + which;
@@ -268,8 +261,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     const i64 i = *(volatile LOCAL const u32*)(index + place);
                     real sums[SUMS];
 #if MATRIX
-                    take(warp, sums, nodes, &at, z, on, &jacobian);
-                    on += PER_STEP * PITCH;
+                    take(warp, sums, nodes, across, z, &jacobian);
+                    across += PER_STEP * PITCH, z += PER_STEP * PITCH;
 #else
                     take(sums, nodes, staged, next, &jacobian);
 #endif

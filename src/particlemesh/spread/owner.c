@@ -127,9 +127,9 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
 #if WARPS < GROUP_SIZE / WARP_SIZE
     if (LOCAL_ID / WARP_SIZE >= WARPS) return; // no local memory for it; no group meets at a barrier
 #endif
-    LOCAL_ARRAY(real4, staged_memory, WARPS * PLACES * STRIDE / 4);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (PLACES * STRIDE);
-    for (int k = LANE; k < PLACES * STRIDE; k += WARP_SIZE) staged[k] = 0;
+    LOCAL_ARRAY(real4, staged_memory, WARPS * PLACES * PITCH / 4);
+    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (PLACES * PITCH);
+    for (int k = LANE; k < PLACES * PITCH; k += WARP_SIZE) staged[k] = 0;
     WARP_SYNC(warp);
     // Through shuffles, so that they are kept: compilers would compute them again wherever they are used.
     const int t = (int)WARP_SHUFFLE_U32(warp, LANE % 4, LANE), g = (int)WARP_SHUFFLE_U32(warp, LANE / 4, LANE);
@@ -184,7 +184,7 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
                 turn_vectors(q, &jacobian);
 #endif
                 if (BATCH == WARP_SIZE || LANE < BATCH)
-                    stage_visit(staged + LANE * STRIDE, fraction, where, q, &window);
+                    stage_visit(staged + LANE * PITCH, fraction, where, q, &window);
                 // Float32: a record's fourth word is used, as if. The register of one that nothing uses would have
                 // another use at once, which waits for the read.
                 const u32 key = (u32)VISIT_X(where) | (REAL_IS_DOUBLE ? 0 : words[3] & nothing);

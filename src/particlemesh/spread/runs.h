@@ -6,9 +6,6 @@
 #include "walk/walk.h"
 #include "orders/visits.h"
 
-// The stride between visits' rows. They have no swizzle: lanes that store rows of eight neighbours use all banks, and
-// so do lanes that read those of every other visit.
-#define STRIDE (8 * ROWS_USED + WIDE)
 // With rows of zeros after the batch, which its last instruction may read.
 #define PLACES (BATCH + (REAL_IS_DOUBLE && HAS_WARP ? 4 : 8))
 #define ROW_OF(real_, term) (ROW_Z + (real_)*TERMS + (term))
@@ -64,16 +61,6 @@ DEVICE void row_within(PRIVATE real* row, PRIVATE const Window* window, const in
     UNROLL for (int e = 0; e < 8; e++) row[e] = wide[BEFORE + e];
 }
 
-// The first `size` elements of a row; those beyond are never read.
-DEVICE void stage(LOCAL real* to, PRIVATE const real* row, const int size)
-{
-#if REAL_IS_DOUBLE
-    UNROLL for (int e = 0; e < size; e += 2) STORE_LOCAL_2(to + e, row[e], row[e + 1]);
-#else
-    UNROLL for (int e = 0; e < size; e += 4) STORE_LOCAL_4(to + e, row[e], row[e + 1], row[e + 2], row[e + 3]);
-#endif
-}
-
 // The rows of one visit, from `to` on.
 DEVICE void stage_visit(LOCAL real* to, PRIVATE const real* fraction, const u32 where, PRIVATE const real* q,
                         PRIVATE const Window* window)
@@ -95,18 +82,6 @@ DEVICE void stage_visit(LOCAL real* to, PRIVATE const real* fraction, const u32 
                     own[e] = q[PART_OF(r, e % 2) * TERMS + term] * row[NODE_Z(e / 2, NODE_OF(r, e % 2))];
                 stage(to + 8 * ROW_OF(r, term), own, 8);
             }
-    }
-}
-
-// Row r along x of the visit whose rows begin at `from`.
-DEVICE void levels_from(PRIVATE real* x, LOCAL const real* from, const int r)
-{
-    UNROLL for (int v = 0; v < 8 && v < LEVELS; v += WIDE) {
-#if REAL_IS_DOUBLE
-        LOAD_LOCAL_2(from + 8 * r + v, x + v);
-#else
-        LOAD_LOCAL_4(from + 8 * r + v, x + v);
-#endif
     }
 }
 
@@ -141,7 +116,7 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real
 #endif
         UNROLL for (int n = 0; n < depth; n++) {
             const int takes = all || depth * t + n < count;
-            LOCAL const real* own = from + n * STRIDE + g;
+            LOCAL const real* own = from + n * PITCH + g;
             y[n] = own[8 * TERM_Y(term)];
             UNROLL for (int r = 0; r < REALS; r++) {
                 const real z = takes ? own[8 * ROW_OF(r, term)] : (real)0;
@@ -157,7 +132,7 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real
         UNROLL for (int part = 0; part < ROWS_X; part++) {
             const int first = 8 * part;
             real x[2][8], a[PAIRS][4];
-            UNROLL for (int n = 0; n < depth; n++) levels_from(x[n], from + n * STRIDE, TERM_X(term) + part);
+            UNROLL for (int n = 0; n < depth; n++) levels_from(x[n], from + n * PITCH, TERM_X(term) + part);
             UNROLL for (int m = 0; m < PAIRS; m++)
                 UNROLL for (int n = 0; n < 2 * depth; n++) a[m][n] = x[n / 2][2 * m + n % 2] * y[n / 2];
 #if REAL_IS_DOUBLE
@@ -200,14 +175,14 @@ DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* s
     int left = end - next;
 #if MATRIX
 #define ADD(depth, all) add_visits(warp, sums, own, t, g, depth, all, left)
-    LOCAL const real* own = staged + (next + 2 * t) * STRIDE; // the lane's visit
+    LOCAL const real* own = staged + (next + 2 * t) * PITCH; // the lane's visit
 #if HAS_WARP // elsewhere one program of the product will do, as compiling it takes long
-    ROLL for (; left >= 8; left -= 8, own += 8 * STRIDE) ADD(2, 1);
+    ROLL for (; left >= 8; left -= 8, own += 8 * PITCH) ADD(2, 1);
 #if REAL_IS_DOUBLE
     if (left > 4) {
         ADD(2, 0);
     } else if (left > 0) {
-        own -= t * STRIDE;
+        own -= t * PITCH;
         ADD(1, 0);
     }
 #else
@@ -217,11 +192,11 @@ DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* s
     }
 #endif
 #else
-    ROLL for (; left > ALONE; left -= 8, own += 8 * STRIDE) ADD(2, 0);
+    ROLL for (; left > ALONE; left -= 8, own += 8 * PITCH) ADD(2, 0);
 #endif
 #endif
 #if !MATRIX || ALONE
-    LOCAL const real* from = staged + (end - left) * STRIDE;
-    ROLL for (; left > 0; left--, from += STRIDE) add_one(sums, from, t, g);
+    LOCAL const real* from = staged + (end - left) * PITCH;
+    ROLL for (; left > 0; left--, from += PITCH) add_one(sums, from, t, g);
 #endif
 }

@@ -25,7 +25,7 @@ typedef real Sink;
 #define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until a patch is replaced
 
 // The rows along z: the particle's values times its weights.
-DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const real* q,
+DEVICE void stage_z(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const real* q,
                     PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
@@ -37,7 +37,7 @@ DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
                     real own[8];
                     UNROLL for (int e = 0; e < 8; e++) own[e] = q[r * TERMS + term] * row[8 * tile + e];
-                    stage_row_z(staged, place, ROW_OF(r, term, tile), own);
+                    stage_z_row(to + 8 * ROW_OF(r, term, tile), own);
                 }
             }
     }
@@ -48,20 +48,21 @@ DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p
 #define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
 
 #if MATRIX && !REAL_IS_DOUBLE
-// Eight particles, `on` reals further; with ALL all of them, else those with `counts` 1. Numbers are split in two
-// parts, as an instruction takes 11 bits of each; products of two second parts are below rounding. An instruction adds
-// with truncation: long sums would drift towards zero, so they are kept outside.
-DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
-                      PRIVATE const int* counts)
+// Eight particles: the rows of the lane's two begin at `from`. Values are those of `count` particles, or with `all` of
+// all; weights are finite everywhere. Numbers are split in two parts, as an instruction takes 11 bits of each; products
+// of two second parts are below rounding. An instruction adds with truncation: long sums would drift towards zero, so
+// they are kept outside.
+DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int all, const int count)
 {
     UNROLL for (int term = 0; term < TERMS; term++) {
         real x[2][8], y[2], high[REALS * Z_TILES][2], low[REALS * Z_TILES][2];
         UNROLL for (int n = 0; n < 2; n++) {
-            levels_of(x[n], at, on, n, TERM_X(term));
-            y[n] = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
+            LOCAL const real* own = from + n * PITCH + LANE / 4;
+            levels_from(x[n], from + n * PITCH, TERM_X(term));
+            y[n] = own[8 * TERM_Y(term)];
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
                 const int row = ROW_OF(k / Z_TILES, term, k % Z_TILES);
-                const real b = all || counts[n] ? at->yz[n][on + 8 * row] : (real)0;
+                const real b = all || 2 * (LANE % 4) + n < count ? own[8 * row] : (real)0;
                 high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
             }
         }
@@ -86,17 +87,20 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
     }
 }
 #elif MATRIX
-// `depth` times four particles. No bits are lost. Two levels are an instruction's sixteen rows; a last one is alone.
-DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int depth,
-                      const int all, PRIVATE const int* counts)
+// `depth` times four particles: the rows of the lane's first begin at `from`. Values are those of `count` particles, or
+// with `all` of all. No bits are lost. Two levels are an instruction's sixteen rows; a last one is alone.
+DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int depth, const int all,
+                      const int count)
 {
     UNROLL for (int term = 0; term < TERMS; term++) {
         real x[2][8], y[2], b[REALS * Z_TILES][2];
         UNROLL for (int n = 0; n < depth; n++) {
-            levels_of(x[n], at, on, n, TERM_X(term));
-            y[n] = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
+            LOCAL const real* own = from + n * PITCH + LANE / 4;
+            levels_from(x[n], from + n * PITCH, TERM_X(term));
+            y[n] = own[8 * TERM_Y(term)];
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                b[k][n] = all || counts[n] ? at->yz[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
+                b[k][n] = all || depth * (LANE % 4) + n < count ? own[8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)]
+                                                                : (real)0;
         }
         UNROLL for (int l = 0; l + 1 < LEVELS; l += 2) {
             real a[4];
@@ -116,11 +120,10 @@ DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
 #endif
     }
 }
-DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
-                      PRIVATE const int* counts)
+DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int all, const int count)
 {
-    if (all || WARP_BALLOT(warp, counts[1])) add_fours(warp, sums, at, on, 2, all, counts);
-    else add_fours(warp, sums, at, on, 1, all, counts);
+    if (all || count > 4) add_fours(warp, sums, from, 2, all, count);
+    else add_fours(warp, sums, from - LANE % 4 * PITCH, 1, all, count);
 }
 #endif
 
@@ -129,18 +132,12 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
 DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end,
                    const int all)
 {
-    Eight at;
-    eight_at(&at, staged, first);
-    const int both[2] = {1, 1};
-    int next = first, on = 0;
-    ROLL for (; next + 8 <= end; next += 8) {
-        add_eight(warp, sums, &at, on, 1, both);
-        on += 8 * PITCH;
-    }
+    LOCAL const real* from = staged + (first + 2 * (LANE % 4)) * PITCH;
+    int next = first;
+    ROLL for (; next + 8 <= end; next += 8, from += 8 * PITCH) add_eight(warp, sums, from, 1, 8);
     if (next + (all ? 1 : LEFT) <= end) {
         const int stop = all ? end : next + LEFT;
-        const int counts[2] = {next + LANE % 4 < stop, next + LANE % 4 + 4 < stop};
-        add_eight(warp, sums, &at, on, 0, counts);
+        add_eight(warp, sums, from, 0, stop - next);
         next = stop;
     }
     return next;
@@ -248,8 +245,8 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             particle_of(words, &p);
             if (here) {
                 BROUGHT(q);
-                stage_x_y(staged, LEFT + LANE, &p, &window);
-                stage_z(staged, LEFT + LANE, &p, q, &window);
+                stage_x_y(staged + (LEFT + LANE) * PITCH, &p, &window);
+                stage_z(staged + (LEFT + LANE) * PITCH, &p, q, &window);
             }
             UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k];
             if (here && base + BATCH + LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);

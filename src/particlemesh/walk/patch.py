@@ -170,8 +170,8 @@ def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
     Reals have ``size`` bytes; ``STAGED`` and ``PITCH`` of walk.h say the rest. ``indexed`` adds particles' indices, and
     reads eight particles at once also where fewer are left.
     """
-    pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
-    behind, each = (8, pitch * size + 4) if indexed else (left, pitch * size)
+    pitch, left = (8 * rows + 2, 4) if size == 8 else (8 * rows + 4, 8)
+    behind, each = (7, pitch * size + 4) if indexed else (left, pitch * size)
     bytes_of = {batch: (left + batch + behind) * each for batch in (32, 16, 8)}
     batch = next((b for b in (32, 16) if _WARPS * bytes_of[b] <= _LOCAL_BYTES), 8)
     return batch, min(_WARPS, _LOCAL_BYTES // bytes_of[batch])
