@@ -23,6 +23,7 @@ DEVICE void read_level(PRIVATE real* to, GLOBAL const real* field, PRIVATE const
                        PRIVATE const Columns* columns)
 {
     const int there = inside(x, layout);
+    GLOBAL const real* level = field + x->at;
     UNROLL for (int c = 0; c < CHANNELS; c++)
         UNROLL for (int tile = 0; tile < Z_TILES; tile++)
             UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
@@ -30,7 +31,7 @@ DEVICE void read_level(PRIVATE real* to, GLOBAL const real* field, PRIVATE const
                 real own[VECTOR]; // in memory order
                 UNROLL for (int v = 0; v < VECTOR; v++) own[v] = 0;
                 if (there && at != OFF_FIELD)
-                    load_vector(field + (at + x->at) + c * layout->channel + (VECTOR > PARTS ? 0 : first % PARTS), own);
+                    load_vector(level + at + c * layout->channel + (VECTOR > PARTS ? 0 : first % PARTS), own);
                 UNROLL for (int v = 0; v < VECTOR; v++)
                     to[NODE(0, c * PARTS + (first + v) % PARTS, tile, (first + v) / PARTS)] = own[v];
             }

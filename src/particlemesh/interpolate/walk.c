@@ -55,12 +55,15 @@ DEVICE void results_of(PRIVATE real* sums, PRIVATE const Across* across, const r
 }
 
 #if MATRIX
-#define PRODUCT 4 // numbers of a product per lane, and its levels
-#define LEVELS_AT_ONCE 2
-#define AT_ONCE 3
-// Order of the products: all reals, then the next levels.
-#define REAL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) % REALS)
-#define LEVEL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) / REALS * LEVELS_AT_ONCE)
+// The sixteen rows of an instruction: eight y by two parts of a level, as they lie in memory and in registers that one
+// read fills; or, if parts are odd, eight y by two levels. Order of the products: all reals, then the next levels.
+#define LEVELS_AT_ONCE (PARTS % 2 ? 2 : 1)
+#define REALS_AT_ONCE (PARTS % 2 ? 1 : 2)
+#define OF_LEVELS (REALS / REALS_AT_ONCE)
+#define PRODUCTS ((LEVELS + LEVELS_AT_ONCE - 1) / LEVELS_AT_ONCE * OF_LEVELS)
+#define LEVEL_OF(product, half) ((product) / OF_LEVELS * LEVELS_AT_ONCE + (PARTS % 2 ? (half) : 0))
+#define REAL_OF(product, half) ((product) % OF_LEVELS * REALS_AT_ONCE + (PARTS % 2 ? 0 : (half)))
+#define AT_ONCE (PRODUCTS % 3 ? 4 : 3) // several independent products hide latency
 
 // Eight particles: the rows of the lane's two begin at `across_rows`, and `z` is the lane's place in the rows along z of
 // its column of the product.
@@ -88,21 +91,21 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
     UNROLL for (int n = 0; n < 2; n++)
         UNROLL for (int r = 0; r < REALS; r++)
             across[n][r].plain = across[n][r].along_x = across[n][r].along_z = 0;
-    // Several independent products at once hide latency.
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
-        UNROLL for (int first = 0; first < (LEVELS + LEVELS % 2) * REALS; first += AT_ONCE * LEVELS_AT_ONCE) {
-            real c[AT_ONCE][PRODUCT];
-            UNROLL for (int m = 0; m < AT_ONCE; m++)
-                UNROLL for (int n = 0; n < PRODUCT; n++) c[m][n] = 0;
+        UNROLL for (int first = 0; first < PRODUCTS; first += AT_ONCE) {
+#define EACH_PRODUCT UNROLL for (int m = 0; m < AT_ONCE && first + m < PRODUCTS; m++)
+            real c[AT_ONCE][4];
+            EACH_PRODUCT UNROLL for (int n = 0; n < 4; n++) c[m][n] = 0;
 #if REAL_IS_DOUBLE
             UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                UNROLL for (int m = 0; m < AT_ONCE; m++) {
-                    const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
-                    if (l + 1 < LEVELS) {
+                EACH_PRODUCT {
+                    const int l = LEVEL_OF(first + m, 0), r = REAL_OF(first + m, 0);
+                    if (LEVEL_OF(first + m, 1) < LEVELS) {
                         real a[4];
-                        UNROLL for (int n = 0; n < 4; n++) a[n] = nodes[NODE(l + n % 2, r, tile, n / 2)];
+                        UNROLL for (int n = 0; n < 4; n++)
+                            a[n] = nodes[NODE(LEVEL_OF(first + m, n % 2), REAL_OF(first + m, n % 2), tile, n / 2)];
                         MMA_16_8_8(warp, c[m], a, b[slope][tile]);
-                    } else if (l < LEVELS) { // the last of an odd number is alone
+                    } else { // the last of an odd number is alone
                         UNROLL for (int e = 0; e < 2; e++)
                             MMA_8_8_4(warp, c[m], nodes[NODE(l, r, tile, e)], b[slope][tile][e]);
                     }
@@ -112,28 +115,25 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
             // those of two remainders are below rounding. To keep the nodes' remainders would cost too many registers.
             UNROLL for (int term = 0; term < 3; term++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                    UNROLL for (int m = 0; m < AT_ONCE; m++) {
-                        const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
-                        if (l >= LEVELS) continue;
+                    EACH_PRODUCT {
                         real a[4];
                         UNROLL for (int n = 0; n < 4; n++) {
-                            const int k = NODE(l + n % 2, r, tile, n / 2);
+                            const int k = NODE(LEVEL_OF(first + m, n % 2), REAL_OF(first + m, n % 2), tile, n / 2);
                             a[n] = term > 0 ? nodes[k] : nodes[k] - SPLIT_TF32(nodes[k]);
                         }
                         MMA_16_8_8(warp, c[m], a, term == 1 ? b_low[slope][tile] : b[slope][tile]);
                     }
 #endif
-            UNROLL for (int m = 0; m < AT_ONCE; m++)
-                UNROLL for (int k = 0; k < PRODUCT; k++) {
-                    const int l = LEVEL_OF(first, m) + k / 2, r = REAL_OF(first, m), n = k % 2;
-                    if (l >= LEVELS) continue;
-                    if (slope) {
-                        across[n][r].along_z += x[n][l] * c[m][k];
-                    } else {
-                        across[n][r].plain += x[n][l] * c[m][k];
-                        if (GRADIENT) across[n][r].along_x += slope_x[n][l] * c[m][k];
-                    }
+            EACH_PRODUCT UNROLL for (int k = 0; k < 4; k++) {
+                const int l = LEVEL_OF(first + m, k / 2), r = REAL_OF(first + m, k / 2), n = k % 2;
+                if (l >= LEVELS) continue;
+                if (slope) {
+                    across[n][r].along_z += x[n][l] * c[m][k];
+                } else {
+                    across[n][r].plain += x[n][l] * c[m][k];
+                    if (GRADIENT) across[n][r].along_x += slope_x[n][l] * c[m][k];
                 }
+            }
         }
     UNROLL for (int n = 0; n < 2; n++) {
         LOCAL const real* y = across_rows + n * PITCH + LANE / 4;
@@ -199,17 +199,17 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         target_of(&target[k], (from + k) % RESULTS, values, gradient, &value_layout, &gradient_layout);
 
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
-        const i64 begin = walk * chunk;
-        if (begin >= count) continue;
+        if (walk * chunk >= count) continue;
+        const u32 begin = (u32)(walk * chunk);
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
-        GLOBAL const u32* mine = records + RECORD_WORDS * begin;
+        GLOBAL const u32* mine = records + RECORD_WORDS * (i64)begin;
         real nodes[NODES];
         UNROLL for (int k = 0; k < NODES; k++) nodes[k] = 0;
         Columns columns;
         Abscissa x;   // of the first level that is not loaded
         int slot = 0; // its slot, that of the patch's first level
         int line = line_of(warp, start, begin, lines, nx);
-        i64 line_end = (i64)start[(i64)(line + 1) * nx] - begin;
+        int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet taken
         u32 now = 0;                    // the patch's block
         u32 words[RECORD_WORDS];
@@ -235,10 +235,10 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             }
             // Where warps share no registers, compilers duplicate all code after a verb in a branch: no branch here.
             const int beyond = base + n > line_end;
-            const i64 asked = begin + base + (here ? LANE : n - 1);
+            const i64 asked = (i64)begin + base + (here ? LANE : n - 1);
             const int own_line = lines_from(warp, start, asked, line, lines, nx, beyond);
             line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
-            if (beyond) line_end = (i64)start[(i64)(line + 1) * nx] - begin;
+            if (beyond) line_end = end_of(start, begin, size, line, nx);
             // Keys of different lines are more than MOVES apart.
             const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
             u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
@@ -283,8 +283,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                             slot = slot + BLOCK_X < LEVELS ? slot + BLOCK_X : slot + BLOCK_X - LEVELS;
                         }
                     } else { // beyond the patch
-                        const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
-                        const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
+                        const int run_line = (int)(then / (u32)(nx + MOVES));
+                        const int run_bx = (int)(then - (u32)run_line * (u32)(nx + MOVES));
                         if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
                         start_at(&x, &field_layout, &blocks, run_bx);
                         line_now = run_line, slot = slot_of(run_bx);

@@ -20,7 +20,7 @@ PACE = {
     8: Pace(6.8e-6, 2.2e-11, 0.21, 2.1e12, 5.6e-8, 3.9e-7, 0.0),
 }
 
-# Groups per multiprocessor for which registers are bounded, by the most words of the patch that a lane holds: few spills
+# Groups per multiprocessor for which registers are bounded, by the most words of the patch that a lane holds.
 _RESIDENT = ((16, 5), (32, 4), (48, 3), (96, 3))
 
 
