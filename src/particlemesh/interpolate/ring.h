@@ -81,8 +81,8 @@ DEVICE void stage_across(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const 
         real row[8];
         row_of(row, 8, window, 0, slope, p->fraction[0], 0, 0);
         turn(row, (p->bx * BLOCK_X + p->offset[0]) % LEVELS);
-        stage(to + 8 * (ROW_X + slope), row, LEVELS);
+        stage(to + ROW_AT(ROW_X + slope), row, LEVELS);
         row_of(row, 8, window, 1, slope, p->fraction[1], p->offset[1], BLOCK_Y - 1);
-        stage(to + 8 * (ROW_Y + slope), row, 8);
+        stage(to + ROW_AT(ROW_Y + slope), row, 8);
     }
 }

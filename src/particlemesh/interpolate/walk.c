@@ -73,7 +73,7 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
     real b[1 + GRADIENT][Z_TILES][2];
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
         UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-            LOAD_LOCAL_2(z + 8 * ROW_OF(slope, tile), b[slope][tile]);
+            LOAD_LOCAL_2(z + ROW_AT(ROW_OF(slope, tile)), b[slope][tile]);
         }
 #if !REAL_IS_DOUBLE
     real b_low[1 + GRADIENT][Z_TILES][2];
@@ -137,7 +137,7 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
         }
     UNROLL for (int n = 0; n < 2; n++) {
         LOCAL const real* y = across_rows + n * PITCH + LANE / 4;
-        results_of(sums + n * RESULTS, across[n], y[8 * ROW_Y], y[8 * (ROW_Y + GRADIENT)], jacobian);
+        results_of(sums + n * RESULTS, across[n], y[ROW_AT(ROW_Y)], y[ROW_AT(ROW_Y + GRADIENT)], jacobian);
     }
 }
 #else
@@ -185,7 +185,9 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     WARP(warp);
     LOCAL_ARRAY(real4, staged_memory, (WARPS * ROWS_STAGED * PITCH + 3) / 4);
     LOCAL_ARRAY(u32, indices, WARPS * ROWS_STAGED);
+    LOCAL_ARRAY(real4, ahead, WARPS * BATCH * RECORD_REALS / 4); // records of the next batch
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (ROWS_STAGED * PITCH);
+    LOCAL real* own_ahead = (LOCAL real*)ahead + (LOCAL_ID / WARP_SIZE * BATCH + LANE % BATCH) * RECORD_REALS;
     LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * ROWS_STAGED; // of the particles with staged rows
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
     const i64 count = start[(i64)lines * nx];
@@ -212,16 +214,16 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet taken
         u32 now = 0;                    // the patch's block
-        u32 words[RECORD_WORDS];
-        UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
-        if (LANE < BATCH && LANE < size) read_record(mine, LANE, words);
+        if (LANE < BATCH) copy_record(own_ahead, mine, LANE, LANE < size);
 
         for (int base = 0; base < size; base += BATCH) {
             const int n = size - base < BATCH ? size - base : BATCH;
             const int here = LANE < n;
             Placed p;
+            u32 words[RECORD_WORDS];
+            COPY_WAIT();
+            copied_record(words, own_ahead);
             particle_of(words, &p);
-            if (here && base + BATCH + LANE < size) read_record(mine, base + BATCH + LANE, words);
             if (here) {
                 LOCAL real* to = staged + (LEFT + LANE) * PITCH;
                 stage_across(to, &p, &window);
@@ -229,7 +231,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     real row[PATCH_Z];
                     row_of(row, PATCH_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
                     UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                        stage_z_row(to + 8 * ROW_OF(slope, tile), row + 8 * tile);
+                        stage_z_row(to + ROW_AT(ROW_OF(slope, tile)), row + 8 * tile);
                 }
                 index[LEFT + LANE] = p.index;
             }
@@ -245,6 +247,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             if (LANE == 0) before = line_now < 0 ? ~key : now;
             u32 firsts = WARP_BALLOT(warp, here && key != before); // particles at which another block begins
             WARP_SYNC(warp);
+            if (here) copy_record(own_ahead, mine, base + BATCH + LANE, base + BATCH + LANE < size);
             for (int going = 1; going;) {
                 const int first = firsts ? FIRST_BIT_U32(firsts) : n, end = LEFT + first;
                 going = firsts != 0;

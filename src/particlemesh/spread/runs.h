@@ -3,6 +3,7 @@
 // in local memory, and the sums of their products.
 
 #define ROWS_Z (REALS * TERMS)
+#define LEVELS_STORED 8 // for fewer, ptxas computes more addresses
 #include "walk/walk.h"
 #include "orders/visits.h"
 
@@ -69,10 +70,10 @@ DEVICE void stage_visit(LOCAL real* to, PRIVATE const real* fraction, const u32 
         real levels[8 * ROWS_X], row[8];
         row_of(levels, 8 * ROWS_X, window, 0, slope, fraction[0], 0, 0);
         UNROLL for (int part = 0; part < ROWS_X; part++)
-            stage(to + 8 * (ROW_X + ROWS_X * slope + part), levels + 8 * part,
+            stage(to + ROW_AT(ROW_X + ROWS_X * slope + part), levels + 8 * part,
                   LEVELS - 8 * part < 8 ? LEVELS - 8 * part : 8);
         row_within(row, window, 1, slope, fraction[1], VISIT_Y(where));
-        stage(to + 8 * (ROW_Y + slope), row, 8);
+        stage(to + ROW_AT(ROW_Y + slope), row, 8);
         row_within(row, window, 2, slope, fraction[2], VISIT_Z(where));
         UNROLL for (int r = 0; r < REALS; r++)
             UNROLL for (int term = 0; term < TERMS; term++) {
@@ -80,7 +81,7 @@ DEVICE void stage_visit(LOCAL real* to, PRIVATE const real* fraction, const u32 
                 real own[8];
                 UNROLL for (int e = 0; e < 8; e++)
                     own[e] = q[PART_OF(r, e % 2) * TERMS + term] * row[NODE_Z(e / 2, NODE_OF(r, e % 2))];
-                stage(to + 8 * ROW_OF(r, term), own, 8);
+                stage(to + ROW_AT(ROW_OF(r, term)), own, 8);
             }
     }
 }
@@ -91,9 +92,9 @@ DEVICE void add_one(PRIVATE real* sums, LOCAL const real* from, const int t, con
     UNROLL for (int term = 0; term < TERMS; term++) {
         real x[8 * ROWS_X], z[2];
         UNROLL for (int part = 0; part < ROWS_X; part++) levels_from(x + 8 * part, from, TERM_X(term) + part);
-        const real y = from[8 * TERM_Y(term) + g];
+        const real y = from[ROW_AT(TERM_Y(term)) + g];
         UNROLL for (int r = 0; r < REALS; r++) {
-            LOAD_LOCAL_2(from + 8 * ROW_OF(r, term) + ELEMENT_Z(t, 0), z);
+            LOAD_LOCAL_2(from + ROW_AT(ROW_OF(r, term)) + ELEMENT_Z(t, 0), z);
             UNROLL for (int e = 0; e < 2; e++) {
                 const real yz = y * z[e];
                 UNROLL for (int l = 0; l < SUPPORT_X; l++) sums[SUM(l, r, e)] += x[l] * yz;
@@ -117,9 +118,9 @@ DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real
         UNROLL for (int n = 0; n < depth; n++) {
             const int takes = all || depth * t + n < count;
             LOCAL const real* own = from + n * PITCH + g;
-            y[n] = own[8 * TERM_Y(term)];
+            y[n] = own[ROW_AT(TERM_Y(term))];
             UNROLL for (int r = 0; r < REALS; r++) {
-                const real z = takes ? own[8 * ROW_OF(r, term)] : (real)0;
+                const real z = takes ? own[ROW_AT(ROW_OF(r, term))] : (real)0;
 #if REAL_IS_DOUBLE
                 b[r][n] = z;
 #else

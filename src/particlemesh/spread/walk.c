@@ -37,7 +37,7 @@ DEVICE void stage_z(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const real*
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
                     real own[8];
                     UNROLL for (int e = 0; e < 8; e++) own[e] = q[r * TERMS + term] * row[8 * tile + e];
-                    stage_z_row(to + 8 * ROW_OF(r, term, tile), own);
+                    stage_z_row(to + ROW_AT(ROW_OF(r, term, tile)), own);
                 }
             }
     }
@@ -59,10 +59,10 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real*
         UNROLL for (int n = 0; n < 2; n++) {
             LOCAL const real* own = from + n * PITCH + LANE / 4;
             levels_from(x[n], from + n * PITCH, TERM_X(term));
-            y[n] = own[8 * TERM_Y(term)];
+            y[n] = own[ROW_AT(TERM_Y(term))];
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
                 const int row = ROW_OF(k / Z_TILES, term, k % Z_TILES);
-                const real b = all || 2 * (LANE % 4) + n < count ? own[8 * row] : (real)0;
+                const real b = all || 2 * (LANE % 4) + n < count ? own[ROW_AT(row)] : (real)0;
                 high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
             }
         }
@@ -97,9 +97,9 @@ DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real*
         UNROLL for (int n = 0; n < depth; n++) {
             LOCAL const real* own = from + n * PITCH + LANE / 4;
             levels_from(x[n], from + n * PITCH, TERM_X(term));
-            y[n] = own[8 * TERM_Y(term)];
+            y[n] = own[ROW_AT(TERM_Y(term))];
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                b[k][n] = all || depth * (LANE % 4) + n < count ? own[8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)]
+                b[k][n] = all || depth * (LANE % 4) + n < count ? own[ROW_AT(ROW_OF(k / Z_TILES, term, k % Z_TILES))]
                                                                 : (real)0;
         }
         UNROLL for (int l = 0; l + 1 < LEVELS; l += 2) {

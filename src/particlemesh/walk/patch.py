@@ -164,15 +164,19 @@ def resident(patch: Patch, reals: int) -> int:
     return 4 if held == 2 and patch.levels > 4 else 3
 
 
-def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
+def batch_of(size: int, rows: int, levels: int, *, along_x: int, indexed: bool) -> tuple[int, int]:
     """Return how many particles of a warp have their rows in local memory at a time, and the warps for which it is.
 
-    Reals have ``size`` bytes; ``STAGED`` and ``PITCH`` of walk.h say the rest. ``indexed`` adds particles' indices, and
-    reads eight particles at once also where fewer are left.
+    Reals have ``size`` bytes, and ``along_x`` of the rows have ``levels`` of them; ``STAGED`` and ``PITCH`` of walk.h
+    say the rest. ``indexed`` adds particles' indices and the next batch's records, and reads eight particles at once
+    also where fewer are left.
     """
-    pitch, left = (8 * rows + 2, 4) if size == 8 else (8 * rows + 4, 8)
-    behind, each = (7, pitch * size + 4) if indexed else (left, pitch * size)
-    bytes_of = {batch: (left + batch + behind) * each for batch in (32, 16, 8)}
+    wide, left = 16 // size, 32 // size
+    vectors = (8 * (rows - along_x)) // wide + along_x * -(-levels // wide)
+    each = (vectors | 1) * 16 + 4 * indexed
+    behind = 7 if indexed else left
+    records = 4 * size if indexed else 0
+    bytes_of = {batch: (left + batch + behind) * each + batch * records for batch in (32, 16, 8)}
     batch = next((b for b in (32, 16) if _WARPS * bytes_of[b] <= _LOCAL_BYTES), 8)
     return batch, min(_WARPS, _LOCAL_BYTES // bytes_of[batch])
 
@@ -193,7 +197,8 @@ def patch_defines(
     indexed: bool = False, **more: int,
 ) -> dict[str, int]:  # fmt: skip
     """Return the compile key of a kernel with ``rows`` rows of eight a particle: see :func:`batch_of`."""
-    batch, warps = batch_of(workspace.dtype.itemsize, rows, indexed=indexed)
+    size = workspace.dtype.itemsize
+    batch, warps = batch_of(size, rows, patch.levels, along_x=1 + gradient, indexed=indexed)
     return defines(
         workspace, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
         WARPS=min(warps, workspace.backend.group_size // 32), SYMMETRIC=symmetric(workspace.window),

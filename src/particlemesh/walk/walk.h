@@ -36,16 +36,21 @@
 #define ROW_Y (GRADIENT ? 2 * ROWS_X : ROWS_X)
 #define ROW_Z (ROW_Y + (GRADIENT ? 2 : 1))
 #define ROWS_USED (ROW_Z + ROWS_Z)
-// The stride between particles' rows. A vector more than the rows, so that lanes that store rows of eight neighbours use
-// all banks, and so do lanes that read those of every other particle: a lane takes two neighbours of eight.
-#define PITCH (8 * ROWS_USED + WIDE)
+// Where row r begins: eight reals each, but those along x have only what is read by vectors.
+#ifndef LEVELS_STORED
+#define LEVELS_STORED ((LEVELS + WIDE - 1) / WIDE * WIDE)
+#endif
+#define ROW_AT(r) (8 * (r) - (8 - LEVELS_STORED) * ((r) < ROW_Y ? (r) : ROW_Y))
+// The stride between particles' rows: an odd number of vectors, so that lanes that store rows of eight neighbours use all
+// banks, and so do lanes that read those of every other particle: a lane takes two neighbours of eight.
+#define PITCH ((ROW_AT(ROWS_USED) / WIDE | 1) * WIDE)
 // Before a batch are the particles left over from the previous batch, too few for an instruction. After it are rows of
 // zeros, which the last instruction of a walk may read.
 #define LEFT (REAL_IS_DOUBLE ? 4 : 8)
 #define STAGED (LEFT + BATCH + LEFT)
 
 // Element e of row r of the particle at `place` in the batch.
-#define STAGED_AT(place, r, e) ((place)*PITCH + 8 * (r) + (e))
+#define STAGED_AT(place, r, e) ((place)*PITCH + ROW_AT(r) + (e))
 
 DEVICE void clear_staged(LOCAL real* staged)
 {
@@ -103,9 +108,9 @@ DEVICE void levels_from(PRIVATE real* x, LOCAL const real* from, const int r)
 {
     UNROLL for (int v = 0; v < 8 && v < LEVELS; v += WIDE) {
 #if REAL_IS_DOUBLE
-        LOAD_LOCAL_2(from + 8 * r + v, x + v);
+        LOAD_LOCAL_2(from + ROW_AT(r) + v, x + v);
 #else
-        LOAD_LOCAL_4(from + 8 * r + v, x + v);
+        LOAD_LOCAL_4(from + ROW_AT(r) + v, x + v);
 #endif
     }
 }
@@ -129,9 +134,43 @@ DEVICE void stage_x_y(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const Win
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
         real row[8];
         row_of(row, 8, window, 0, slope, p->fraction[0], p->offset[0], BLOCK_X - 1);
-        stage(to + 8 * (ROW_X + slope), row, LEVELS);
+        stage(to + ROW_AT(ROW_X + slope), row, LEVELS);
         row_of(row, 8, window, 1, slope, p->fraction[1], p->offset[1], BLOCK_Y - 1);
-        stage(to + 8 * (ROW_Y + slope), row, 8);
+        stage(to + ROW_AT(ROW_Y + slope), row, 8);
+    }
+}
+
+// ---- records of the next batch --------------------------------------------------------------------------------------
+// They go to local memory while a batch is processed. Registers that wait for them would be spilled, or moved, by an
+// instruction that waits for the read.
+
+#define RECORD_REALS (RECORD_WORDS * 4 / (int)sizeof(real))
+
+// The record of a place, to `to` of the lane, if it is `there`.
+DEVICE void copy_record(LOCAL real* to, GLOBAL const u32* records, const i64 place, const int there)
+{
+    GLOBAL const real* from = (GLOBAL const real*)(records + RECORD_WORDS * place);
+    UNROLL for (int k = 0; k < RECORD_REALS; k += WIDE) COPY_LOCAL(to + k, from + k, WIDE, there);
+}
+
+// What was copied, after COPY_WAIT.
+DEVICE void copied_record(PRIVATE u32* words, LOCAL const real* from)
+{
+    real record[RECORD_REALS];
+    UNROLL for (int k = 0; k < RECORD_REALS; k += WIDE) {
+#if REAL_IS_DOUBLE
+        LOAD_LOCAL_2(from + k, record + k);
+#else
+        LOAD_LOCAL_4(from + k, record + k);
+#endif
+    }
+    UNROLL for (int k = 0; k < RECORD_REALS; k++) {
+#if REAL_IS_DOUBLE
+        const u64 bits = (u64)INDEX_OF_REAL(record[k]);
+        words[2 * k] = (u32)bits, words[2 * k + 1] = (u32)(bits >> 32);
+#else
+        words[k] = BITS_OF_FLOAT(record[k]);
+#endif
     }
 }
 
