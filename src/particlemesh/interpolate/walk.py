@@ -52,8 +52,11 @@ class Walk(Walking):
         patch, results = self.patch(workspace), written(*values)
         rows = (1 + results["GRADIENT"]) * (2 + patch.tiles)
         width = patches.width_of(patch, group, field, adds=False)
+        room, _ = patches.room_of(
+            workspace, rows, 1 + results["GRADIENT"], levels=patch.levels, records=1, indexed=True
+        )
         facts = patches.patch_defines(
-            workspace, patch, group, width, rows, field, results["GRADIENT"], indexed=True, VALUE=results["VALUE"],
+            workspace, patch, group, width, field, results["GRADIENT"], VALUE=results["VALUE"], **room,
             **weightless.FACTS[form.variant],
         )  # fmt: skip
         groups = self._resident(patch, group.reals, workspace.dtype.itemsize)

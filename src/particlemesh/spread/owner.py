@@ -158,7 +158,8 @@ class Owner(KernelMethod):
         more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
         pairs = not form.gradient and values[0] is not None and paired(group, values[0], size)
         more |= {"ADDS": int(form.variant), "VALUES_PAIRED": int(pairs)}
-        facts = patches.patch_defines(workspace, patch, group, width, rows, field, int(form.gradient), **more)
+        more |= patches.room_of(workspace, rows, 1 + form.gradient)[0]
+        facts = patches.patch_defines(workspace, patch, group, width, field, int(form.gradient), **more)
         file, backend = "spread/owner.c", workspace.backend
         threads = backend.group_size
         if along_x > 1:

@@ -202,14 +202,18 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                    GLOBAL const real* RESTRICT values, GLOBAL Sink* RESTRICT field // added to
                    MORE_PARAMETERS,
                    const i64 chunk, const i64 warps, const Blocks blocks, const Values value_layout,
-                   const Field field_layout, const Window window, const Jacobian jacobian)
+                   const Field field_layout, const Window window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
+    LOCAL_POOL(real, staged_memory); // rows, then records of two batches
 #if WARPS < GROUP_SIZE / WARP_SIZE
     if (LOCAL_ID / WARP_SIZE >= WARPS) return; // no local memory for it; no group meets at a barrier
 #endif
-    LOCAL_ARRAY(real4, staged_memory, WARPS * STAGED * PITCH / 4);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (STAGED * PITCH);
+    LOCAL real* staged = staged_memory + LOCAL_ID / WARP_SIZE * (STAGED * PITCH);
+#if COPIES
+    LOCAL real* copied = staged_memory + WARPS * STAGED * PITCH
+                       + (LOCAL_ID / WARP_SIZE * 2 * BATCH + LANE % BATCH) * RECORD_REALS; // of the lane
+#endif
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
     const i64 count = start[(i64)lines * nx];
     field += field_layout.offset;
@@ -217,10 +221,10 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
     WARP_SYNC(warp);
 
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
-        const i64 begin = walk * chunk;
-        if (begin >= count) continue;
+        if (walk * chunk >= count) continue;
+        const u32 begin = (u32)(walk * chunk);
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
-        GLOBAL const u32* own = records + RECORD_WORDS * begin;
+        GLOBAL const u32* own = records + RECORD_WORDS * (i64)begin;
         real sums[LEVELS * LEVEL_SUMS];
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;
         Columns columns;
@@ -229,31 +233,51 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet in the sums
         u32 now = 0;                    // the patch's block
-        // Records are read two batches ahead, so that values can be read one batch ahead.
-        u32 words[RECORD_WORDS], ahead[RECORD_WORDS];
+        // Records are read two batches ahead, so that values can be read one batch ahead: to registers, or with COPIES to
+        // local memory.
+        u32 words[RECORD_WORDS];
         real q[QUANTITIES];
-        UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k] = 0;
+        UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
         UNROLL for (int k = 0; k < QUANTITIES; k++) q[k] = 0;
+#if COPIES
+        if (LANE < BATCH) {
+            copy_record(copied, own, LANE, LANE < size);
+            copy_record(copied + BATCH * RECORD_REALS, own, BATCH + LANE, BATCH + LANE < size);
+        }
+        COPY_WAIT();
+        copied_record(words, copied);
+#else
+        u32 ahead[RECORD_WORDS];
+        UNROLL for (int k = 0; k < RECORD_WORDS; k++) ahead[k] = 0;
         if (LANE < BATCH && LANE < size) read_record(own, LANE, words);
         if (LANE < BATCH && BATCH + LANE < size) read_record(own, BATCH + LANE, ahead);
+#endif
         if (LANE < BATCH && LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
 
         for (int base = 0; base < size; base += BATCH) {
             const int n = size - base < BATCH ? size - base : BATCH;
             const int here = LANE < n;
             Placed p;
+#if COPIES
+            LOCAL real* now_copied = copied + base / BATCH % 2 * (BATCH * RECORD_REALS);
+            LOCAL real* next_copied = copied + (1 - base / BATCH % 2) * (BATCH * RECORD_REALS);
+            COPY_WAIT();
+            copied_record(words, now_copied);
+#endif
             particle_of(words, &p);
             if (here) {
                 BROUGHT(q);
                 stage_x_y(staged + (LEFT + LANE) * PITCH, &p, &window);
                 stage_z(staged + (LEFT + LANE) * PITCH, &p, q, &window);
             }
+#if !COPIES
             UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k];
             if (here && base + BATCH + LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
             if (here && base + 2 * BATCH + LANE < size) read_record(own, base + 2 * BATCH + LANE, ahead);
+#endif
             int own_line = line;
             if (base + n > line_end) {
-                own_line = lines_of(warp, start, begin + base + (here ? LANE : n - 1), line, lines, nx);
+                own_line = lines_of(warp, start, (i64)begin + base + (here ? LANE : n - 1), line, lines, nx);
                 line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
                 line_end = end_of(start, begin, size, line, nx);
             }
@@ -263,6 +287,13 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             if (LANE == 0) before = line_now < 0 ? ~key : now;
             u32 firsts = WARP_BALLOT(warp, here && key != before); // particles at which another block begins
             WARP_SYNC(warp);
+#if COPIES
+            if (here) {
+                copied_record(words, next_copied);
+                copy_record(now_copied, own, base + 2 * BATCH + LANE, base + 2 * BATCH + LANE < size);
+                if (base + BATCH + LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
+            }
+#endif
             for (int going = 1; going;) {
                 const int first = firsts ? FIRST_BIT_U32(firsts) : n;
                 going = firsts != 0;
@@ -279,8 +310,8 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                         }
                     }
                     if (on > MOVES) { // beyond the patch
-                        const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
-                        const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
+                        const int run_line = (int)(then / (u32)(nx + MOVES));
+                        const int run_bx = (int)(then - (u32)run_line * (u32)(nx + MOVES));
                         if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
                         start_at(&x, &field_layout, &blocks, run_bx);
                         line_now = run_line;
