@@ -77,7 +77,8 @@ def test_registers_matrix_instructions_and_vectors(monkeypatch, real, support, c
     assert set(re.findall(r"mma\.sync\.aligned\.(\w+\.row\.col\.f\d\d(?:\.tf32)?)", text)) == matrix
     loads = collections.Counter(re.findall(r"\bld\.global(?:\.nc)?\.((?:v\d\.)?)[fbu](\d\d)", text))
     # A window's levels are read one by one; records and where lines begin take fewer instructions.
-    assert {kind for kind, times in loads.items() if times > 13} == {reads}, loads
+    assert {kind for kind, times in loads.items() if times > 7} == {reads}, loads
+    assert "cp.async" in text  # the next level is on its way while particles are taken
     assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)  # what is indexed by constants is in registers
     assert not re.search(r"\b(?:red|atom)\.", text)
 

@@ -30,6 +30,8 @@
 
 #include "interpolate/ring.h"
 
+#define WARP_REALS (ROWS_STAGED * PITCH + BATCH * RECORD_REALS + BLOCK_X * LEVEL_NODES * WARP_SIZE) // of local memory
+
 // ---- results of particles -------------------------------------------------------------------------------------------
 
 // Sums along x and z at the lane's y, with the weights or the slopes along x, or the slopes along z.
@@ -180,15 +182,16 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                         GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
                         const i64 chunk, const i64 warps, const i64 particles, const i64 rows, const Blocks blocks,
                         const Values value_layout, const Values gradient_layout, const Field field_layout,
-                        const Window window, const Jacobian jacobian)
+                        const Window window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
-    LOCAL_ARRAY(real4, staged_memory, (WARPS * ROWS_STAGED * PITCH + 3) / 4);
-    LOCAL_ARRAY(u32, indices, WARPS * ROWS_STAGED);
-    LOCAL_ARRAY(real4, ahead, WARPS * BATCH * RECORD_REALS / 4); // records of the next batch
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (ROWS_STAGED * PITCH);
-    LOCAL real* own_ahead = (LOCAL real*)ahead + (LOCAL_ID / WARP_SIZE * BATCH + LANE % BATCH) * RECORD_REALS;
-    LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * ROWS_STAGED; // of the particles with staged rows
+    // Of each warp rows, records of the next batch, and the next block of levels; then indices of particles.
+    LOCAL_POOL(real, memory);
+    LOCAL real* staged = memory + LOCAL_ID / WARP_SIZE * WARP_REALS;
+    LOCAL real* own_ahead = staged + ROWS_STAGED * PITCH + LANE % BATCH * RECORD_REALS;
+    LOCAL real* block = staged + ROWS_STAGED * PITCH + BATCH * RECORD_REALS + LANE * VECTOR;
+    // Of the particles with staged rows.
+    LOCAL u32* index = (LOCAL u32*)(memory + WARPS * WARP_REALS) + LOCAL_ID / WARP_SIZE * ROWS_STAGED;
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
     const i64 count = start[(i64)lines * nx];
     field += field_layout.offset;
@@ -282,7 +285,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     now = then;
                     if (on_by < MOVES) {
                         ROLL for (u32 moves = on_by; moves > 0; moves--) {
-                            read_block(nodes, slot, field, &x, &field_layout, &columns);
+                            next_block(nodes, slot, block, field, &x, &field_layout, &columns);
                             slot = slot + BLOCK_X < LEVELS ? slot + BLOCK_X : slot + BLOCK_X - LEVELS;
                         }
                     } else { // beyond the patch
@@ -291,7 +294,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                         if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
                         start_at(&x, &field_layout, &blocks, run_bx);
                         line_now = run_line, slot = slot_of(run_bx);
-                        read_patch(nodes, slot, field, &x, &field_layout, &columns);
+                        read_patch(nodes, slot, block, field, &x, &field_layout, &columns);
                     }
                 }
             }
@@ -304,6 +307,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             WARP_SYNC(warp);
             next -= n; // only a full batch leaves any
         }
+        COPY_WAIT(); // none is on its way when another walk begins, or the warp ends
     }
     if (count < particles)
         clear_weightless(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);

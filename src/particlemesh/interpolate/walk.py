@@ -52,9 +52,11 @@ class Walk(Walking):
         patch, results = self.patch(workspace), written(*values)
         rows = (1 + results["GRADIENT"]) * (2 + patch.tiles)
         width = patches.width_of(patch, group, field, adds=False)
-        room, _ = patches.room_of(
-            workspace, rows, 1 + results["GRADIENT"], levels=patch.levels, records=1, indexed=True
-        )
+        block = patch.cells[0] * 64 * patch.tiles * group.reals * workspace.dtype.itemsize
+        room, local_bytes = patches.room_of(
+            workspace, rows, 1 + results["GRADIENT"], levels=patch.levels, records=1, indexed=True, more=block,
+            most=patches.pool_of(workspace),
+        )  # fmt: skip
         facts = patches.patch_defines(
             workspace, patch, group, width, field, results["GRADIENT"], VALUE=results["VALUE"], **room,
             **weightless.FACTS[form.variant],
@@ -62,7 +64,7 @@ class Walk(Walking):
         groups = self._resident(patch, group.reals, workspace.dtype.itemsize)
         if groups and not results["GRADIENT"]:
             facts["RESIDENT_GROUPS"] = groups
-        return workspace.backend.kernel("interpolate/walk.c", "interpolate_walk", facts), group.reals
+        return workspace.backend.kernel("interpolate/walk.c", "interpolate_walk", facts), group.reals, local_bytes
 
     @staticmethod
     def _resident(patch: Patch, reals: int, size: int) -> int | None:
@@ -77,11 +79,11 @@ class Walk(Walking):
     ) -> None:
         patch, order = self.patch(workspace), self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
-        for run, reals, *layouts in self.launches(workspace, Form(variant=unplaced), field, values, gradient):
+        for run, reals, local_bytes, *layouts in self.launches(workspace, Form(variant=unplaced), field, values, gradient):
             chunk = self.option(workspace, "chunk") or patches.chunk_of(workspace, patch, reals, spreads=False)
             warps = -(-workspace.count // chunk)
             run(
                 32 * warps, order.records, order.start, located, node, field.array, *targets(values, gradient),
                 chunk, warps, workspace.count, workspace.particles.rows, order.blocks.record, *layouts,
-                workspace.window_record, workspace.jacobian_record,
+                workspace.window_record, workspace.jacobian_record, local_bytes=local_bytes,
             )  # fmt: skip

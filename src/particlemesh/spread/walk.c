@@ -325,6 +325,9 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             }
             next -= n; // only a full batch leaves any
         }
+#if COPIES
+        COPY_WAIT(); // none is on its way when another walk begins, or the warp ends
+#endif
         ROLL for (int moves = MOVES; moves > 0; moves--) {
             leave(sums, field, &x, &field_layout, &columns);
             shift(sums);

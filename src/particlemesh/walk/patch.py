@@ -166,20 +166,20 @@ def resident(patch: Patch, reals: int) -> int:
 
 def room_of(
     workspace: Workspace, rows: int, along_x: int, *, levels: int = 8, records: int = 0, indexed: bool = False,
-    most: int = _LOCAL_BYTES,
+    more: int = 0, most: int = _LOCAL_BYTES,
 ) -> tuple[dict[str, int], int]:  # fmt: skip
     """Return how many particles of a warp have their rows in local memory at a time, for how many warps, and the bytes.
 
     ``along_x`` of the rows have ``levels`` reals, and the others eight; ``STAGED`` and ``PITCH`` of walk.h say more.
     ``records`` is how often a batch's records are there, and ``indexed`` adds particles' indices and reads eight
-    particles at once also where fewer are left. A group takes at most ``most`` bytes.
+    particles at once also where fewer are left. A warp takes ``more`` bytes, and a group at most ``most``.
     """
     size = workspace.dtype.itemsize
     wide, left = 16 // size, 32 // size
     vectors = 8 * (rows - along_x) // wide + along_x * -(-levels // wide)
     each = (vectors | 1) * 16 + 4 * indexed
     behind = 7 if indexed else left
-    bytes_of = {batch: (left + batch + behind) * each + batch * records * 4 * size for batch in (32, 16, 8)}
+    bytes_of = {b: (left + b + behind) * each + b * records * 4 * size + more for b in (32, 16, 8)}
     batch = next((b for b in (32, 16) if _WARPS * bytes_of[b] <= most), 8)
     warps = min(_WARPS, most // bytes_of[batch], workspace.backend.group_size // 32)
     return {"BATCH": batch, "WARPS": warps}, warps * bytes_of[batch]
