@@ -79,7 +79,9 @@ class Walk(Walking):
     ) -> None:
         patch, order = self.patch(workspace), self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
-        for run, reals, local_bytes, *layouts in self.launches(workspace, Form(variant=unplaced), field, values, gradient):
+        for run, reals, local_bytes, *layouts in self.launches(
+            workspace, Form(variant=unplaced), field, values, gradient
+        ):
             chunk = self.option(workspace, "chunk") or patches.chunk_of(workspace, patch, reals, spreads=False)
             warps = -(-workspace.count // chunk)
             run(
