@@ -208,6 +208,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         const u32 begin = (u32)(walk * chunk);
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
         GLOBAL const u32* mine = records + RECORD_WORDS * (i64)begin;
+        if (LANE < BATCH) copy_record(own_ahead, mine, LANE, LANE < size); // while the line is searched
         real nodes[NODES];
         UNROLL for (int k = 0; k < NODES; k++) nodes[k] = 0;
         Columns columns;
@@ -217,7 +218,6 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet taken
         u32 now = 0;                    // the patch's block
-        if (LANE < BATCH) copy_record(own_ahead, mine, LANE, LANE < size);
 
         for (int base = 0; base < size; base += BATCH) {
             const int n = size - base < BATCH ? size - base : BATCH;

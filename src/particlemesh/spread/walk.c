@@ -169,6 +169,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
 {
     UNROLL for (int l = 0; l < BLOCK_X; l++) {
         if (inside(x, layout)) {
+            GLOBAL Sink* level = field + x->at;
             UNROLL for (int c = 0; c < CHANNELS; c++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
                     real own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
@@ -179,7 +180,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
                         const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
                         const int part = VECTOR > PARTS ? 0 : first % PARTS;
                         if (at != OFF_FIELD) {
-                            GLOBAL Sink* there = field + (at + x->at) + (PARTS_APART ? PARTS * c : c) * layout->channel;
+                            GLOBAL Sink* there = level + at + (PARTS_APART ? PARTS * c : c) * layout->channel;
                             DEPOSIT(there + (PARTS_APART ? part * layout->channel : part), own + first);
                         }
                     }
@@ -229,10 +230,6 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;
         Columns columns;
         Abscissa x;
-        int line = line_of(warp, start, begin, lines, nx);
-        int line_end = end_of(start, begin, size, line, nx);
-        int line_now = -1, next = LEFT; // the patch's line; the first row not yet in the sums
-        u32 now = 0;                    // the patch's block
         // Records are read two batches ahead, so that values can be read one batch ahead: to registers, or with COPIES to
         // local memory.
         u32 words[RECORD_WORDS];
@@ -244,13 +241,19 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             copy_record(copied, own, LANE, LANE < size);
             copy_record(copied + BATCH * RECORD_REALS, own, BATCH + LANE, BATCH + LANE < size);
         }
-        COPY_WAIT();
-        copied_record(words, copied);
 #else
         u32 ahead[RECORD_WORDS];
         UNROLL for (int k = 0; k < RECORD_WORDS; k++) ahead[k] = 0;
         if (LANE < BATCH && LANE < size) read_record(own, LANE, words);
         if (LANE < BATCH && BATCH + LANE < size) read_record(own, BATCH + LANE, ahead);
+#endif
+        int line = line_of(warp, start, begin, lines, nx);
+        int line_end = end_of(start, begin, size, line, nx);
+        int line_now = -1, next = LEFT; // the patch's line; the first row not yet in the sums
+        u32 now = 0;                    // the patch's block
+#if COPIES
+        COPY_WAIT();
+        copied_record(words, copied);
 #endif
         if (LANE < BATCH && LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
 
