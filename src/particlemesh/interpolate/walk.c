@@ -203,7 +203,11 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     UNROLL for (int k = 0; k < OWN_SUMS; k++)
         target_of(&target[k], (from + k) % RESULTS, values, gradient, &value_layout, &gradient_layout);
 
-    for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
+    i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE;
+#if WARPS < GROUP_SIZE / WARP_SIZE
+    if (LOCAL_ID / WARP_SIZE >= WARPS) walk = warps; // no local memory for it
+#endif
+    for (; walk < warps; walk += GROUP_COUNT * WARPS) {
         if (walk * chunk >= count) continue;
         const u32 begin = (u32)(walk * chunk);
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
