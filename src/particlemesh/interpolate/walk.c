@@ -235,10 +235,9 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 LOCAL real* to = staged + (LEFT + LANE) * PITCH;
                 stage_across(to, &p, &window);
                 UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-                    real row[PATCH_Z];
-                    row_of(row, PATCH_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
-                    UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                        stage_z_row(to + ROW_AT(ROW_OF(slope, tile)), row + 8 * tile);
+                    real row[Z_REALS];
+                    row_along_z(row, &window, slope, p.fraction[2], p.offset[2]);
+                    stage_along_z(to + ROW_AT(ROW_OF(slope, 0)), row, p.offset[2]);
                 }
                 index[LEFT + LANE] = p.index;
             }

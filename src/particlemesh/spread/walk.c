@@ -29,16 +29,13 @@ DEVICE void stage_z(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const real*
                     PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        real row[PATCH_Z];
-        row_of(row, PATCH_Z, window, 2, slope, p->fraction[2], p->offset[2], BLOCK_Z_MOST - 1);
+        real row[Z_REALS], own[Z_REALS];
+        row_along_z(row, window, slope, p->fraction[2], p->offset[2]);
         UNROLL for (int r = 0; r < REALS; r++)
             UNROLL for (int term = 0; term < TERMS; term++) {
                 if (GRADIENT && slope != (term == 2)) continue; // the third term has the slope along z
-                UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                    real own[8];
-                    UNROLL for (int e = 0; e < 8; e++) own[e] = q[r * TERMS + term] * row[8 * tile + e];
-                    stage_z_row(to + ROW_AT(ROW_OF(r, term, tile)), own);
-                }
+                UNROLL for (int e = 0; e < Z_REALS; e++) own[e] = q[r * TERMS + term] * row[e];
+                stage_along_z(to + ROW_AT(ROW_OF(r, term, 0)), own, p->offset[2]);
             }
     }
 }

@@ -95,12 +95,29 @@ DEVICE void stage(LOCAL real* to, PRIVATE const real* row, const int size)
 #endif
 }
 
-// A row along z; its elements have another order.
-DEVICE void stage_z_row(LOCAL real* to, PRIVATE const real* row)
+// Rows along z, whose elements have another order. In one tile, weights are moved to their places in registers. In two,
+// that would take most of a batch's instructions: there they are stored one by one.
+#define Z_REALS (Z_TILES == 1 ? 8 : SUPPORT_Z)
+
+DEVICE void row_along_z(PRIVATE real* row, PRIVATE const Window* window, const int slope, const real z, const int offset)
+{
+    row_of(row, Z_REALS, window, 2, slope, z, Z_TILES == 1 ? offset : 0, Z_TILES == 1 ? BLOCK_Z_MOST - 1 : 0);
+}
+
+DEVICE void stage_along_z(LOCAL real* to, PRIVATE const real* row, const int offset)
 {
     real own[8];
+#if Z_TILES == 1
     UNROLL for (int k = 0; k < 8; k++) own[ELEMENT_Z(k % 4, k / 4)] = row[NODE_Z(k % 4, k / 4)];
     stage(to, own, 8);
+#else
+    UNROLL for (int k = 0; k < 8; k++) own[k] = 0;
+    UNROLL for (int tile = 0; tile < Z_TILES; tile++) stage(to + 8 * tile, own, 8);
+    UNROLL for (int k = 0; k < SUPPORT_Z; k++) {
+        const int z = offset + k;
+        to[VECTOR > PARTS ? z : (z & ~7) | (z & 3) << 1 | (z >> 2 & 1)] = row[k]; // as NODE_Z and ELEMENT_Z say
+    }
+#endif
 }
 
 // Row r along x of the particle whose rows begin at `from`.
