@@ -98,3 +98,13 @@ def test_rows_fit_local_memory(monkeypatch, real, channels, patch, asked):
     file, name, defines = key_of(monkeypatch, real, 6, channels, patch=patch, asked=asked, form="matrix")
     assert defines["WARPS"] == 4
     assert name.encode() in cuda.compile_only(file, defines, 90)
+
+
+def test_groups_have_fewer_warps_where_local_memory_is_small(monkeypatch):
+    backend = Device.of("opencl").library
+    monkeypatch.setattr(backend, "group_size", cuda.CudaBackend.group_size)
+    monkeypatch.setattr(backend, "local_bytes", 48 << 10)
+    more = {"patch": 16, "asked": "value_and_gradient", "form": "matrix"}
+    file, name, defines = key_of(monkeypatch, "float64", 6, 4, **more)
+    assert defines["BATCH"] == 8 and 0 < defines["WARPS"] < 4
+    assert name.encode() in cuda.compile_only(file, defines, 90)
