@@ -59,31 +59,34 @@ DEVICE void copy_block(LOCAL real* to, GLOBAL const real* field, PRIVATE const A
     }
 }
 
+// The lane's nodes of a level that was copied.
+DEVICE void take_level(PRIVATE real* to, LOCAL const real* copied)
+{
+    UNROLL for (int c = 0; c < CHANNELS; c++)
+        UNROLL for (int tile = 0; tile < Z_TILES; tile++)
+            UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
+                LOCAL const real* from = copied + PIECE(c, tile, first) * WARP_SIZE * VECTOR;
+                real piece[VECTOR]; // in memory order
+#if VECTOR == 4
+                LOAD_LOCAL_4(from, piece);
+#elif VECTOR == 2
+                LOAD_LOCAL_2(from, piece);
+#else
+                piece[0] = *from;
+#endif
+                UNROLL for (int v = 0; v < VECTOR; v++)
+                    to[NODE(0, c * PARTS + (first + v) % PARTS, tile, (first + v) / PARTS)] = piece[v];
+            }
+}
+
 // Take the block that was copied into the ring, from `slot` on, and copy the next one.
 DEVICE void next_block(PRIVATE real* nodes, int slot, LOCAL real* copied, GLOBAL const real* field, PRIVATE Abscissa* x,
                        PRIVATE const Field* layout, PRIVATE const Columns* columns)
 {
     COPY_WAIT();
     UNROLL for (int l = 0; l < BLOCK_X; l++) {
-        real own[LEVEL_NODES];
-        UNROLL for (int c = 0; c < CHANNELS; c++)
-            UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
-                    LOCAL const real* from = copied + (l * PIECES + PIECE(c, tile, first)) * WARP_SIZE * VECTOR;
-                    real piece[VECTOR]; // in memory order
-#if VECTOR == 4
-                    LOAD_LOCAL_4(from, piece);
-#elif VECTOR == 2
-                    LOAD_LOCAL_2(from, piece);
-#else
-                    piece[0] = *from;
-#endif
-                    UNROLL for (int v = 0; v < VECTOR; v++)
-                        own[NODE(0, c * PARTS + (first + v) % PARTS, tile, (first + v) / PARTS)] = piece[v];
-                }
-        UNROLL for (int m = 0; m < LEVELS; m++)
-            UNROLL for (int k = 0; k < LEVEL_NODES; k++)
-                nodes[m * LEVEL_NODES + k] = m == slot ? own[k] : nodes[m * LEVEL_NODES + k];
+        UNROLL for (int m = 0; m < LEVELS; m++) // by branches: selects would be as many as there are nodes
+            if (m == slot) take_level(nodes + m * LEVEL_NODES, copied + l * PIECES * WARP_SIZE * VECTOR);
         slot = slot + 1 == LEVELS ? 0 : slot + 1;
         next_node(x, layout);
     }
