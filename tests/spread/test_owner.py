@@ -10,10 +10,12 @@ import pytest
 import particlemesh as pm
 import ptx
 import walk_cases
+from particlemesh.arrays.views import Layout
 from particlemesh.backends import cuda
+from particlemesh.methods.launches import Group
 from particlemesh.orders import visits
 from particlemesh.particles.stencil import Axis, axes_of
-from particlemesh.spread.owner import Owner
+from particlemesh.spread.owner import Owner, paired
 from ptx import case
 from trials import spread_as_the_oracle
 from walk_cases import CASES
@@ -134,6 +136,23 @@ def test_crowded_windows_are_cut_and_give_the_same_bits(backend, form, real):
     np.testing.assert_array_equal(field, again)
     expected = walk_cases.wanted_of("spread", mesh, x, q)
     walk_cases.close(field, expected, real, np.abs(q).sum())
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "alignment", "pairs"),
+    [
+        pytest.param((1, 50, 2), (0, 2, 1), 8, True, id="complex"),
+        pytest.param((1, 50, 2), (0, 6, 1), 0, True, id="every third"),
+        pytest.param((3, 50, 2), (100, 2, 1), 0, True, id="planes"),
+        pytest.param((2, 50, 1), (1, 2, 1), 0, True, id="two reals side by side"),
+        pytest.param((2, 50, 1), (1, 3, 1), 0, False, id="two of three reals"),
+        pytest.param((2, 50, 1), (50, 1, 1), 0, False, id="planes of reals"),
+        pytest.param((1, 50, 2), (0, 2, 1), 4, False, id="not aligned"),
+        pytest.param((3, 50, 2), (101, 2, 1), 0, False, id="planes not aligned"),
+    ],
+)
+def test_parts_of_a_value_are_read_at_once_where_they_are_pairs_in_memory(shape, strides, alignment, pairs):
+    assert paired(Group(2, 1, 0), Layout(0, shape, strides, alignment), 4) == pairs
 
 
 def test_many_and_few_visits_are_ordered_in_reserved_memory(backend):

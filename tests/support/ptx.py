@@ -32,7 +32,7 @@ def kernel_of(monkeypatch, expected, call):
 
     def kernel(self, file, name, defines, texts=None):
         launches.append((file, name, defines))
-        return lambda *arguments: None
+        return lambda *arguments, **more: None
 
     with monkeypatch.context() as patch:
         patch.setattr(opencl.OpenClBackend, "kernel", kernel)

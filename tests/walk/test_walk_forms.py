@@ -188,7 +188,9 @@ def test_registers_matrix_instructions_and_vectors_of_adds(monkeypatch, real, su
 )
 def test_rows_fit_local_memory(monkeypatch, real, channels, patch, gradient, warps):
     # PoCL has one warp a group; on GPUs a group has four, or as many as there is room for.
-    monkeypatch.setattr(Device.of("opencl").library, "group_size", cuda.CudaBackend.group_size)
+    backend = Device.of("opencl").library
+    monkeypatch.setattr(backend, "group_size", cuda.CudaBackend.group_size)
+    monkeypatch.setattr(backend, "local_bytes", 48 << 10)
     file, name, defines = key_of(monkeypatch, real, 6, channels, gradient=gradient, patch=patch, form="matrix")
     assert defines["WARPS"] == warps
     assert name.encode() in cuda.compile_only(file, defines, 90)

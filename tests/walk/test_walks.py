@@ -345,5 +345,5 @@ def any_plan(backend):
 def test_offsets_have_64_bits_where_the_field_needs_them(backend, strides, wide):
     plan = any_plan(backend)
     layout = Layout(0, (1, 4, 5, 6, 1), strides, 16)
-    defines = patches.patch_defines(plan.workspace, patch_of("spread", plan), SINGLE, 1, 3, layout, 0)
+    defines = patches.patch_defines(plan.workspace, patch_of("spread", plan), SINGLE, 1, layout, 0)
     assert defines["FIELD_IS_WIDE"] == wide

@@ -10,7 +10,7 @@
 
 // Row along z of a tile: weights, or slopes.
 #define ROW_OF(slope, tile) (ROW_Z + (slope)*Z_TILES + (tile))
-#define ROWS_STAGED (LEFT + BATCH + 8)           // eight are read at once, even if fewer are left
+#define ROWS_STAGED (LEFT + BATCH + 7)           // eight are read at once, even if fewer are left
 
 // Results per particle: for every real the value, and a slope per axis.
 #define KINDS (VALUE + GRADIENT * SUPPORT_AXES)
@@ -29,6 +29,8 @@
 #define OWN_SUMS ((SUMS + 32 / LANES_Y_BIT - 1) / (32 / LANES_Y_BIT)) // of them that a lane has in the end, at most
 
 #include "interpolate/ring.h"
+
+#define WARP_REALS (ROWS_STAGED * PITCH + BATCH * RECORD_REALS + BLOCK_X * LEVEL_NODES * WARP_SIZE) // of local memory
 
 // ---- results of particles -------------------------------------------------------------------------------------------
 
@@ -55,29 +57,25 @@ DEVICE void results_of(PRIVATE real* sums, PRIVATE const Across* across, const r
 }
 
 #if MATRIX
-// The particle of column n of the weights along z is n / 2 + 4 (n % 2). So results of the t-th and of the fourth after
-// that reach the lane that has their weights across.
-DEVICE LOCAL const real* along_z(LOCAL const real* staged, const int first)
-{
-    const int g = LANE / 4, place = first + g / 2 + g % 2 * 4;
-    return staged + place * PITCH + (ELEMENT_Z(LANE % 4, 0) ^ SWIZZLE(place));
-}
+// The sixteen rows of an instruction: eight y by two parts of a level, as they lie in memory and in registers that one
+// read fills; or, if parts are odd, eight y by two levels. Order of the products: all reals, then the next levels.
+#define LEVELS_AT_ONCE (PARTS % 2 ? 2 : 1)
+#define REALS_AT_ONCE (PARTS % 2 ? 1 : 2)
+#define OF_LEVELS (REALS / REALS_AT_ONCE)
+#define PRODUCTS ((LEVELS + LEVELS_AT_ONCE - 1) / LEVELS_AT_ONCE * OF_LEVELS)
+#define LEVEL_OF(product, half) ((product) / OF_LEVELS * LEVELS_AT_ONCE + (PARTS % 2 ? (half) : 0))
+#define REAL_OF(product, half) ((product) % OF_LEVELS * REALS_AT_ONCE + (PARTS % 2 ? 0 : (half)))
+#define AT_ONCE (PRODUCTS % 3 ? 4 : 3) // several independent products hide latency
 
-#define PRODUCT 4 // numbers of a product per lane, and its levels
-#define LEVELS_AT_ONCE 2
-#define AT_ONCE 3
-// Order of the products: all reals, then the next levels.
-#define REAL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) % REALS)
-#define LEVEL_OF(first, m) (((first) / LEVELS_AT_ONCE + (m)) / REALS * LEVELS_AT_ONCE)
-
-// Eight particles, `on` reals after `at` and `z`.
-DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* nodes,
-                 PRIVATE const Eight* at, LOCAL const real* z, const int on, PRIVATE const Jacobian* jacobian)
+// Eight particles: the rows of the lane's two begin at `across_rows`, and `z` is the lane's place in the rows along z of
+// its column of the product.
+DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* nodes, LOCAL const real* across_rows,
+                 LOCAL const real* z, PRIVATE const Jacobian* jacobian)
 {
     real b[1 + GRADIENT][Z_TILES][2];
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
         UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-            LOAD_LOCAL_2(z + on + 8 * ROW_OF(slope, tile), b[slope][tile]);
+            LOAD_LOCAL_2(z + ROW_AT(ROW_OF(slope, tile)), b[slope][tile]);
         }
 #if !REAL_IS_DOUBLE
     real b_low[1 + GRADIENT][Z_TILES][2];
@@ -88,28 +86,28 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
 #endif
     real x[2][8], slope_x[2][8];
     UNROLL for (int n = 0; n < 2; n++) {
-        levels_of(x[n], at, on, n, ROW_X);
-        if (GRADIENT) levels_of(slope_x[n], at, on, n, ROW_X + GRADIENT);
+        levels_from(x[n], across_rows + n * PITCH, ROW_X);
+        if (GRADIENT) levels_from(slope_x[n], across_rows + n * PITCH, ROW_X + GRADIENT);
     }
     Across across[2][REALS];
     UNROLL for (int n = 0; n < 2; n++)
         UNROLL for (int r = 0; r < REALS; r++)
             across[n][r].plain = across[n][r].along_x = across[n][r].along_z = 0;
-    // Several independent products at once hide latency.
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
-        UNROLL for (int first = 0; first < (LEVELS + LEVELS % 2) * REALS; first += AT_ONCE * LEVELS_AT_ONCE) {
-            real c[AT_ONCE][PRODUCT];
-            UNROLL for (int m = 0; m < AT_ONCE; m++)
-                UNROLL for (int n = 0; n < PRODUCT; n++) c[m][n] = 0;
+        UNROLL for (int first = 0; first < PRODUCTS; first += AT_ONCE) {
+#define EACH_PRODUCT UNROLL for (int m = 0; m < AT_ONCE && first + m < PRODUCTS; m++)
+            real c[AT_ONCE][4];
+            EACH_PRODUCT UNROLL for (int n = 0; n < 4; n++) c[m][n] = 0;
 #if REAL_IS_DOUBLE
             UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                UNROLL for (int m = 0; m < AT_ONCE; m++) {
-                    const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
-                    if (l + 1 < LEVELS) {
+                EACH_PRODUCT {
+                    const int l = LEVEL_OF(first + m, 0), r = REAL_OF(first + m, 0);
+                    if (LEVEL_OF(first + m, 1) < LEVELS) {
                         real a[4];
-                        UNROLL for (int n = 0; n < 4; n++) a[n] = nodes[NODE(l + n % 2, r, tile, n / 2)];
+                        UNROLL for (int n = 0; n < 4; n++)
+                            a[n] = nodes[NODE(LEVEL_OF(first + m, n % 2), REAL_OF(first + m, n % 2), tile, n / 2)];
                         MMA_16_8_8(warp, c[m], a, b[slope][tile]);
-                    } else if (l < LEVELS) { // the last of an odd number is alone
+                    } else { // the last of an odd number is alone
                         UNROLL for (int e = 0; e < 2; e++)
                             MMA_8_8_4(warp, c[m], nodes[NODE(l, r, tile, e)], b[slope][tile][e]);
                     }
@@ -119,32 +117,30 @@ DEVICE void take(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const real* no
             // those of two remainders are below rounding. To keep the nodes' remainders would cost too many registers.
             UNROLL for (int term = 0; term < 3; term++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                    UNROLL for (int m = 0; m < AT_ONCE; m++) {
-                        const int l = LEVEL_OF(first, m), r = REAL_OF(first, m);
-                        if (l >= LEVELS) continue;
+                    EACH_PRODUCT {
                         real a[4];
                         UNROLL for (int n = 0; n < 4; n++) {
-                            const int k = NODE(l + n % 2, r, tile, n / 2);
+                            const int k = NODE(LEVEL_OF(first + m, n % 2), REAL_OF(first + m, n % 2), tile, n / 2);
                             a[n] = term > 0 ? nodes[k] : nodes[k] - SPLIT_TF32(nodes[k]);
                         }
                         MMA_16_8_8(warp, c[m], a, term == 1 ? b_low[slope][tile] : b[slope][tile]);
                     }
 #endif
-            UNROLL for (int m = 0; m < AT_ONCE; m++)
-                UNROLL for (int k = 0; k < PRODUCT; k++) {
-                    const int l = LEVEL_OF(first, m) + k / 2, r = REAL_OF(first, m), n = k % 2;
-                    if (l >= LEVELS) continue;
-                    if (slope) {
-                        across[n][r].along_z += x[n][l] * c[m][k];
-                    } else {
-                        across[n][r].plain += x[n][l] * c[m][k];
-                        if (GRADIENT) across[n][r].along_x += slope_x[n][l] * c[m][k];
-                    }
+            EACH_PRODUCT UNROLL for (int k = 0; k < 4; k++) {
+                const int l = LEVEL_OF(first + m, k / 2), r = REAL_OF(first + m, k / 2), n = k % 2;
+                if (l >= LEVELS) continue;
+                if (slope) {
+                    across[n][r].along_z += x[n][l] * c[m][k];
+                } else {
+                    across[n][r].plain += x[n][l] * c[m][k];
+                    if (GRADIENT) across[n][r].along_x += slope_x[n][l] * c[m][k];
                 }
+            }
         }
-    UNROLL for (int n = 0; n < 2; n++)
-        results_of(sums + n * RESULTS, across[n], at->yz[n][on + 8 * ROW_Y], at->yz[n][on + 8 * (ROW_Y + GRADIENT)],
-                   jacobian);
+    UNROLL for (int n = 0; n < 2; n++) {
+        LOCAL const real* y = across_rows + n * PITCH + LANE / 4;
+        results_of(sums + n * RESULTS, across[n], y[ROW_AT(ROW_Y)], y[ROW_AT(ROW_Y + GRADIENT)], jacobian);
+    }
 }
 #else
 // TAKEN particles from `first` on: a lane adds the contributions of its nodes.
@@ -186,80 +182,86 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                         GLOBAL real* RESTRICT gradient, // written if GRADIENT, per user length
                         const i64 chunk, const i64 warps, const i64 particles, const i64 rows, const Blocks blocks,
                         const Values value_layout, const Values gradient_layout, const Field field_layout,
-                        const Window window, const Jacobian jacobian)
+                        const Window window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
-    LOCAL_ARRAY(real4, staged_memory, WARPS * ROWS_STAGED * PITCH / 4);
-    LOCAL_ARRAY(u32, indices, WARPS * ROWS_STAGED);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (ROWS_STAGED * PITCH);
-    LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * ROWS_STAGED; // of the particles with staged rows
+    // Of each warp rows, records of the next batch, and the next block of levels; then indices of particles.
+    LOCAL_POOL(real, memory);
+    LOCAL real* staged = memory + LOCAL_ID / WARP_SIZE * WARP_REALS;
+    LOCAL real* own_ahead = staged + ROWS_STAGED * PITCH + LANE % BATCH * RECORD_REALS;
+    LOCAL real* block = staged + ROWS_STAGED * PITCH + BATCH * RECORD_REALS + LANE * VECTOR;
+    // Of the particles with staged rows.
+    LOCAL u32* index = (LOCAL u32*)(memory + WARPS * WARP_REALS) + LOCAL_ID / WARP_SIZE * ROWS_STAGED;
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
     const i64 count = start[(i64)lines * nx];
     field += field_layout.offset;
     int own;
     const int from = own_sums(&own);
     // Which of a step's particles the lane has results of, if any.
-    const int which = own == 0 ? 0 : MATRIX ? LANE % 4 + from / RESULTS * 4 : from / RESULTS;
+    const int which = own == 0 ? 0 : MATRIX ? 2 * (LANE % 4) + from / RESULTS : from / RESULTS;
     Target target[OWN_SUMS];
     UNROLL for (int k = 0; k < OWN_SUMS; k++)
         target_of(&target[k], (from + k) % RESULTS, values, gradient, &value_layout, &gradient_layout);
 
-    for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
-        const i64 begin = walk * chunk;
-        if (begin >= count) continue;
+    i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE;
+#if WARPS < GROUP_SIZE / WARP_SIZE
+    if (LOCAL_ID / WARP_SIZE >= WARPS) walk = warps; // no local memory for it
+#endif
+    for (; walk < warps; walk += GROUP_COUNT * WARPS) {
+        if (walk * chunk >= count) continue;
+        const u32 begin = (u32)(walk * chunk);
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
-        GLOBAL const u32* mine = records + RECORD_WORDS * begin;
+        GLOBAL const u32* mine = records + RECORD_WORDS * (i64)begin;
+        if (LANE < BATCH) copy_record(own_ahead, mine, LANE, LANE < size); // while the line is searched
         real nodes[NODES];
         UNROLL for (int k = 0; k < NODES; k++) nodes[k] = 0;
         Columns columns;
         Abscissa x;   // of the first level that is not loaded
         int slot = 0; // its slot, that of the patch's first level
         int line = line_of(warp, start, begin, lines, nx);
-        i64 line_end = (i64)start[(i64)(line + 1) * nx] - begin;
+        int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet taken
         u32 now = 0;                    // the patch's block
-        u32 words[RECORD_WORDS];
-        UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
-        if (LANE < BATCH && LANE < size) read_record(mine, LANE, words);
 
         for (int base = 0; base < size; base += BATCH) {
             const int n = size - base < BATCH ? size - base : BATCH;
             const int here = LANE < n;
             Placed p;
+            u32 words[RECORD_WORDS];
+            COPY_WAIT();
+            copied_record(words, own_ahead);
             particle_of(words, &p);
-            if (here && base + BATCH + LANE < size) read_record(mine, base + BATCH + LANE, words);
             if (here) {
-                stage_across(staged, LEFT + LANE, &p, &window);
+                LOCAL real* to = staged + (LEFT + LANE) * PITCH;
+                stage_across(to, &p, &window);
                 UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-                    real row[PATCH_Z];
-                    row_of(row, PATCH_Z, &window, 2, slope, p.fraction[2], p.offset[2], BLOCK_Z_MOST - 1);
-                    UNROLL for (int tile = 0; tile < Z_TILES; tile++)
-                        stage_row_z(staged, LEFT + LANE, ROW_OF(slope, tile), row + 8 * tile);
+                    real row[Z_REALS];
+                    row_along_z(row, &window, slope, p.fraction[2], p.offset[2]);
+                    stage_along_z(to + ROW_AT(ROW_OF(slope, 0)), row, p.offset[2]);
                 }
                 index[LEFT + LANE] = p.index;
             }
             // Where warps share no registers, compilers duplicate all code after a verb in a branch: no branch here.
             const int beyond = base + n > line_end;
-            const i64 asked = begin + base + (here ? LANE : n - 1);
+            const i64 asked = (i64)begin + base + (here ? LANE : n - 1);
             const int own_line = lines_from(warp, start, asked, line, lines, nx, beyond);
             line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
-            if (beyond) line_end = (i64)start[(i64)(line + 1) * nx] - begin;
+            if (beyond) line_end = end_of(start, begin, size, line, nx);
             // Keys of different lines are more than MOVES apart.
             const u32 key = (u32)own_line * (u32)(nx + MOVES) + (u32)p.bx;
             u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
             if (LANE == 0) before = line_now < 0 ? ~key : now;
             u32 firsts = WARP_BALLOT(warp, here && key != before); // particles at which another block begins
             WARP_SYNC(warp);
+            if (here) copy_record(own_ahead, mine, base + BATCH + LANE, base + BATCH + LANE < size);
             for (int going = 1; going;) {
                 const int first = firsts ? FIRST_BIT_U32(firsts) : n, end = LEFT + first;
                 going = firsts != 0;
                 const int all = going || base + BATCH >= size;
                 // Particles too few for a step wait for the next batch, unless others come in between.
 #if MATRIX
-                Eight at;
-                eight_at(&at, staged, next);
-                LOCAL const real* z = along_z(staged, next);
-                int on = 0;
+                LOCAL const real* across = staged + (next + 2 * (LANE % 4)) * PITCH;
+                LOCAL const real* z = staged + (next + LANE / 4) * PITCH + ELEMENT_Z(LANE % 4, 0);
 #endif
                 ROLL for (; next + PER_STEP <= end || next + (all ? 1 : LEFT) <= end; next += PER_STEP) {
                     const int place = next + which;
@@ -268,8 +270,8 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     const i64 i = *(volatile LOCAL const u32*)(index + place);
                     real sums[SUMS];
 #if MATRIX
-                    take(warp, sums, nodes, &at, z, on, &jacobian);
-                    on += PER_STEP * PITCH;
+                    take(warp, sums, nodes, across, z, &jacobian);
+                    across += PER_STEP * PITCH, z += PER_STEP * PITCH;
 #else
                     take(sums, nodes, staged, next, &jacobian);
 #endif
@@ -286,16 +288,16 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     now = then;
                     if (on_by < MOVES) {
                         ROLL for (u32 moves = on_by; moves > 0; moves--) {
-                            read_block(nodes, slot, field, &x, &field_layout, &columns);
+                            next_block(nodes, slot, block, field, &x, &field_layout, &columns);
                             slot = slot + BLOCK_X < LEVELS ? slot + BLOCK_X : slot + BLOCK_X - LEVELS;
                         }
                     } else { // beyond the patch
-                        const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
-                        const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
+                        const int run_line = (int)(then / (u32)(nx + MOVES));
+                        const int run_bx = (int)(then - (u32)run_line * (u32)(nx + MOVES));
                         if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
                         start_at(&x, &field_layout, &blocks, run_bx);
                         line_now = run_line, slot = slot_of(run_bx);
-                        read_patch(nodes, slot, field, &x, &field_layout, &columns);
+                        read_patch(nodes, slot, block, field, &x, &field_layout, &columns);
                     }
                 }
             }
@@ -308,6 +310,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             WARP_SYNC(warp);
             next -= n; // only a full batch leaves any
         }
+        COPY_WAIT(); // none is on its way when another walk begins, or the warp ends
     }
     if (count < particles)
         clear_weightless(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);

@@ -11,6 +11,7 @@ from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import Form, Group, Launch, targets, written
 from particlemesh.particles.workspace import Workspace
 from particlemesh.walk import patch as patches
+from particlemesh.walk.patch import Patch
 from particlemesh.walk.walking import Pace, Walking
 
 # By the bytes of a real: H200 (choosing/cuda-nvidia-h200.csv)
@@ -18,6 +19,9 @@ PACE = {
     4: Pace(5.4e-6, 2.2e-11, 0.11, 2.1e12, 2.2e-8, 1.1e-6, 1.6),
     8: Pace(6.8e-6, 2.2e-11, 0.21, 2.1e12, 5.6e-8, 3.9e-7, 0.0),
 }
+
+# Groups per multiprocessor for which registers are bounded, by the most words of the patch that a lane holds.
+_RESIDENT = ((16, 5), (32, 4), (48, 3), (96, 3))
 
 
 class Walk(Walking):
@@ -48,22 +52,40 @@ class Walk(Walking):
         patch, results = self.patch(workspace), written(*values)
         rows = (1 + results["GRADIENT"]) * (2 + patch.tiles)
         width = patches.width_of(patch, group, field, adds=False)
+        block = patch.cells[0] * 64 * patch.tiles * group.reals * workspace.dtype.itemsize
+        room, local_bytes = patches.room_of(
+            workspace, rows, 1 + results["GRADIENT"], levels=patch.levels, records=1, indexed=True, more=block,
+            most=patches.pool_of(workspace),
+        )  # fmt: skip
         facts = patches.patch_defines(
-            workspace, patch, group, width, rows, field, results["GRADIENT"], indexed=True, VALUE=results["VALUE"],
+            workspace, patch, group, width, field, results["GRADIENT"], VALUE=results["VALUE"], **room,
             **weightless.FACTS[form.variant],
         )  # fmt: skip
-        return workspace.backend.kernel("interpolate/walk.c", "interpolate_walk", facts), group.reals
+        groups = self._resident(patch, group.reals, workspace.dtype.itemsize)
+        if groups and not results["GRADIENT"]:
+            facts["RESIDENT_GROUPS"] = groups
+        return workspace.backend.kernel("interpolate/walk.c", "interpolate_walk", facts), group.reals, local_bytes
+
+    @staticmethod
+    def _resident(patch: Patch, reals: int, size: int) -> int | None:
+        """Return the groups that a multiprocessor should hold at once, or None if compilers choose."""
+        words = 2 * patch.levels * patch.tiles * reals * (size // 4)
+        if size == 8 and words == 48:
+            return 4  # narrow: its sums are few
+        return next((groups for most, groups in _RESIDENT if words <= most), None)
 
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
         patch, order = self.patch(workspace), self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
-        for run, reals, *layouts in self.launches(workspace, Form(variant=unplaced), field, values, gradient):
+        for run, reals, local_bytes, *layouts in self.launches(
+            workspace, Form(variant=unplaced), field, values, gradient
+        ):
             chunk = self.option(workspace, "chunk") or patches.chunk_of(workspace, patch, reals, spreads=False)
             warps = -(-workspace.count // chunk)
             run(
                 32 * warps, order.records, order.start, located, node, field.array, *targets(values, gradient),
                 chunk, warps, workspace.count, workspace.particles.rows, order.blocks.record, *layouts,
-                workspace.window_record, workspace.jacobian_record,
+                workspace.window_record, workspace.jacobian_record, local_bytes=local_bytes,
             )  # fmt: skip

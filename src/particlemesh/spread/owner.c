@@ -7,204 +7,64 @@
 //
 // Windows with many visits are cut into pieces. The first piece of a window is stored to the field. Others are stored
 // to slabs, one for each, which add_slabs adds to the field in the order of the pieces.
+//
+// ADDS: windows are added to what is in the field. Elsewhere reads of it would cost registers and time.
 
-#define ROWS_Z (REALS * TERMS)
-#include "walk/walk.h"
 #include "orders/batches.h"
-#include "orders/visits.h"
-#include "spread/values.h"
+#include "spread/runs.h"
 
-#define PLACES (BATCH + LEFT) // with rows of zeros after the batch, which its last instruction may read
-#define ROW_OF(real_, term) (ROW_Z + (real_)*TERMS + (term))
-#define SUM(level, real_, e) (((level)*REALS + (real_)) * 2 + (e))
-#define TERM_X(term) (GRADIENT && (term) == 0 ? ROW_X + ROWS_X : ROW_X)
-#define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
-#define BEFORE (SUPPORT - 1) // nodes of a stencil before the window, at most
-#define BEFORE_X (SUPPORT_X - 1)
-#define PAIRS (ROWS_X > 1 ? 4 : LEVELS / 2) // of levels, taken at once
-#define WIDE_ROW (8 + BEFORE)
-
-// The weights along y or z of a stencil that begins `at` nodes after the first that may reach the window.
-DEVICE void row_within(PRIVATE real* row, PRIVATE const Window* window, const int axis, const int slope, const real z,
-                       const int at)
-{
-    real wide[WIDE_ROW];
-    row_of(wide, WIDE_ROW, window, axis, slope, z, at, 7 + BEFORE);
-    UNROLL for (int e = 0; e < 8; e++) row[e] = wide[BEFORE + e];
-}
-
-// The rows of one visit. Rows of a batch have places from 0 on.
-DEVICE void stage_visit(LOCAL real* staged, const int place, PRIVATE const real* fraction, const u32 where,
-                        PRIVATE const real* q, PRIVATE const Window* window)
-{
-    UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        real levels[8 * ROWS_X], row[8];
-        row_of(levels, 8 * ROWS_X, window, 0, slope, fraction[0], 0, 0);
-        UNROLL for (int part = 0; part < ROWS_X; part++)
-            stage_row(staged, place, ROW_X + ROWS_X * slope + part, levels + 8 * part);
-        row_within(row, window, 1, slope, fraction[1], VISIT_Y(where));
-        stage_row(staged, place, ROW_Y + slope, row);
-        row_within(row, window, 2, slope, fraction[2], VISIT_Z(where));
-        UNROLL for (int r = 0; r < REALS; r++)
-            UNROLL for (int term = 0; term < TERMS; term++) {
-                if (GRADIENT && slope != (term == 2)) continue; // the third term has the slope along z
-                real own[8];
-                UNROLL for (int e = 0; e < 8; e++) own[e] = q[r * TERMS + term] * row[e];
-                stage_row_z(staged, place, ROW_OF(r, term), own);
-            }
-    }
-}
-
-// One visit, by multiplying and adding.
-DEVICE void add_one(PRIVATE real* sums, LOCAL const real* staged, const int place)
-{
-    const int g = LANE / 4, t = LANE % 4;
-    UNROLL for (int term = 0; term < TERMS; term++) {
-        real x[8 * ROWS_X];
-        UNROLL for (int v = 0; v < SUPPORT_X; v += WIDE) {
-            LOCAL const real* from = staged + STAGED_AT(place, TERM_X(term) + v / 8, v % 8);
-#if REAL_IS_DOUBLE
-            LOAD_LOCAL_2(from, x + v);
-#else
-            LOAD_LOCAL_4(from, x + v);
-#endif
-        }
-        const real y = staged[STAGED_AT(place, TERM_Y(term), g)];
-        UNROLL for (int r = 0; r < REALS; r++)
-            UNROLL for (int e = 0; e < 2; e++) {
-                const real yz = y * staged[STAGED_AT(place, ROW_OF(r, term), ELEMENT_Z(t, e))];
-                UNROLL for (int l = 0; l < SUPPORT_X; l++) sums[SUM(l, r, e)] += x[l] * yz;
-            }
-    }
-}
-
-#if MATRIX
-// Add `depth` times four visits, `on` reals further: with `all` all of them, else `count`.
-DEVICE void add_visits(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int depth,
-                       const int all, const int count)
-{
-    UNROLL for (int term = 0; term < TERMS; term++) {
-        // Float32: numbers are split in two parts, as an instruction takes 11 bits of each.
-        real y[2], b[REALS][2];
-#if !REAL_IS_DOUBLE
-        real low[REALS][2];
-#endif
-        UNROLL for (int n = 0; n < depth; n++) {
-            const int takes = all || LANE % 4 + 4 * n < count;
-            y[n] = takes ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
-            UNROLL for (int r = 0; r < REALS; r++) {
-                const int row = ROW_OF(r, term);
-                const real z = takes ? at->yz[n][on + 8 * row] : (real)0;
-#if REAL_IS_DOUBLE
-                b[r][n] = z;
-#else
-                b[r][n] = SPLIT_TF32(z), low[r][n] = z - b[r][n];
-#endif
-            }
-        }
-        // Two levels are an instruction's sixteen rows. Up to eight levels are taken at once.
-#define SUM_OF(m, n, r) SUM(first + 2 * (m) + (n) / 2, r, (n) % 2)
-        UNROLL for (int part = 0; part < ROWS_X; part++) {
-            const int first = 8 * part;
-            real x[2][8], a[PAIRS][4];
-            UNROLL for (int n = 0; n < depth; n++) levels_of(x[n], at, on, n, TERM_X(term) + part);
-            UNROLL for (int m = 0; m < PAIRS; m++)
-                UNROLL for (int n = 0; n < 2 * depth; n++) a[m][n] = x[n / 2][2 * m + n % 2] * y[n / 2];
-#if REAL_IS_DOUBLE
-            UNROLL for (int m = 0; m < PAIRS; m++)
-                UNROLL for (int r = 0; r < REALS && first + 2 * m < LEVELS; r++) {
-                    real c[4];
-                    UNROLL for (int n = 0; n < 4; n++) c[n] = sums[SUM_OF(m, n, r)];
-                    if (depth == 2) MMA_16_8_8(warp, c, a[m], b[r]);
-                    else MMA_16_8_4(warp, c, a[m], b[r][0]);
-                    UNROLL for (int n = 0; n < 4; n++) sums[SUM_OF(m, n, r)] = c[n];
-                }
-#else
-            // An instruction adds with truncation, so that long sums are kept outside.
-            real rest[PAIRS][4];
-            UNROLL for (int m = 0; m < PAIRS; m++)
-                UNROLL for (int n = 0; n < 4; n++) {
-                    const real weight = a[m][n];
-                    a[m][n] = SPLIT_TF32(weight), rest[m][n] = weight - a[m][n];
-                }
-            UNROLL for (int r = 0; r < REALS; r++) {
-                real c[PAIRS][4];
-#define EACH_PAIR UNROLL for (int m = 0; m < PAIRS && first + 2 * m < LEVELS; m++)
-                EACH_PAIR UNROLL for (int n = 0; n < 4; n++) c[m][n] = 0;
-                EACH_PAIR MMA_16_8_8(warp, c[m], rest[m], b[r]);
-                EACH_PAIR MMA_16_8_8(warp, c[m], a[m], low[r]);
-                EACH_PAIR MMA_16_8_8(warp, c[m], a[m], b[r]);
-                EACH_PAIR UNROLL for (int n = 0; n < 4; n++) sums[SUM_OF(m, n, r)] += c[m][n];
-            }
-#endif
-        }
-    }
-}
-#endif
-
-// Add the visits of a batch from `next` up to `end`, which all begin at one node along x.
-DEVICE void add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, int next, const int end)
-{
-#if MATRIX
-    Eight at;
-    eight_at(&at, staged, next);
-    int on = 0;
-#if HAS_WARP // elsewhere one program of the product will do, as compiling it takes long
-    ROLL for (; next + 8 <= end; next += 8, on += 8 * PITCH) add_visits(warp, sums, &at, on, 2, 1, 8);
-#if REAL_IS_DOUBLE
-    if (end - next <= 4) {
-        if (next < end) add_visits(warp, sums, &at, on, 1, 0, end - next);
-        next = end;
-    }
-#endif
-#endif
-    ROLL for (; end - next > ALONE; next += 8, on += 8 * PITCH) add_visits(warp, sums, &at, on, 2, 0, end - next);
-    if (ALONE) ROLL for (; next < end; next++) add_one(sums, staged, next);
-#else
-    ROLL for (; next < end; next++) add_one(sums, staged, next);
-#endif
-}
-
-// Where a warp stores: the lane's first node of a level, and the strides.
+// Where a warp stores: the lane's first node of the window's level `at`, which may be before the first one or after the
+// last; and the strides to the next level and channel, and to the lane's second node.
 typedef struct {
-    GLOBAL real* at;
-    i64 level, channel, second; // to the next level, channel, and the lane's second node
-    int takes[2];               // which of the lane's nodes there are
+    GLOBAL real* to;
+    i64 level, channel, second;
+    int at;
+    u32 levels[2]; // of the window, or 0 if there is no such node of the lane
 } Target;
 
-DEVICE void put(GLOBAL real* to, PRIVATE const real* own, const int adds)
+DEVICE void add_stored(PRIVATE real* own, GLOBAL const real* at)
+{
+#if VECTOR == 4
+    const real4 was = *(GLOBAL const real4*)at;
+    own[0] += was.x, own[1] += was.y, own[2] += was.z, own[3] += was.w;
+#elif VECTOR == 2
+    const real2 was = *(GLOBAL const real2*)at;
+    own[0] += was.x, own[1] += was.y;
+#else
+    own[0] += at[0];
+#endif
+}
+
+DEVICE void put(GLOBAL real* to, PRIVATE const real* own)
 {
 #if VECTOR == 4
     real4 t;
     t.x = own[0], t.y = own[1], t.z = own[2], t.w = own[3];
-    if (adds) {
-        const real4 was = *(GLOBAL const real4*)to;
-        t.x += was.x, t.y += was.y, t.z += was.z, t.w += was.w;
-    }
     *(GLOBAL real4*)to = t;
 #elif VECTOR == 2
     real2 t;
     t.x = own[0], t.y = own[1];
-    if (adds) {
-        const real2 was = *(GLOBAL const real2*)to;
-        t.x += was.x, t.y += was.y;
-    }
     *(GLOBAL real2*)to = t;
 #else
-    to[0] = adds ? to[0] + own[0] : own[0];
+    to[0] = own[0];
 #endif
 }
 
 DEVICE void store_level(PRIVATE const real* sums, PRIVATE const Target* target, const int adds)
 {
     UNROLL for (int c = 0; c < CHANNELS; c++) {
-        real own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
-        UNROLL for (int e = 0; e < 2; e++)
-            UNROLL for (int p = 0; p < PARTS; p++) own[e * PARTS + p] = sums[SUM(0, c * PARTS + p, e)];
-        UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR) {
-            const int e = VECTOR > PARTS ? 0 : first / PARTS, part = VECTOR > PARTS ? 0 : first % PARTS;
-            if (target->takes[e]) put(target->at + e * target->second + c * target->channel + part, own + first, adds);
-        }
+        // In memory order: a vector is within a node, or both if it is wider.
+        real own[2 * PARTS];
+        UNROLL for (int k = 0; k < 2 * PARTS; k++) own[k] = sums[2 * PARTS * c + k];
+#define FIRST_NODE(first) (VECTOR > PARTS ? 0 : (first) / PARTS)
+#define HAS(first) ((u32)target->at < target->levels[FIRST_NODE(first)])
+#define PLACE_OF(first) \
+    (target->to + FIRST_NODE(first) * target->second + c * target->channel + (VECTOR > PARTS ? 0 : (first) % PARTS))
+        if (ADDS && adds)
+            UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
+                if (HAS(first)) add_stored(own + first, PLACE_OF(first));
+        UNROLL for (int first = 0; first < 2 * PARTS; first += VECTOR)
+            if (HAS(first)) put(PLACE_OF(first), own + first);
     }
 }
 
@@ -215,34 +75,33 @@ DEVICE void shift(PRIVATE real* sums)
             sums[2 * REALS * l + k] = l + 1 < LEVELS ? sums[2 * REALS * (l + 1 < LEVELS ? l + 1 : l) + k] : (real)0;
 }
 
-// Advance from stencils that begin at `now` to those at `then`, and store the levels in between, if the window has them.
-DEVICE void advance(PRIVATE real* sums, PRIVATE Target* target, int now, const int then, const int levels,
-                    const int adds)
+// Advance to level `then`, and store those left.
+DEVICE void advance(PRIVATE real* sums, PRIVATE Target* target, const int then, const int adds)
 {
-    ROLL for (; now < then; now++) {
-        if (now >= BEFORE_X && now < levels + BEFORE_X) {
-            store_level(sums, target, adds);
-            target->at += target->level;
-        }
+    ROLL for (; target->at < then; target->at++) {
+        store_level(sums, target, adds);
+        target->to += target->level;
         shift(sums);
     }
 }
 
 // The lane's place in the window, or in the slab of a piece.
 DEVICE void target_of(PRIVATE Target* target, GLOBAL real* field, GLOBAL real* slabs, const i64 piece, const int level,
-                      PRIVATE const int* begin, PRIVATE const Windows* windows, PRIVATE const Field* layout)
+                      const int levels, PRIVATE const int* begin, PRIVATE const Windows* windows,
+                      PRIVATE const Field* layout)
 {
     const int y = LANE / 4, z = NODE_Z(LANE % 4, 0), on = NODE_Z(LANE % 4, 1) - z;
+    target->at = level;
+    target->levels[0] = target->levels[1] = (u32)levels;
     if (piece < 0) {
         target->level = layout->stride[0], target->channel = layout->channel, target->second = on * layout->stride[2];
-        target->at = field + layout->offset + (begin[0] + level) * layout->stride[0]
+        target->to = field + layout->offset + (begin[0] + level) * layout->stride[0]
                    + (begin[1] + y) * layout->stride[1] + (begin[2] + z) * layout->stride[2];
-        const int inside = begin[1] + y < layout->size[1];
-        UNROLL for (int e = 0; e < 2; e++) target->takes[e] = inside && begin[2] + z + e * on < layout->size[2];
+        UNROLL for (int e = 0; e < 2; e++)
+            if (begin[1] + y >= layout->size[1] || begin[2] + z + e * on >= layout->size[2]) target->levels[e] = 0;
     } else {
         target->level = 64 * PARTS, target->channel = (i64)windows->length[0] * 64 * PARTS, target->second = on * PARTS;
-        target->at = slabs + piece * CHANNELS * target->channel + (64 * level + 8 * y + z) * PARTS;
-        target->takes[0] = target->takes[1] = 1;
+        target->to = slabs + piece * CHANNELS * target->channel + (64 * level + 8 * y + z) * PARTS;
     }
 }
 
@@ -259,7 +118,7 @@ DEVICE int window_at(PRIVATE int* begin, const i64 window, PRIVATE const Windows
 KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRICT visits,
                     GLOBAL const u32* RESTRICT start, GLOBAL const u32* RESTRICT work,
                     GLOBAL const u32* RESTRICT pieces, GLOBAL const real* RESTRICT values, GLOBAL real* RESTRICT field,
-                    GLOBAL real* RESTRICT slabs, const i64 total, const i64 adds,
+                    GLOBAL real* RESTRICT slabs, const i64 total,
                     const i64 slab_reals, // of a group of channels
                     const Windows windows, const Values value_layout, const Field field_layout, const Batches batches,
                     const Window window, const Jacobian jacobian)
@@ -272,6 +131,8 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
     LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (PLACES * PITCH);
     for (int k = LANE; k < PLACES * PITCH; k += WARP_SIZE) staged[k] = 0;
     WARP_SYNC(warp);
+    // Through shuffles, so that they are kept: compilers would compute them again wherever they are used.
+    const int t = (int)WARP_SHUFFLE_U32(warp, LANE % 4, LANE), g = (int)WARP_SHUFFLE_U32(warp, LANE / 4, LANE);
     const i64 each = total + work[WORK_PIECES], all = GROUPS_OF(batches) * each;
 
     for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < all; turn += GROUP_COUNT * WARPS) {
@@ -282,18 +143,19 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
         u32 begin = start[own * bins], size = start[(own + 1) * bins] - begin;
         int nodes[3];
         const int levels = window_at(nodes, own, &windows);
-        int now = 0, stop = levels + BEFORE_X; // the node at which the stencils at hand begin, as visits count it
+        int level = -BEFORE_X, stop = levels; // the level at which the stencils at hand begin, and the last
         if (piece >= 0) {
             begin = pieces[4 * piece + 1], size = pieces[4 * piece + 2] - begin;
-            now = VISIT_X((u32)visits[begin]);
-            const int last = VISIT_X((u32)visits[begin + size - 1]) + SUPPORT_X;
+            level = VISIT_X((u32)visits[begin]) - BEFORE_X;
+            const int last = VISIT_X((u32)visits[begin + size - 1]) + 1;
             stop = last < stop ? last : stop;
         } else if (size > work[WORK_LIMIT]) {
             size = work[WORK_LIMIT];
         }
         Target target;
-        target_of(&target, field + batch * batches.field, slabs + batch * slab_reals, piece, now > BEFORE_X ? now - BEFORE_X : 0, nodes, &windows, &field_layout);
-        const int adding = adds && piece < 0;
+        target_of(&target, field + batch * batches.field, slabs + batch * slab_reals, piece, level, levels, nodes,
+                  &windows, &field_layout);
+        const int adding = ADDS && piece < 0;
         real sums[LEVELS * REALS * 2];
         UNROLL for (int k = 0; k < LEVELS * REALS * 2; k++) sums[k] = 0;
 
@@ -305,10 +167,11 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
             u64 ahead = from[LANE < last ? LANE : last];
             u32 where = (u32)ahead, index = VISITOR(ahead);
             u32 words[PACKED_WORDS];
-            real q[QUANTITIES];
+            real q[REALS * TERMS];
             read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-            values_of(q, given, index, &value_layout, &jacobian);
+            visitor_values(q, given, index, &value_layout);
             ahead = from[BATCH + LANE < last ? BATCH + LANE : last];
+            const u32 nothing = (u32)((u64)total >> 48); // 0, which the compiler does not know
             for (int base = 0; base <= last; base += BATCH) {
                 const int n = last + 1 - base < BATCH ? last + 1 - base : BATCH;
                 real fraction[3];
@@ -317,33 +180,37 @@ KERNEL spread_owner(GLOBAL const u32* RESTRICT records, GLOBAL const u64* RESTRI
 #else
                 UNROLL for (int a = 0; a < 3; a++) fraction[a] = CENTRED(words[a] >> 8);
 #endif
-                if (BATCH == WARP_SIZE || LANE < BATCH) stage_visit(staged, LANE, fraction, where, q, &window);
-                const u32 key = (u32)VISIT_X(where);
+#if GRADIENT
+                turn_vectors(q, &jacobian);
+#endif
+                if (BATCH == WARP_SIZE || LANE < BATCH)
+                    stage_visit(staged + LANE * PITCH, fraction, where, q, &window);
+                // Float32: a record's fourth word is used, as if. The register of one that nothing uses would have
+                // another use at once, which waits for the read.
+                const u32 key = (u32)VISIT_X(where) | (REAL_IS_DOUBLE ? 0 : words[3] & nothing);
+                const u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
+                // Runs of visits whose stencils begin at one node. Each lane knows where that of its visit ends.
+                const u32 ends = WARP_BALLOT(warp, LANE > 0 && LANE < n && key != before);
+                const u32 later = ends & ~((2u << LANE) - 1);
+                const u32 own_run = key << 6 | (u32)(later ? FIRST_BIT_U32(later) : n);
+                WARP_SYNC(warp);
+                // Read once the rows are stored: earlier, what was read is moved between registers, which waits for it.
                 where = (u32)ahead, index = VISITOR(ahead);
                 read_quads(words, records + PACKED_WORDS * (i64)index, PACKED_WORDS / 4);
-                values_of(q, given, index, &value_layout, &jacobian);
+                visitor_values(q, given, index, &value_layout);
                 ahead = from[base + 2 * BATCH + LANE < last ? base + 2 * BATCH + LANE : last];
-                u32 before = WARP_SHUFFLE_U32(warp, key, LANE - 1);
-                if (LANE == 0) before = (u32)now;
-                u32 firsts = WARP_BALLOT(warp, LANE < n && key != before); // visits at which stencils begin further on
-                WARP_SYNC(warp);
-                int next = 0;
-                for (int going = 1; going;) {
-                    const int first = firsts ? FIRST_BIT_U32(firsts) : n;
-                    going = firsts != 0;
-                    add_run(warp, sums, staged, next, first);
-                    next = first;
-                    const int then = (int)WARP_SHUFFLE_U32(warp, key, first); // in no branch: it may hold a barrier
-                    if (going) {
-                        firsts &= firsts - 1;
-                        advance(sums, &target, now, then, levels, adding);
-                        now = then;
-                    }
+                u32 run = WARP_SHUFFLE_U32(warp, own_run, 0);
+                for (int next = 0; next < n;) {
+                    const int end = (int)(run & 63), then = (int)(run >> 6) - BEFORE_X;
+                    run = WARP_SHUFFLE_U32(warp, own_run, end); // the next one: nothing waits for it yet
+                    advance(sums, &target, then, adding);
+                    add_run(warp, sums, staged, t, g, next, end);
+                    next = end;
                 }
                 WARP_SYNC(warp);
             }
         }
-        advance(sums, &target, now, stop, levels, adding);
+        advance(sums, &target, stop, adding);
     }
 }
 
@@ -376,12 +243,14 @@ KERNEL add_slabs(GLOBAL const u64* RESTRICT visits, GLOBAL const u32* RESTRICT s
                 const int first = VISIT_X((u32)visits[own_piece[1]]) - BEFORE_X;
                 const int last = VISIT_X((u32)visits[own_piece[2] - 1]);
                 if (level < first || level > last) continue;
-                sum += own_slabs[(piece + n) * slab + (channel * levels_each + level) * 64 * PARTS + node * PARTS + part];
+                sum += own_slabs[(piece + n) * slab + (channel * levels_each + level) * 64 * PARTS + node * PARTS
+                                 + part];
                 some = 1;
             }
             if (some)
-                field[batch * batches.field + field_layout.offset + (nodes[0] + level) * field_layout.stride[0] + y * field_layout.stride[1]
-                      + z * field_layout.stride[2] + channel * field_layout.channel + part] += sum;
+                field[batch * batches.field + field_layout.offset + (nodes[0] + level) * field_layout.stride[0]
+                      + y * field_layout.stride[1] + z * field_layout.stride[2] + channel * field_layout.channel
+                      + part] += sum;
         }
     }
 }

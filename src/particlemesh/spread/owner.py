@@ -156,7 +156,10 @@ class Owner(KernelMethod):
         along_x = -(-patch.levels // 8)
         rows = (2 * along_x + 2 + 3 * reals) if form.gradient else (along_x + 1 + reals)
         more: dict[str, Any] = {"ALONE": self.option(workspace, "alone") if size == 4 else 0}
-        facts = patches.patch_defines(workspace, patch, group, width, rows, field, int(form.gradient), **more)
+        pairs = not form.gradient and values[0] is not None and paired(group, values[0], size)
+        more |= {"ADDS": int(form.variant), "VALUES_PAIRED": int(pairs)}
+        more |= patches.room_of(workspace, rows, 1 + form.gradient)[0]
+        facts = patches.patch_defines(workspace, patch, group, width, field, int(form.gradient), **more)
         file, backend = "spread/owner.c", workspace.backend
         threads = backend.group_size
         if along_x > 1:
@@ -177,13 +180,13 @@ class Owner(KernelMethod):
     ) -> None:
         order, windows, pieces = self._order(workspace), self.windows(workspace), self.pieces(workspace)
         most = self._together(workspace)
-        runs = self.batches(workspace, Form(gradient), field, values, most=most)
+        runs = self.batches(workspace, Form(gradient, variant=not fresh), field, values, most=most)
         for owner, value_layout, layout, batches, together in runs:
             slab = pieces * windows.length[0] * SIDE**2 * owner.reals
             slabs = self._slabs(workspace, together * slab)
             owner.spread(
                 owner.items * (windows.total + pieces) * together, order.records, order.visits, order.start, order.work,
-                order.pieces, values.array, field.array, slabs, windows.total, int(not fresh), slab, windows.record,
+                order.pieces, values.array, field.array, slabs, windows.total, slab, windows.record,
                 value_layout, layout, batches, workspace.window_record, workspace.jacobian_record,
             )  # fmt: skip
             owner.add(
@@ -192,12 +195,22 @@ class Owner(KernelMethod):
             )  # fmt: skip
 
 
+def paired(group: Group, values: Layout, real_bytes: int) -> bool:
+    """Return whether one instruction may read both parts of a value: they are side by side and aligned."""
+    channel, particle, *_, part = values.strides
+    if group.parts != values.parts:  # real channels counted as parts
+        channel, part = group.first, channel
+    return group.parts == 2 and part == 1 and not (channel % 2 or particle % 2 or values.alignment % (2 * real_bytes))
+
+
 def _resident(levels: int, reals: int, size: int) -> int:
     """Return for how many groups registers are bounded: the most with few spills, as sm_90 is compiled."""
     if levels > _NARROW:
         return _RESIDENT.get((size, reals), {}).get(levels + levels % 2, 4)
     held = levels * reals
-    return (4 if held <= 12 else 3 if held <= 16 else 2) + (size == 4)
+    if size == 4:  # windows keep 16 warps busy, and products of three pairs of levels at once take many registers
+        return 5 if held <= 8 else 4 if held <= 16 else 3
+    return 4 if held <= 12 else 3 if held <= 16 else 2
 
 
 def _batch(size: int, rows: int, warps: int) -> dict[str, int]:

@@ -25,20 +25,17 @@ typedef real Sink;
 #define MOVES ((LEVELS + BLOCK_X - 1) / BLOCK_X) // of the walk until a patch is replaced
 
 // The rows along z: the particle's values times its weights.
-DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const real* q,
+DEVICE void stage_z(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const real* q,
                     PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
-        real row[PATCH_Z];
-        row_of(row, PATCH_Z, window, 2, slope, p->fraction[2], p->offset[2], BLOCK_Z_MOST - 1);
+        real row[Z_REALS], own[Z_REALS];
+        row_along_z(row, window, slope, p->fraction[2], p->offset[2]);
         UNROLL for (int r = 0; r < REALS; r++)
             UNROLL for (int term = 0; term < TERMS; term++) {
                 if (GRADIENT && slope != (term == 2)) continue; // the third term has the slope along z
-                UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                    real own[8];
-                    UNROLL for (int e = 0; e < 8; e++) own[e] = q[r * TERMS + term] * row[8 * tile + e];
-                    stage_row_z(staged, place, ROW_OF(r, term, tile), own);
-                }
+                UNROLL for (int e = 0; e < Z_REALS; e++) own[e] = q[r * TERMS + term] * row[e];
+                stage_along_z(to + ROW_AT(ROW_OF(r, term, 0)), own, p->offset[2]);
             }
     }
 }
@@ -48,20 +45,21 @@ DEVICE void stage_z(LOCAL real* staged, const int place, PRIVATE const Placed* p
 #define TERM_Y(term) (ROW_Y + (GRADIENT && (term) == 1))
 
 #if MATRIX && !REAL_IS_DOUBLE
-// Eight particles, `on` reals further; with ALL all of them, else those with `counts` 1. Numbers are split in two
-// parts, as an instruction takes 11 bits of each; products of two second parts are below rounding. An instruction adds
-// with truncation: long sums would drift towards zero, so they are kept outside.
-DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
-                      PRIVATE const int* counts)
+// Eight particles: the rows of the lane's two begin at `from`. Values are those of `count` particles, or with `all` of
+// all; weights are finite everywhere. Numbers are split in two parts, as an instruction takes 11 bits of each; products
+// of two second parts are below rounding. An instruction adds with truncation: long sums would drift towards zero, so
+// they are kept outside.
+DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int all, const int count)
 {
     UNROLL for (int term = 0; term < TERMS; term++) {
         real x[2][8], y[2], high[REALS * Z_TILES][2], low[REALS * Z_TILES][2];
         UNROLL for (int n = 0; n < 2; n++) {
-            levels_of(x[n], at, on, n, TERM_X(term));
-            y[n] = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
+            LOCAL const real* own = from + n * PITCH + LANE / 4;
+            levels_from(x[n], from + n * PITCH, TERM_X(term));
+            y[n] = own[ROW_AT(TERM_Y(term))];
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
                 const int row = ROW_OF(k / Z_TILES, term, k % Z_TILES);
-                const real b = all || counts[n] ? at->yz[n][on + 8 * row] : (real)0;
+                const real b = all || 2 * (LANE % 4) + n < count ? own[ROW_AT(row)] : (real)0;
                 high[k][n] = SPLIT_TF32(b), low[k][n] = b - high[k][n];
             }
         }
@@ -86,17 +84,20 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
     }
 }
 #elif MATRIX
-// `depth` times four particles. No bits are lost. Two levels are an instruction's sixteen rows; a last one is alone.
-DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int depth,
-                      const int all, PRIVATE const int* counts)
+// `depth` times four particles: the rows of the lane's first begin at `from`. Values are those of `count` particles, or
+// with `all` of all. No bits are lost. Two levels are an instruction's sixteen rows; a last one is alone.
+DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int depth, const int all,
+                      const int count)
 {
     UNROLL for (int term = 0; term < TERMS; term++) {
         real x[2][8], y[2], b[REALS * Z_TILES][2];
         UNROLL for (int n = 0; n < depth; n++) {
-            levels_of(x[n], at, on, n, TERM_X(term));
-            y[n] = all || counts[n] ? at->yz[n][on + 8 * TERM_Y(term)] : (real)0;
+            LOCAL const real* own = from + n * PITCH + LANE / 4;
+            levels_from(x[n], from + n * PITCH, TERM_X(term));
+            y[n] = own[ROW_AT(TERM_Y(term))];
             UNROLL for (int k = 0; k < REALS * Z_TILES; k++)
-                b[k][n] = all || counts[n] ? at->yz[n][on + 8 * ROW_OF(k / Z_TILES, term, k % Z_TILES)] : (real)0;
+                b[k][n] = all || depth * (LANE % 4) + n < count ? own[ROW_AT(ROW_OF(k / Z_TILES, term, k % Z_TILES))]
+                                                                : (real)0;
         }
         UNROLL for (int l = 0; l + 1 < LEVELS; l += 2) {
             real a[4];
@@ -116,11 +117,10 @@ DEVICE void add_fours(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
 #endif
     }
 }
-DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eight* at, const int on, const int all,
-                      PRIVATE const int* counts)
+DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* from, const int all, const int count)
 {
-    if (all || WARP_BALLOT(warp, counts[1])) add_fours(warp, sums, at, on, 2, all, counts);
-    else add_fours(warp, sums, at, on, 1, all, counts);
+    if (all || count > 4) add_fours(warp, sums, from, 2, all, count);
+    else add_fours(warp, sums, from - LANE % 4 * PITCH, 1, all, count);
 }
 #endif
 
@@ -129,18 +129,12 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, PRIVATE const Eig
 DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end,
                    const int all)
 {
-    Eight at;
-    eight_at(&at, staged, first);
-    const int both[2] = {1, 1};
-    int next = first, on = 0;
-    ROLL for (; next + 8 <= end; next += 8) {
-        add_eight(warp, sums, &at, on, 1, both);
-        on += 8 * PITCH;
-    }
+    LOCAL const real* from = staged + (first + 2 * (LANE % 4)) * PITCH;
+    int next = first;
+    ROLL for (; next + 8 <= end; next += 8, from += 8 * PITCH) add_eight(warp, sums, from, 1, 8);
     if (next + (all ? 1 : LEFT) <= end) {
         const int stop = all ? end : next + LEFT;
-        const int counts[2] = {next + LANE % 4 < stop, next + LANE % 4 + 4 < stop};
-        add_eight(warp, sums, &at, on, 0, counts);
+        add_eight(warp, sums, from, 0, stop - next);
         next = stop;
     }
     return next;
@@ -172,6 +166,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
 {
     UNROLL for (int l = 0; l < BLOCK_X; l++) {
         if (inside(x, layout)) {
+            GLOBAL Sink* level = field + x->at;
             UNROLL for (int c = 0; c < CHANNELS; c++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
                     real own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
@@ -182,7 +177,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
                         const offset_t at = columns->at[tile][VECTOR > PARTS ? 0 : first / PARTS];
                         const int part = VECTOR > PARTS ? 0 : first % PARTS;
                         if (at != OFF_FIELD) {
-                            GLOBAL Sink* there = field + (at + x->at) + (PARTS_APART ? PARTS * c : c) * layout->channel;
+                            GLOBAL Sink* there = level + at + (PARTS_APART ? PARTS * c : c) * layout->channel;
                             DEPOSIT(there + (PARTS_APART ? part * layout->channel : part), own + first);
                         }
                     }
@@ -205,14 +200,18 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                    GLOBAL const real* RESTRICT values, GLOBAL Sink* RESTRICT field // added to
                    MORE_PARAMETERS,
                    const i64 chunk, const i64 warps, const Blocks blocks, const Values value_layout,
-                   const Field field_layout, const Window window, const Jacobian jacobian)
+                   const Field field_layout, const Window window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
+    LOCAL_POOL(real, staged_memory); // rows, then records of two batches
 #if WARPS < GROUP_SIZE / WARP_SIZE
     if (LOCAL_ID / WARP_SIZE >= WARPS) return; // no local memory for it; no group meets at a barrier
 #endif
-    LOCAL_ARRAY(real4, staged_memory, WARPS * STAGED * PITCH / 4);
-    LOCAL real* staged = (LOCAL real*)staged_memory + LOCAL_ID / WARP_SIZE * (STAGED * PITCH);
+    LOCAL real* staged = staged_memory + LOCAL_ID / WARP_SIZE * (STAGED * PITCH);
+#if COPIES
+    LOCAL real* copied = staged_memory + WARPS * STAGED * PITCH
+                       + (LOCAL_ID / WARP_SIZE * 2 * BATCH + LANE % BATCH) * RECORD_REALS; // of the lane
+#endif
     const int nx = blocks.counts[0], lines = blocks.counts[1] * blocks.counts[2];
     const i64 count = start[(i64)lines * nx];
     field += field_layout.offset;
@@ -220,43 +219,65 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
     WARP_SYNC(warp);
 
     for (i64 walk = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; walk < warps; walk += GROUP_COUNT * WARPS) {
-        const i64 begin = walk * chunk;
-        if (begin >= count) continue;
+        if (walk * chunk >= count) continue;
+        const u32 begin = (u32)(walk * chunk);
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
-        GLOBAL const u32* own = records + RECORD_WORDS * begin;
+        GLOBAL const u32* own = records + RECORD_WORDS * (i64)begin;
         real sums[LEVELS * LEVEL_SUMS];
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;
         Columns columns;
         Abscissa x;
+        // Records are read two batches ahead, so that values can be read one batch ahead: to registers, or with COPIES to
+        // local memory.
+        u32 words[RECORD_WORDS];
+        real q[QUANTITIES];
+        UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
+        UNROLL for (int k = 0; k < QUANTITIES; k++) q[k] = 0;
+#if COPIES
+        if (LANE < BATCH) {
+            copy_record(copied, own, LANE, LANE < size);
+            copy_record(copied + BATCH * RECORD_REALS, own, BATCH + LANE, BATCH + LANE < size);
+        }
+#else
+        u32 ahead[RECORD_WORDS];
+        UNROLL for (int k = 0; k < RECORD_WORDS; k++) ahead[k] = 0;
+        if (LANE < BATCH && LANE < size) read_record(own, LANE, words);
+        if (LANE < BATCH && BATCH + LANE < size) read_record(own, BATCH + LANE, ahead);
+#endif
         int line = line_of(warp, start, begin, lines, nx);
         int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet in the sums
         u32 now = 0;                    // the patch's block
-        // Records are read two batches ahead, so that values can be read one batch ahead.
-        u32 words[RECORD_WORDS], ahead[RECORD_WORDS];
-        real q[QUANTITIES];
-        UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k] = 0;
-        UNROLL for (int k = 0; k < QUANTITIES; k++) q[k] = 0;
-        if (LANE < BATCH && LANE < size) read_record(own, LANE, words);
-        if (LANE < BATCH && BATCH + LANE < size) read_record(own, BATCH + LANE, ahead);
+#if COPIES
+        COPY_WAIT();
+        copied_record(words, copied);
+#endif
         if (LANE < BATCH && LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
 
         for (int base = 0; base < size; base += BATCH) {
             const int n = size - base < BATCH ? size - base : BATCH;
             const int here = LANE < n;
             Placed p;
+#if COPIES
+            LOCAL real* now_copied = copied + base / BATCH % 2 * (BATCH * RECORD_REALS);
+            LOCAL real* next_copied = copied + (1 - base / BATCH % 2) * (BATCH * RECORD_REALS);
+            COPY_WAIT();
+            copied_record(words, now_copied);
+#endif
             particle_of(words, &p);
             if (here) {
                 BROUGHT(q);
-                stage_x_y(staged, LEFT + LANE, &p, &window);
-                stage_z(staged, LEFT + LANE, &p, q, &window);
+                stage_x_y(staged + (LEFT + LANE) * PITCH, &p, &window);
+                stage_z(staged + (LEFT + LANE) * PITCH, &p, q, &window);
             }
+#if !COPIES
             UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = ahead[k];
             if (here && base + BATCH + LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
             if (here && base + 2 * BATCH + LANE < size) read_record(own, base + 2 * BATCH + LANE, ahead);
+#endif
             int own_line = line;
             if (base + n > line_end) {
-                own_line = lines_of(warp, start, begin + base + (here ? LANE : n - 1), line, lines, nx);
+                own_line = lines_of(warp, start, (i64)begin + base + (here ? LANE : n - 1), line, lines, nx);
                 line = (int)WARP_SHUFFLE_U32(warp, own_line, n - 1);
                 line_end = end_of(start, begin, size, line, nx);
             }
@@ -266,6 +287,13 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             if (LANE == 0) before = line_now < 0 ? ~key : now;
             u32 firsts = WARP_BALLOT(warp, here && key != before); // particles at which another block begins
             WARP_SYNC(warp);
+#if COPIES
+            if (here) {
+                copied_record(words, next_copied);
+                copy_record(now_copied, own, base + 2 * BATCH + LANE, base + 2 * BATCH + LANE < size);
+                if (base + BATCH + LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
+            }
+#endif
             for (int going = 1; going;) {
                 const int first = firsts ? FIRST_BIT_U32(firsts) : n;
                 going = firsts != 0;
@@ -282,8 +310,8 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                         }
                     }
                     if (on > MOVES) { // beyond the patch
-                        const int run_line = (int)WARP_SHUFFLE_U32(warp, own_line, first);
-                        const int run_bx = (int)WARP_SHUFFLE_U32(warp, p.bx, first);
+                        const int run_line = (int)(then / (u32)(nx + MOVES));
+                        const int run_bx = (int)(then - (u32)run_line * (u32)(nx + MOVES));
                         if (run_line != line_now) columns_of(&columns, &field_layout, &blocks, run_line);
                         start_at(&x, &field_layout, &blocks, run_bx);
                         line_now = run_line;
@@ -297,6 +325,9 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             }
             next -= n; // only a full batch leaves any
         }
+#if COPIES
+        COPY_WAIT(); // none is on its way when another walk begins, or the warp ends
+#endif
         ROLL for (int moves = MOVES; moves > 0; moves--) {
             leave(sums, field, &x, &field_layout, &columns);
             shift(sums);

@@ -25,6 +25,7 @@ class _Walk(NamedTuple):
     kernel: Kernel
     items: int  # of a warp
     reals: int  # of a node
+    local_bytes: int  # of a group
 
 
 class Walk(Walking):
@@ -66,13 +67,18 @@ class Walk(Walking):
         if patch.few and not self.option(workspace, "form"):
             patch = replace(patch, matrix=False)
         fragments = int(patch.matrix and workspace.dtype.itemsize == 4 and self.option(workspace, "fragments"))
+        # Where sums leave no registers, records read ahead are in local memory.
+        copies = not patch.single and reals * patch.tiles > 2
+        room, local_bytes = patches.room_of(
+            workspace, rows, 1 + form.gradient, levels=patch.levels, records=2 * copies, most=patches.pool_of(workspace)
+        )
         facts = patches.patch_defines(
-            workspace, patch, group, width, rows, field, int(form.gradient), FRAGMENTS=fragments
+            workspace, patch, group, width, field, int(form.gradient), FRAGMENTS=fragments, COPIES=int(copies), **room
         )
         if not form.gradient:
             facts["RESIDENT_GROUPS"] = patches.resident(patch, reals)
         items = -(-workspace.backend.group_size // facts["WARPS"])
-        return _Walk(workspace.backend.kernel(file, "spread_walk", facts), items, reals)
+        return _Walk(workspace.backend.kernel(file, "spread_walk", facts), items, reals, local_bytes)
 
     def _launch(self, workspace: Workspace, walk: _Walk, values: View, to: tuple[Any, ...], *records: Record) -> None:
         """Walk over the particles; the arrays and numbers ``to`` say where sums go."""
@@ -83,7 +89,7 @@ class Walk(Walking):
         warps = -(-workspace.count // chunk)
         walk.kernel(
             walk.items * warps, order.records, order.start, values.array, *to, chunk, warps, order.blocks.record,
-            *records, workspace.window_record, workspace.jacobian_record,
+            *records, workspace.window_record, workspace.jacobian_record, local_bytes=walk.local_bytes,
         )  # fmt: skip
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:

@@ -164,17 +164,30 @@ def resident(patch: Patch, reals: int) -> int:
     return 4 if held == 2 and patch.levels > 4 else 3
 
 
-def batch_of(size: int, rows: int, *, indexed: bool) -> tuple[int, int]:
-    """Return how many particles of a warp have their rows in local memory at a time, and the warps for which it is.
+def room_of(
+    workspace: Workspace, rows: int, along_x: int, *, levels: int = 8, records: int = 0, indexed: bool = False,
+    more: int = 0, most: int = _LOCAL_BYTES,
+) -> tuple[dict[str, int], int]:  # fmt: skip
+    """Return how many particles of a warp have their rows in local memory at a time, for how many warps, and the bytes.
 
-    Reals have ``size`` bytes; ``STAGED`` and ``PITCH`` of walk.h say the rest. ``indexed`` adds particles' indices, and
-    reads eight particles at once also where fewer are left.
+    ``along_x`` of the rows have ``levels`` reals, and the others eight; ``STAGED`` and ``PITCH`` of walk.h say more.
+    ``records`` is how often a batch's records are there, and ``indexed`` adds particles' indices and reads eight
+    particles at once also where fewer are left. A warp takes ``more`` bytes, and a group at most ``most``.
     """
-    pitch, left = (8 * rows + 4, 4) if size == 8 else (8 * (rows | 1), 8)
-    behind, each = (8, pitch * size + 4) if indexed else (left, pitch * size)
-    bytes_of = {batch: (left + batch + behind) * each for batch in (32, 16, 8)}
-    batch = next((b for b in (32, 16) if _WARPS * bytes_of[b] <= _LOCAL_BYTES), 8)
-    return batch, min(_WARPS, _LOCAL_BYTES // bytes_of[batch])
+    size = workspace.dtype.itemsize
+    wide, left = 16 // size, 32 // size
+    vectors = 8 * (rows - along_x) // wide + along_x * -(-levels // wide)
+    each = (vectors | 1) * 16 + 4 * indexed
+    behind = 7 if indexed else left
+    bytes_of = {b: (left + b + behind) * each + b * records * 4 * size + more for b in (32, 16, 8)}
+    batch = next((b for b in (32, 16) if _WARPS * bytes_of[b] <= most), 8)
+    warps = min(_WARPS, most // bytes_of[batch], workspace.backend.group_size // 32)
+    return {"BATCH": batch, "WARPS": warps}, warps * bytes_of[batch]
+
+
+def pool_of(workspace: Workspace) -> int:
+    """Return the bytes of local memory that a group may take if it asks for them: three groups run at once."""
+    return max(_LOCAL_BYTES, workspace.backend.local_bytes // 3)
 
 
 def symmetric(window: Window) -> int:
@@ -189,13 +202,10 @@ def wide(field: Layout) -> int:
 
 
 def patch_defines(
-    workspace: Workspace, patch: Patch, group: Group, width: int, rows: int, field: Layout, gradient: int, *,
-    indexed: bool = False, **more: int,
-) -> dict[str, int]:  # fmt: skip
-    """Return the compile key of a kernel with ``rows`` rows of eight a particle: see :func:`batch_of`."""
-    batch, warps = batch_of(workspace.dtype.itemsize, rows, indexed=indexed)
+    workspace: Workspace, patch: Patch, group: Group, width: int, field: Layout, gradient: int, **more: int
+) -> dict[str, int]:
+    """Return the compile key of a kernel; ``more`` has what :func:`room_of` returns."""
     return defines(
-        workspace, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, BATCH=batch,
-        WARPS=min(warps, workspace.backend.group_size // 32), SYMMETRIC=symmetric(workspace.window),
+        workspace, group, width, GRADIENT=gradient, LANES_ALL=1, LANES_ROW=1, SYMMETRIC=symmetric(workspace.window),
         FIELD_IS_WIDE=wide(field), **patch.defines(), **more,
     )  # fmt: skip

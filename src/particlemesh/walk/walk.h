@@ -27,13 +27,7 @@
 #define NODE_Z(t, e) ((t) + 4 * (e)) // four lanes have adjacent nodes, wherever a patch begins
 #endif
 #define ELEMENT_Z(t, e) (2 * (t) + (e)) // the place of that node's weight in a row along z
-#if REAL_IS_DOUBLE
-#define SWIZZLE(place) (((place)&4) >> 1)
-#define WIDE 2 // reals per read of local memory
-#else
-#define SWIZZLE(place) ((place)&4)
-#define WIDE 4
-#endif
+#define WIDE (REAL_IS_DOUBLE ? 2 : 4)           // reals per read of local memory
 
 // Rows of a particle: weights along x and y, with GRADIENT their slopes, and the kernel's rows along z. Stencils of more
 // than eight nodes take two rows along x.
@@ -42,16 +36,21 @@
 #define ROW_Y (GRADIENT ? 2 * ROWS_X : ROWS_X)
 #define ROW_Z (ROW_Y + (GRADIENT ? 2 : 1))
 #define ROWS_USED (ROW_Z + ROWS_Z)
-// The stride between particles' rows: those of four neighbours are in different banks.
-#define PITCH (REAL_IS_DOUBLE ? 8 * ROWS_USED + 4 : 8 * (ROWS_USED | 1))
+// Where row r begins: eight reals each, but those along x have only what is read by vectors.
+#ifndef LEVELS_STORED
+#define LEVELS_STORED ((LEVELS + WIDE - 1) / WIDE * WIDE)
+#endif
+#define ROW_AT(r) (8 * (r) - (8 - LEVELS_STORED) * ((r) < ROW_Y ? (r) : ROW_Y))
+// The stride between particles' rows: an odd number of vectors, so that lanes that store rows of eight neighbours use all
+// banks, and so do lanes that read those of every other particle: a lane takes two neighbours of eight.
+#define PITCH ((ROW_AT(ROWS_USED) / WIDE | 1) * WIDE)
 // Before a batch are the particles left over from the previous batch, too few for an instruction. After it are rows of
 // zeros, which the last instruction of a walk may read.
 #define LEFT (REAL_IS_DOUBLE ? 4 : 8)
 #define STAGED (LEFT + BATCH + LEFT)
 
-// Element e of row r of the particle at `place` in the batch. Swizzled against bank conflicts, when each lane writes
-// its particle's row and when lanes read one column of neighbouring particles.
-#define STAGED_AT(place, r, e) ((place)*PITCH + 8 * (r) + ((e) ^ SWIZZLE(place)))
+// Element e of row r of the particle at `place` in the batch.
+#define STAGED_AT(place, r, e) ((place)*PITCH + ROW_AT(r) + (e))
 
 DEVICE void clear_staged(LOCAL real* staged)
 {
@@ -86,53 +85,54 @@ DEVICE void row_of(PRIVATE real* row, const int size, PRIVATE const Window* wind
     move_up(row, size, offset, most);
 }
 
-DEVICE void stage_row(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
+// The first `size` elements of a row; those beyond are never read.
+DEVICE void stage(LOCAL real* to, PRIVATE const real* row, const int size)
 {
-    LOCAL real* at = staged + place * PITCH + 8 * r;
 #if REAL_IS_DOUBLE
-    UNROLL for (int e = 0; e < 8; e += 2) STORE_LOCAL_2(at + (e ^ SWIZZLE(place)), row[e], row[e + 1]);
+    UNROLL for (int e = 0; e < size; e += 2) STORE_LOCAL_2(to + e, row[e], row[e + 1]);
 #else
-    UNROLL for (int e = 0; e < 8; e += 4) STORE_LOCAL_4(at + (e ^ SWIZZLE(place)), row[e], row[e + 1], row[e + 2], row[e + 3]);
+    UNROLL for (int e = 0; e < size; e += 4) STORE_LOCAL_4(to + e, row[e], row[e + 1], row[e + 2], row[e + 3]);
 #endif
 }
 
-// The same for a row along z, from `row` on; its elements have another order.
-DEVICE void stage_row_z(LOCAL real* staged, const int place, const int r, PRIVATE const real* row)
+// Rows along z, whose elements have another order. In one tile, weights are moved to their places in registers. In two,
+// that would take most of a batch's instructions: there they are stored one by one.
+#define Z_REALS (Z_TILES == 1 ? 8 : SUPPORT_Z)
+
+DEVICE void row_along_z(PRIVATE real* row, PRIVATE const Window* window, const int slope, const real z, const int offset)
+{
+    row_of(row, Z_REALS, window, 2, slope, z, Z_TILES == 1 ? offset : 0, Z_TILES == 1 ? BLOCK_Z_MOST - 1 : 0);
+}
+
+DEVICE void stage_along_z(LOCAL real* to, PRIVATE const real* row, const int offset)
 {
     real own[8];
+#if Z_TILES == 1
     UNROLL for (int k = 0; k < 8; k++) own[ELEMENT_Z(k % 4, k / 4)] = row[NODE_Z(k % 4, k / 4)];
-    stage_row(staged, place, r, own);
-}
-
-// What a lane reads of eight particles, for the t-th and the fourth after that: one element of each row along y and z,
-// and the rows along x by vectors. Eight particles on, the swizzling is the same; four on, vectors swap places in
-// pairs.
-typedef struct {
-    LOCAL const real* yz[2];
-    LOCAL const real* x[8 / WIDE];
-} Eight;
-
-DEVICE void eight_at(PRIVATE Eight* at, LOCAL const real* staged, const int first)
-{
-    const int g = LANE / 4, one = first + LANE % 4, swizzle = SWIZZLE(one);
-    LOCAL const real* from = staged + one * PITCH;
-    at->yz[0] = from + (g ^ swizzle), at->yz[1] = from + 4 * PITCH + (g ^ swizzle ^ WIDE);
-    UNROLL for (int v = 0; v < 8 / WIDE; v++) at->x[v] = from + ((WIDE * v) ^ swizzle);
-}
-
-// Row r along x of the lane's n-th particle, `on` reals further.
-DEVICE void levels_of(PRIVATE real* x, PRIVATE const Eight* at, const int on, const int n, const int r)
-{
-    UNROLL for (int v = 0; v < 8 / WIDE && WIDE * v < LEVELS; v++) {
-#if REAL_IS_DOUBLE
-        LOAD_LOCAL_2(at->x[v ^ n] + on + 4 * PITCH * n + 8 * r, x + WIDE * v);
+    stage(to, own, 8);
 #else
-        LOAD_LOCAL_4(at->x[v ^ n] + on + 4 * PITCH * n + 8 * r, x + WIDE * v);
+    UNROLL for (int k = 0; k < 8; k++) own[k] = 0;
+    UNROLL for (int tile = 0; tile < Z_TILES; tile++) stage(to + 8 * tile, own, 8);
+    UNROLL for (int k = 0; k < SUPPORT_Z; k++) {
+        const int z = offset + k;
+        to[VECTOR > PARTS ? z : (z & ~7) | (z & 3) << 1 | (z >> 2 & 1)] = row[k]; // as NODE_Z and ELEMENT_Z say
+    }
+#endif
+}
+
+// Row r along x of the particle whose rows begin at `from`.
+DEVICE void levels_from(PRIVATE real* x, LOCAL const real* from, const int r)
+{
+    UNROLL for (int v = 0; v < 8 && v < LEVELS; v += WIDE) {
+#if REAL_IS_DOUBLE
+        LOAD_LOCAL_2(from + ROW_AT(r) + v, x + v);
+#else
+        LOAD_LOCAL_4(from + ROW_AT(r) + v, x + v);
 #endif
     }
 }
 
-// Move the `count` particles before `end`, the batch's end, to before the next batch. The same swizzle holds there.
+// Move the `count` particles before `end`, the batch's end, to before the next batch.
 DEVICE void leave_over(LOCAL real* staged, const int count)
 {
     LOCAL real* to = staged + (LEFT - count) * PITCH;
@@ -145,14 +145,49 @@ DEVICE void leave_over(LOCAL real* staged, const int count)
     }
 }
 
-DEVICE void stage_x_y(LOCAL real* staged, const int place, PRIVATE const Placed* p, PRIVATE const Window* window)
+// The rows across, of the particle whose rows begin at `to`.
+DEVICE void stage_x_y(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const Window* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
         real row[8];
         row_of(row, 8, window, 0, slope, p->fraction[0], p->offset[0], BLOCK_X - 1);
-        stage_row(staged, place, ROW_X + slope, row);
+        stage(to + ROW_AT(ROW_X + slope), row, LEVELS);
         row_of(row, 8, window, 1, slope, p->fraction[1], p->offset[1], BLOCK_Y - 1);
-        stage_row(staged, place, ROW_Y + slope, row);
+        stage(to + ROW_AT(ROW_Y + slope), row, 8);
+    }
+}
+
+// ---- records of the next batch --------------------------------------------------------------------------------------
+// They go to local memory while a batch is processed. Registers that wait for them would be spilled, or moved, by an
+// instruction that waits for the read.
+
+#define RECORD_REALS (RECORD_WORDS * 4 / (int)sizeof(real))
+
+// The record of a place, to `to` of the lane, if it is `there`.
+DEVICE void copy_record(LOCAL real* to, GLOBAL const u32* records, const i64 place, const int there)
+{
+    GLOBAL const real* from = (GLOBAL const real*)(records + RECORD_WORDS * place);
+    UNROLL for (int k = 0; k < RECORD_REALS; k += WIDE) COPY_LOCAL(to + k, from + k, WIDE, there);
+}
+
+// What was copied, after COPY_WAIT.
+DEVICE void copied_record(PRIVATE u32* words, LOCAL const real* from)
+{
+    real record[RECORD_REALS];
+    UNROLL for (int k = 0; k < RECORD_REALS; k += WIDE) {
+#if REAL_IS_DOUBLE
+        LOAD_LOCAL_2(from + k, record + k);
+#else
+        LOAD_LOCAL_4(from + k, record + k);
+#endif
+    }
+    UNROLL for (int k = 0; k < RECORD_REALS; k++) {
+#if REAL_IS_DOUBLE
+        const u64 bits = (u64)INDEX_OF_REAL(record[k]);
+        words[2 * k] = (u32)bits, words[2 * k + 1] = (u32)(bits >> 32);
+#else
+        words[k] = BITS_OF_FLOAT(record[k]);
+#endif
     }
 }
 
