@@ -17,8 +17,6 @@
 #else
 #define NAME_OF(k) (k)
 #endif
-#define LENGTH_OF(info) ((info) & INFO_AGAIN ? (info) & ~INFO_AGAIN : (info) & 0xffffu)
-#define IN_MARKS_OF(info) ((info) & INFO_AGAIN ? 0 : (info) & 0xffffu)
 
 KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
@@ -45,6 +43,7 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if PLACE == 1
     if (first == 0 && GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_TOTAL] = place[rows];
 #endif
+    if (GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_LISTED] = 0; // for the next rows
     const i64 all_tiles = (rows + GROUP_SIZE - 1) / GROUP_SIZE;
     const i64 tiles = ((stride < rows - first ? stride : rows - first) + GROUP_SIZE - 1) / GROUP_SIZE;
     for (i64 tile_of_group = GROUP_ID; tile_of_group < tiles; tile_of_group += GROUP_COUNT) {
@@ -117,14 +116,14 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
                 GLOBAL const u64* next = marks + (r - first);
                 u64 mark = *next;
                 for (int left = (int)(info >> 16); left > 0; left--) {
-                    const int from = (int)(mark >> 32);
+                    const int last = (int)(mark >> 32) + 31;
                     u32 hits = (u32)mark;
                     next += stride;
                     if (left > 1) mark = *next; // arrives during this one
                     while (hits) {
-                        const int candidate = LEADING_ZEROS_U32(hits);
-                        hits &= ~(FIRST_CANDIDATE >> candidate);
-                        if ((u32)at < ROOM) listed[at] = from + candidate;
+                        const int bit = 31 - LEADING_ZEROS_U32(hits);
+                        hits ^= (u32)1 << bit;
+                        if (in_marks <= ROOM || (u32)at < ROOM) listed[at] = last - bit;
                         at++;
                     }
                 }

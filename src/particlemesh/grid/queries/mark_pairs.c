@@ -6,21 +6,23 @@
 // first above them. A row has up to WORDS marks, `stride` apart. Its info: 16 bits of pairs and above them the number
 // of marks, or INFO_AGAIN and the pairs of a row with more marks. COUNTED: the pairs also go to `counts`, by index if
 // ROWS_BY_INDEX.
+//
+// PART: 0 whole rows; 1 their pairs in the box, and `listed` gets the rows that reach past its ends, FOUND_LISTED of
+// them; 2 adds the images of these. So no row waits for images of others.
 
 #include "grid/queries/within.h"
 #include "grid/queries/marks.h"
 
+// Squares are not negative, so that their bits compare as they do; the sign of a difference is a bit without a branch.
 #if COORDINATE_IS_DOUBLE
-#define SIGN_OF(value) (HIGH_BITS_OF_DOUBLE(value) >> 31)
+#define IS_FAR(d) (u32)!(SQUARED(d) <= limit)
 #else
-#define SIGN_OF(value) (BITS_OF_FLOAT(value) >> 31)
+#define IS_FAR(d) (u32)((int)BITS_OF_FLOAT(limit) - (int)BITS_OF_FLOAT(SQUARED(d))) >> 31
 #endif
-
-// Finite numbers compare as their difference does, whose sign is a bit without a branch.
 #if HALF == 2
-#define IS_MISS(d, other) (SIGN_OF(limit - SQUARED(d)) | (u32)((int)INDEX_OF_REAL((other).w) - lowest) >> 31)
+#define IS_MISS(d, other) (IS_FAR(d) | (u32)!ALLOWED(, other))
 #else
-#define IS_MISS(d, other) SIGN_OF(limit - SQUARED(d))
+#define IS_MISS(d, other) (IS_FAR(d))
 #endif
 
 #if HALF || ROWS_ARE_POINTS
@@ -36,18 +38,19 @@
     ROLL for (int at = begin; at < to; at += 32) {                                     \
         const int count = to - at < 32 ? to - at : 32;                                 \
         u32 misses = 0;                                                                \
-        int done = 0;                                                                  \
-        ROLL for (; done < count; done += 4) {                                         \
+        GLOBAL const real* from_here = records + 4 * (i64)at;                          \
+        ROLL for (int left = count; left > 0; left -= 4) {                             \
             real4 read[4];                                                             \
             UNROLL for (int n = 0; n < 4; n++)                                         \
-                if (done + n < count) read[n] = READ_4(records + 4 * (i64)(at + done + n)); \
+                if (n < left) read[n] = READ_4(from_here + 4 * n);                     \
+            from_here += 16;                                                           \
             UNROLL for (int n = 0; n < 4; n++) {                                       \
                 coordinate d[3];                                                       \
                 VECTOR_OF_STRIP(d, read[n], x);                                        \
                 misses = misses << 1 | IS_MISS(d, read[n]);                            \
             }                                                                          \
         }                                                                              \
-        u32 hits = ~misses << (32 - done) & (u32)0xffffffff << (32 - count);           \
+        u32 hits = ~misses << (32 - (count + 3) / 4 * 4) & (u32)0xffffffff << (32 - count); \
         FORGET_ITSELF                                                                  \
         if (hits || !turned) {                                                         \
             length += POPCOUNT_U32(hits);                                              \
@@ -60,40 +63,67 @@
 KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                   GLOBAL const u64* RESTRICT largest, GLOBAL u64* RESTRICT marks, GLOBAL u32* RESTRICT infos,
-                  GLOBAL u64* RESTRICT counts, GLOBAL u64* found, const i64 first, const i64 rows, const i64 bins,
-                  const i64 stride, ROW_STRIDES BOX_RECORDS, const Ask ask)
+                  GLOBAL int* RESTRICT listed, GLOBAL u64* RESTRICT counts, GLOBAL u64* found, const i64 first,
+                  const i64 rows, const i64 bins, const i64 stride, ROW_STRIDES BOX_RECORDS, const Ask ask)
 {
+    WARP(warp);
     const coordinate limit = ask.radius * ask.radius;
+#if PART == 2
+    const i64 stop = (i64)found[FOUND_LISTED];
+#else
+    const i64 stop = rows - first < stride ? rows - first : stride;
+#endif
 #if ROWS_ARE_POINTS
     const i64 taken = rows;
 #else
     const i64 taken = start[bins];
 #endif
-    const i64 stop = rows - first < stride ? rows : first + stride;
-    for (i64 r = first + GROUP_ID * GROUP_SIZE + LOCAL_ID; r < stop; r += GROUP_COUNT * GROUP_SIZE) {
-        int words = 0, length = 0;
-        Row row;
-        row.index = (int)r;
-        if (r < taken) {
-            GLOBAL u64* next = marks + (r - first);
-            IN_SYSTEM_OF_ROW(r)
-            const int bad = ROW_OF(&row, r);
-#if ROWS_ARE_POINTS
-            record_item(found, bad, r);
+    for (i64 tile = GROUP_ID * GROUP_SIZE; tile < stop; tile += GROUP_COUNT * GROUP_SIZE) {
+        i64 place = tile + LOCAL_ID;
+        int beyond = 0;
+        if (place < stop) {
+            int words = 0, length = 0;
+#if PART == 2
+            place = listed[place];
+            const u32 before = infos[place];
+            words = before & INFO_AGAIN ? WORDS + 1 : (int)(before >> 16);
+            length = (int)LENGTH_OF(before);
 #endif
-            if (!bad) {
-                PRIVATE const coordinate* x = row.x;
-                PRIVATE const coordinate* s = row.s;
+            const i64 r = first + place;
+            Row row;
+            row.index = (int)r;
+            if (r < taken) {
+                IN_SYSTEM_OF_ROW(r)
+                const int bad = ROW_OF(&row, r);
+#if ROWS_ARE_POINTS && PART != 2
+                record_item(found, bad, r);
+#endif
+                if (!bad) {
+                    PRIVATE const coordinate* x = row.x;
+                    PRIVATE const coordinate* s = row.s;
+                    GLOBAL u64* next = marks + place + words * stride;
+#if PART == 1
+#define RANGES                                              \
+    for (int a = 0; a < 3; a++) {                           \
+        beyond |= low[a] < 0 || high[a] >= size[a];         \
+        low[a] = low[a] < 0 ? 0 : low[a];                   \
+        high[a] = high[a] < size[a] ? high[a] : size[a] - 1; \
+    }
+#endif
 #define STRIP MARK_STRIP
 #include "grid/queries/strips.h"
 #undef STRIP
+                }
             }
-        }
-        infos[r - first] = words > WORDS ? INFO_AGAIN | (u32)length : (u32)words << 16 | (u32)length;
+            infos[place] = words > WORDS ? INFO_AGAIN | (u32)length : (u32)words << 16 | (u32)length;
 #if COUNTED && ROWS_BY_INDEX
-        if (r < taken) counts[row.index] = length; // the others' are cleared before
+            if (r < taken) counts[row.index] = length; // the others' are cleared before
 #elif COUNTED
-        counts[r] = length;
+            counts[r] = length;
+#endif
+        }
+#if PART == 1
+        LIST_ROWS(beyond, place)
 #endif
     }
 }

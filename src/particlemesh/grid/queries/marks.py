@@ -11,11 +11,12 @@ import numpy as np
 from particlemesh.backends.base import Unread
 from particlemesh.grid.queries.search import Question, Search
 
-_U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+_I32, _U32, _U64 = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.uint64)
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 24  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
+_FEW = 4  # one row of so many is expected to reach past the ends of the box; more take turns
 
 
 def marks_of_row(question: Question, mean: float) -> int:
@@ -25,8 +26,6 @@ def marks_of_row(question: Question, mean: float) -> int:
     """
     cloud, cells = question.cloud, question.cloud.cells
     if cloud.ends is not None or cloud.occupied is not None or cells.levels > 1 or question.reach_is:
-        return 0
-    if not (0 < question.radius**2 < float(np.finfo(cells.dtype).max)):
         return 0
     reach = question.radius * cells.per  # fractions of the box
     if cells.box.ndim == 3 and all(r < 1 for r in reach):
@@ -51,6 +50,7 @@ class Marks:
         self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
         self._marks = searcher.room("pair_marks", (words * self.stride,), _U64)
         self._infos = searcher.room("pair_infos", (self.stride,), _U32)
+        self._listed = searcher.room("pair_rows_beyond", (self.stride,), _I32)
 
     @property
     def at_once(self) -> bool:
@@ -60,16 +60,19 @@ class Marks:
     def mark(self, first: int = 0, counts: Any = None, by_index: bool = False) -> None:
         """Search for the rows from ``first`` on, and write the pairs of each row to ``counts``, uint64."""
         question = self.question
-        defines = {
-            **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
-            "ROWS_BY_INDEX": int(by_index), "IMAGES": 2,
-        }  # fmt: skip
-        kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
-        kernel(
-            min(self.stride, question.rows - first), *question.cells(), self._marks, self._infos,
-            Unread(question.words) if counts is None else counts, question.words, first, question.rows,
-            question.cloud.bins, self.stride, *self.searcher.records(question),
-        )  # fmt: skip
+        periodic = any(question.cloud.cells.box.periodic)
+        rows = min(self.stride, question.rows - first)
+        for part in (1, 2) if periodic else (0,):
+            defines = {
+                **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
+                "ROWS_BY_INDEX": int(by_index), "PART": part, "NO_IMAGES": int(part < 2), "IMAGES": 3,
+            }  # fmt: skip
+            kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
+            kernel(
+                rows if part < 2 else -(-rows // _FEW), *question.cells(), self._marks, self._infos, self._listed,
+                Unread(question.words) if counts is None else counts, question.words, first, question.rows,
+                question.cloud.bins, self.stride, *self.searcher.records(question),
+            )  # fmt: skip
 
     def write(
         self, defines: dict[str, int], mean: float, start: Any, arrays: dict[str, Any], capacity: int, *,

@@ -46,6 +46,7 @@ typedef struct {
 #define FOUND_TOTAL 4   // pairs
 #define FOUND_LONGEST 5 // pairs of the longest row, if it exceeds the room
 #define FOUND_TICKET 6
+#define FOUND_LISTED 7 // rows that wait for their images
 #define FOUND_WORDS 8 // words of tiles follow
 
 #if ROWS_ARE_POINTS
@@ -133,6 +134,16 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define WITHIN(d, k) (SQUARED(d) <= limit)
 
 #endif
+
+// A warp adds its rows that reach past the ends of the box to `listed`. Their order does not matter.
+#define LIST_ROWS(beyond, row_to_list)                                                                      \
+    {                                                                                                       \
+        const u32 those = WARP_BALLOT(warp, beyond);                                                        \
+        u64 at = 0;                                                                                         \
+        if (those && LANE == 0) at = ATOMIC_ADD_U64(found + FOUND_LISTED, POPCOUNT_U32(those));             \
+        at = WARP_SHUFFLE_U64(warp, at, 0);                                                                 \
+        if (beyond) listed[at + POPCOUNT_U32(those & (((u32)1 << LANE) - 1))] = (int)(row_to_list);         \
+    }
 
 // The start of a strip, and which of its particles count at all. The second part of a strip has the same with _2.
 #if ROWS_ARE_POINTS
