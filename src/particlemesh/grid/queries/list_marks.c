@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lists of pairs from marks (grid/queries/mark_pairs.c): rows that follow each other, in the kernel's order, or that
-// begin at `place` (PLACE 1). A group lists the pairs of its rows one behind the other in local memory, ROOM at a time,
-// and writes them whole. Rows with too many marks are searched again. SPAN, BY_INDEX, ROWS_BY_INDEX, SWAP, WANT_I and
-// WANT_J: as in pairs.c.
+// begin at `place` (PLACE 1). A group stages the pairs of its rows one behind the other in local memory and writes them
+// whole. Rows that do not fit there, or have too many marks, are searched again. SPAN, BY_INDEX, ROWS_BY_INDEX, SWAP,
+// WANT_I and WANT_J: as in pairs.c.
 
 #include "sorting/look_back.h"
 #include "grid/queries/within.h"
@@ -31,7 +31,7 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
     LOCAL_ARRAY(u32, known, GROUP_SIZE); // infos
     LOCAL_ARRAY(i64, places, GROUP_SIZE);
     LOCAL_ARRAY(int, offsets, GROUP_SIZE + 1); // among the pairs in marks
-    LOCAL_ARRAY(int, listed, ROOM);
+    LOCAL_ARRAY(int, staged, ROOM);
     LOCAL_ARRAY(int, some_again, 1);
 #if WANT_NAMES
     LOCAL_ARRAY(int, names, GROUP_SIZE);
@@ -54,7 +54,6 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #endif
         const i64 r = tile * GROUP_SIZE + LOCAL_ID;
         const u32 info = r < rows ? infos[r - first] : 0;
-        const int again = (info & INFO_AGAIN) != 0;
 #if ROWS_ARE_POINTS || !(NAMED_BY_INDEX || ROWS_BY_INDEX)
         const int index = (int)r;
 #else
@@ -108,61 +107,53 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if PLACE == 0
         place[r] = places[LOCAL_ID]; // there is room for whole groups: after the last row all places are the total
 #endif
-        const int own_offset = offsets[LOCAL_ID], in_marks = offsets[GROUP_SIZE];
-        for (int window = 0; window < in_marks; window += ROOM) {
-            int at = own_offset - window;
-            const int end_of_row = at + (int)IN_MARKS_OF(info);
-            if (at < ROOM && end_of_row > 0) {
-                GLOBAL const u64* next = marks + (r - first);
-                u64 mark = *next;
-                for (int left = (int)(info >> 16); left > 0; left--) {
-                    const int last = (int)(mark >> 32) + 31;
-                    u32 hits = (u32)mark;
-                    next += stride;
-                    if (left > 1) mark = *next; // arrives during this one
-                    while (hits) {
-                        const int bit = 31 - LEADING_ZEROS_U32(hits);
-                        hits ^= (u32)1 << bit;
-                        if (in_marks <= ROOM || (u32)at < ROOM) listed[at] = last - bit;
-                        at++;
-                    }
+        const int all = offsets[GROUP_SIZE], collected = IN_MARKS_OF(info);
+        int at = offsets[LOCAL_ID];
+        const int again = collected ? at + collected > ROOM : (info & INFO_AGAIN) != 0;
+        if (collected && !again) {
+            GLOBAL const u64* next = marks + (r - first);
+            u64 mark = *next;
+            for (int left = (int)(info >> 16); left > 0; left--) {
+                const int last = (int)(mark >> 32) + 31;
+                u32 hits = (u32)mark;
+                next += stride;
+                if (left > 1) mark = *next; // arrives during this one
+                while (hits) {
+                    const int bit = 31 - LEADING_ZEROS_U32(hits);
+                    hits ^= (u32)1 << bit;
+                    staged[at++] = last - bit;
                 }
             }
-            BARRIER();
-            const int here = in_marks - window < ROOM ? in_marks - window : ROOM;
+        }
+        BARRIER();
 #if PLACE == 0 && !WANT_NAMES
-            if (!*some_again) { // one run of memory, written in whole sectors
-                const i64 to = places[0] + window;
-                const int stop = capacity - to < here ? (int)(capacity - to) : here;
-                for (int e = LOCAL_ID - (int)(to & 31); e < stop; e += GROUP_SIZE)
-                    if (e >= 0) out_j[to + e] = NAME_OF(listed[e]);
-            } else
+        const int whole = all <= ROOM && !*some_again;
+        const i64 to_whole = places[0]; // one run of memory, written in whole sectors
+        const i64 most_whole = whole ? capacity - to_whole : 0;
+        const int stop_whole = most_whole < all ? (int)most_whole : all;
+        for (int e = LOCAL_ID - (int)(to_whole & 31); e < stop_whole; e += GROUP_SIZE)
+            if (e >= 0) out_j[to_whole + e] = NAME_OF(staged[e]);
+#else
+        const int whole = 0;
 #endif
-            {
-                // The lanes of a row begin where its memory is aligned.
+        // The lanes of a row begin where its memory is aligned.
+        for (int p = whole ? SPAN : 0; p < SPAN; p++) {
+            const int member = LOCAL_ID - LANE % SPAN + p;
+            const i64 to = places[member];
+            const int offset = offsets[member], length = (int)IN_MARKS_OF(known[member]);
+            const i64 room = capacity > to && offset + length <= ROOM ? capacity - to : 0;
+            const int stop = length < room ? length : (int)room;
+            for (int e = LANE % SPAN - (int)(to & (SPAN - 1)); e < stop; e += SPAN) {
+                if (e < 0) continue;
                 const int turn[3] = {0, 0, 0};
                 const coordinate d[3] = {0, 0, 0};
-                for (int p = 0; p < SPAN; p++) {
-                    const int member = LOCAL_ID - LANE % SPAN + p;
-                    const i64 to = places[member];
-                    const int offset = offsets[member] - window;
-                    const int after = offset + (int)IN_MARKS_OF(known[member]);
-                    const int begin = offset < 0 ? -offset : 0;
-                    const i64 room = capacity - to;
-                    int stop = (after < ROOM ? after : ROOM) - offset;
-                    if (stop > room) stop = room > 0 ? (int)room : 0;
-                    for (int e = begin + LANE % SPAN - (int)((to + begin) & (SPAN - 1)); e < stop; e += SPAN) {
-                        if (e < begin) continue;
 #if WANT_NAMES
-                        const int i = names[member];
+                const int i = names[member];
 #else
-                        const int i = 0;
+                const int i = 0;
 #endif
-                        write_pair(&out, to + e, i, NAME_OF(listed[offset + e]), turn, d);
-                    }
-                }
+                write_pair(&out, to + e, i, NAME_OF(staged[offset + e]), turn, d);
             }
-            BARRIER();
         }
 #include "grid/queries/rescan.h"
         BARRIER();

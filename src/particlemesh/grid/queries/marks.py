@@ -80,8 +80,8 @@ class Marks:
     ) -> None:  # fmt: skip
         """Write lists as ``defines`` says; ``marked`` if :meth:`mark` has been called for all rows."""
         question, none = self.question, Unread(self.question.words)
-        # Pairs of a row that a group has room for; where it has more it lists them in turns.
-        room = next((n for n in (16, 32, 48) if 1.15 * mean <= n), 64)
+        # Pairs of a row that a group has room for. Most groups need little more than the mean.
+        room = next((n for n in (16, 32, 48) if 1.7 * mean <= n), 64)
         size = self.searcher.backend.group_size
         kernel = self.searcher.program(
             "grid/queries/list_marks.c", "list_marks", question.cloud, {**defines, "ROOM": room * size}
