@@ -5,10 +5,7 @@
 // A mark has the bits of up to 32 neighbouring candidates, the first of them in the highest bit, and the slot of the
 // first above them. A row has up to WORDS marks, `stride` apart. Its info: 16 bits of pairs and above them the number
 // of marks, or INFO_AGAIN and the pairs of a row with more marks. COUNTED: the pairs also go to `counts`, by index if
-// ROWS_BY_INDEX.
-//
-// PART: 0 whole rows; 1 their pairs in the box, and `listed` gets the rows that reach past its ends, FOUND_LISTED of
-// them; 2 adds the images of these. So no row waits for images of others.
+// ROWS_BY_INDEX. PART: see within.h; `listed` has rows after `first`. RECORD: points that are wrong are recorded.
 
 #include "grid/queries/within.h"
 #include "grid/queries/marks.h"
@@ -80,7 +77,9 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #endif
     for (i64 tile = GROUP_ID * GROUP_SIZE; tile < stop; tile += GROUP_COUNT * GROUP_SIZE) {
         i64 place = tile + LOCAL_ID;
+#if PART == 1
         int beyond = 0;
+#endif
         if (place < stop) {
             int words = 0, length = 0;
 #if PART == 2
@@ -95,7 +94,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             if (r < taken) {
                 IN_SYSTEM_OF_ROW(r)
                 const int bad = ROW_OF(&row, r);
-#if ROWS_ARE_POINTS && PART != 2
+#if ROWS_ARE_POINTS && RECORD
                 record_item(found, bad, r);
 #endif
                 if (!bad) {
@@ -103,12 +102,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
                     PRIVATE const coordinate* s = row.s;
                     GLOBAL u64* next = marks + place + words * stride;
 #if PART == 1
-#define RANGES                                              \
-    for (int a = 0; a < 3; a++) {                           \
-        beyond |= low[a] < 0 || high[a] >= size[a];         \
-        low[a] = low[a] < 0 ? 0 : low[a];                   \
-        high[a] = high[a] < size[a] ? high[a] : size[a] - 1; \
-    }
+#define RANGES STAY_IN_BOX
 #endif
 #define STRIP MARK_STRIP
 #include "grid/queries/strips.h"
@@ -123,7 +117,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #endif
         }
 #if PART == 1
-        LIST_ROWS(beyond, place)
+        list_rows(warp, beyond, place, listed, found + FOUND_LISTED);
 #endif
     }
 }

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Unread
-from particlemesh.grid.queries.search import Question, Search
+from particlemesh.grid.queries.search import FEW, Question, Search
 
 _I32, _U32, _U64 = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.uint64)
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 24  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
-_FEW = 4  # one row of so many is expected to reach past the ends of the box; more take turns
 
 
 def marks_of_row(question: Question, mean: float) -> int:
@@ -57,8 +56,11 @@ class Marks:
         """Whether there is room for the marks of all rows."""
         return self.question.rows <= self.stride
 
-    def mark(self, first: int = 0, counts: Any = None, by_index: bool = False) -> None:
-        """Search for the rows from ``first`` on, and write the pairs of each row to ``counts``, uint64."""
+    def mark(self, first: int = 0, counts: Any = None, by_index: bool = False, *, record: bool = True) -> None:
+        """Search for the rows from ``first`` on, and write the pairs of each row to ``counts``, uint64.
+
+        Points that are wrong are counted, unless another search of the question has counted them.
+        """
         question = self.question
         periodic = any(question.cloud.cells.box.periodic)
         rows = min(self.stride, question.rows - first)
@@ -66,10 +68,11 @@ class Marks:
             defines = {
                 **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
                 "ROWS_BY_INDEX": int(by_index), "PART": part, "NO_IMAGES": int(part < 2), "IMAGES": 3,
+                "RECORD": int(record and part < 2),
             }  # fmt: skip
             kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
             kernel(
-                rows if part < 2 else -(-rows // _FEW), *question.cells(), self._marks, self._infos, self._listed,
+                rows if part < 2 else -(-rows // FEW), *question.cells(), self._marks, self._infos, self._listed,
                 Unread(question.words) if counts is None else counts, question.words, first, question.rows,
                 question.cloud.bins, self.stride, *self.searcher.records(question),
             )  # fmt: skip
@@ -88,7 +91,7 @@ class Marks:
         )
         for first in range(0, question.rows, self.stride):
             if not marked:
-                self.mark(first)
+                self.mark(first, record=not defines["PLACE"])
             kernel(
                 min(self.stride, question.rows - first), *question.cells(), question.cloud.turns,
                 question.cloud.status, self._marks, self._infos, start, arrays.get("i", none), arrays.get("j", none),

@@ -16,9 +16,10 @@ from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
 SMALL_GROUP = 64  # work-items of some searches
-_WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
+_WORDS = 9  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
-_U64 = np.dtype(np.uint64)
+_I32, _U64 = np.dtype(np.int32), np.dtype(np.uint64)
+FEW = 4  # one row of so many is expected to reach past the ends of a periodic box; more take turns
 
 
 @dataclass(frozen=True)
@@ -122,17 +123,26 @@ class Search:
         paired = question.pairs_rows and not wide
         words = counts.dtype.itemsize // 8
         defines = {
-            **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
-            "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
+            **question.defines(), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words, "WANT_LONGEST": int(longest),
+            "WIDE_ROWS": int(wide),
         }  # fmt: skip
-        if paired:
-            defines["IMAGES"] = 1
-            if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
-                defines["RESIDENT_GROUPS"] = 7 if any(cloud.cells.box.periodic) else 9
-        kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
-        items = -(-question.rows // 2) if paired else question.rows
-        records = self.records(question)
-        kernel(items, *question.cells(), counts, question.words, question.rows, cloud.bins, *records)
+        listed, parts = counts, (0,)
+        if paired and any(cloud.cells.box.periodic):
+            listed, parts = self.room("rows_to_count", (question.rows,), _I32), (1, 2)
+        for part in parts:
+            items, facts = question.rows, {"PART": part}
+            if part == 2:
+                items, facts["IMAGES"] = -(-items // FEW), 3
+            elif paired:
+                items = -(-items // 2)
+                facts |= {"PAIRED": 1, "NO_IMAGES": 1}
+                if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
+                    facts["RESIDENT_GROUPS"] = 9
+            kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, {**defines, **facts})
+            kernel(
+                items, *question.cells(), listed, counts, question.words, question.rows, cloud.bins,
+                *self.records(question),
+            )  # fmt: skip
 
     def check_rows(self, question: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
         """Refuse rows that kernels cannot count and lists that no memory holds, before anything wraps or is written."""
