@@ -33,6 +33,8 @@ def marks_of_row(question: Question, mean: float) -> int:
         ball = float(np.prod(2 * reach))
     else:
         return 0
+    if not ball > 0:
+        return 0
     searched = 2 * reach + 1 / np.array(cells.shape)
     strips = float(np.prod(searched[:-1] * cells.shape[:-1]))
     candidates = (mean + 1) * (1 + bool(question.half)) * float(np.prod(searched)) / ball / strips  # of a strip
