@@ -47,7 +47,7 @@
                 misses = misses << 1 | IS_MISS(d, read[n]);                            \
             }                                                                          \
         }                                                                              \
-        u32 hits = ~misses << (32 - (count + 3) / 4 * 4) & (u32)0xffffffff << (32 - count); \
+        u32 hits = ~misses << (32 - (count + 3 & ~3)) & (u32)0xffffffff << (32 - count); \
         FORGET_ITSELF                                                                  \
         if (hits || !turned) {                                                         \
             length += POPCOUNT_U32(hits);                                              \
@@ -75,8 +75,10 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #else
     const i64 taken = start[bins];
 #endif
-    for (i64 tile = GROUP_ID * GROUP_SIZE; tile < stop; tile += GROUP_COUNT * GROUP_SIZE) {
-        i64 place = tile + LOCAL_ID;
+    // The last rows first: list_marks.c begins with the first ones, whose marks are then still in a cache.
+    const i64 tiles = (stop + GROUP_SIZE - 1) / GROUP_SIZE;
+    for (i64 tile = tiles - 1 - GROUP_ID; tile >= 0; tile -= GROUP_COUNT) {
+        i64 place = tile * GROUP_SIZE + LOCAL_ID;
 #if PART == 1
         int beyond = 0;
 #endif

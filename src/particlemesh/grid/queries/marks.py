@@ -14,7 +14,7 @@ from particlemesh.grid.queries.search import FEW, Question, Search
 _I32, _U32, _U64 = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.uint64)
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
-_MOST_OF_IMAGES = 24  # in a periodic box, where a strip of cells may be in two parts
+_MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import Backend, Kernel, Record
+from particlemesh.backends.base import Backend, Kernel, Record, Unread
 from particlemesh.grid import checks
 from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, most_images, too_many
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
@@ -126,7 +126,8 @@ class Search:
             **question.defines(), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words, "WANT_LONGEST": int(longest),
             "WIDE_ROWS": int(wide),
         }  # fmt: skip
-        listed, parts = counts, (0,)
+        listed: Any = Unread(question.words)
+        parts: tuple[int, ...] = (0,)
         if paired and any(cloud.cells.box.periodic):
             listed, parts = self.room("rows_to_count", (question.rows,), _I32), (1, 2)
         for part in parts:
