@@ -36,17 +36,19 @@
         const int count = to - at < 32 ? to - at : 32;                                 \
         u32 misses = 0;                                                                \
         GLOBAL const real* from_here = records + 4 * (i64)at;                          \
-        ROLL for (int left = count; left > 0; left -= 4) {                             \
+        int left = count;                                                              \
+        ROLL do {                                                                      \
             real4 read[4];                                                             \
             UNROLL for (int n = 0; n < 4; n++)                                         \
-                if (n < left) read[n] = READ_4(from_here + 4 * n);                     \
+                if (!n || n < left) read[n] = READ_4(from_here + 4 * n);               \
             from_here += 16;                                                           \
             UNROLL for (int n = 0; n < 4; n++) {                                       \
                 coordinate d[3];                                                       \
                 VECTOR_OF_STRIP(d, read[n], x);                                        \
                 misses = misses << 1 | IS_MISS(d, read[n]);                            \
             }                                                                          \
-        }                                                                              \
+            left -= 4;                                                                 \
+        } while (left > 0);                                                            \
         u32 hits = ~misses << (32 - (count + 3 & ~3)) & (u32)0xffffffff << (32 - count); \
         FORGET_ITSELF                                                                  \
         if (hits || !turned) {                                                         \

@@ -38,7 +38,8 @@ def marks_of_row(question: Question, mean: float) -> int:
     searched = 2 * reach + 1 / np.array(cells.shape)
     strips = float(np.prod(searched[:-1] * cells.shape[:-1]))
     candidates = (mean + 1) * (1 + bool(question.half)) * float(np.prod(searched)) / ball / strips  # of a strip
-    expected = strips * (1 if candidates <= 0.6 * _CANDIDATES else 1 + candidates / _CANDIDATES)
+    fits = candidates + 2 * math.sqrt(candidates) <= _CANDIDATES  # most strips have one mark
+    expected = strips * (1 if fits else 1 + candidates / _CANDIDATES)
     most = _MOST_OF_IMAGES if any(cells.box.periodic) else _MOST_MARKS
     return most if expected <= 0.8 * _MOST_MARKS else 0
 
