@@ -71,7 +71,7 @@ class Marks:
             defines = {
                 **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
                 "ROWS_BY_INDEX": int(by_index), "PART": part, "NO_IMAGES": int(part < 2), "IMAGES": 3,
-                "RECORD": int(record and part < 2),
+                "RECORD": int(record and part < 2 and question.points is not None),
             }  # fmt: skip
             kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
             kernel(

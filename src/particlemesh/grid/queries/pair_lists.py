@@ -153,9 +153,7 @@ class PairLists:
         arrays = self._arrays((capacity,)) if arrays is None else arrays
         marks = marked or self._marks(mean)
         if marks is not None:
-            marks.write(
-                self._defines(place, 1, 8), mean, start, arrays, capacity, marked=marked is not None
-            )
+            marks.write(self._defines(place, 1, 8), mean, start, arrays, capacity, marked=marked is not None)
             return arrays
         # Rows spread about their mean as counts of independent particles do: nearly all rows fit.
         collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
