@@ -108,22 +108,24 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         place[r] = places[LOCAL_ID]; // there is room for whole groups: after the last row all places are the total
 #endif
         const int all = offsets[GROUP_SIZE], collected = IN_MARKS_OF(info);
-        int at = offsets[LOCAL_ID];
+        const int at = offsets[LOCAL_ID];
         const int again = collected ? at + collected > ROOM : (info & INFO_AGAIN) != 0;
         if (collected && !again) {
+            LOCAL int* to = staged + at; // a variable: an address costs more than a step
             GLOBAL const u64* next = marks + (r - first);
             u64 mark = *next;
-            for (int left = (int)(info >> 16); left > 0; left--) {
+            int left = (int)(info >> 16);
+            ROLL do {
                 const int last = (int)(mark >> 32) + 31;
                 u32 hits = (u32)mark;
                 next += stride;
                 if (left > 1) mark = *next; // arrives during this one
-                while (hits) {
+                ROLL while (hits) {
                     const int bit = 31 - LEADING_ZEROS_U32(hits);
                     hits ^= (u32)1 << bit;
-                    staged[at++] = last - bit;
+                    *to++ = last - bit;
                 }
-            }
+            } while (--left > 0);
         }
         BARRIER();
 #if PLACE == 0 && !WANT_NAMES
@@ -131,8 +133,9 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         const i64 to_whole = places[0]; // one run of memory, written in whole sectors
         const i64 most_whole = whole ? capacity - to_whole : 0;
         const int stop_whole = most_whole < all ? (int)most_whole : all;
-        for (int e = LOCAL_ID - (int)(to_whole & 31); e < stop_whole; e += GROUP_SIZE)
-            if (e >= 0) out_j[to_whole + e] = NAME_OF(staged[e]);
+        int first_of_item = LOCAL_ID - (int)(to_whole & 31);
+        if (first_of_item < 0) first_of_item += GROUP_SIZE;
+        for (int e = first_of_item; e < stop_whole; e += GROUP_SIZE) out_j[to_whole + e] = NAME_OF(staged[e]);
 #else
         const int whole = 0;
 #endif
