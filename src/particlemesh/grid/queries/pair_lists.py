@@ -129,7 +129,10 @@ class PairLists:
         if mean is None or set(self.letters) - set("ij"):
             return None
         words = marks_of_row(self.question, mean)
-        return Marks(self.searcher, self.question, words) if words else None
+        try:
+            return Marks(self.searcher, self.question, words) if words else None
+        except MemoryError:
+            return None  # pairs are collected in local memory
 
     def _count_starts(self, start: Any, mean: float | None) -> Marks | None:
         """Write where each row begins, and return the marks of all rows if that was their search."""
