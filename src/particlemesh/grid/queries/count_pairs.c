@@ -150,7 +150,11 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
     const i64 stop = rows;
 #endif
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < stop; n += GROUP_COUNT * GROUP_SIZE) {
-        const i64 r = PART == 2 ? listed[n] : n;
+#if PART == 2
+        const i64 r = listed[n];
+#else
+        const i64 r = n;
+#endif
         Row row;
         row.index = (int)r;
         length_t length = 0;

@@ -67,17 +67,18 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         places[LOCAL_ID] = !info ? 0 : place[ROWS_BY_INDEX ? index : r];
 #endif
         BARRIER();
+        u32 upto = 0, mine = 0;
         if (FIRST_WARP) {
-            u32 own[PER_LANE];
-            u32 mine = 0, mine_in_marks = 0;
+            u32 mine_in_marks = 0;
             int any = 0;
             for (int n = 0; n < PER_LANE; n++) {
-                own[n] = known[LANE * PER_LANE + n];
-                mine += LENGTH_OF(own[n]);
-                mine_in_marks += IN_MARKS_OF(own[n]);
-                any |= (own[n] & INFO_AGAIN) != 0;
+                const u32 own = known[LANE * PER_LANE + n];
+                mine += LENGTH_OF(own);
+                mine_in_marks += IN_MARKS_OF(own);
+                any |= (own & INFO_AGAIN) != 0;
             }
-            u32 upto = mine, upto_in_marks = mine_in_marks;
+            u32 upto_in_marks = mine_in_marks;
+            upto = mine;
             for (int step = 1; step < WARP_SIZE; step *= 2) {
                 const u32 ahead = WARP_SHUFFLE_U32(warp, upto, (LANE - step) & (WARP_SIZE - 1));
                 const u32 ahead_in_marks = WARP_SHUFFLE_U32(warp, upto_in_marks, (LANE - step) & (WARP_SIZE - 1));
@@ -86,26 +87,25 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             int offset = (int)(upto_in_marks - mine_in_marks);
             for (int n = 0; n < PER_LANE; n++) {
                 offsets[LANE * PER_LANE + n] = offset;
-                offset += (int)IN_MARKS_OF(own[n]);
+                offset += (int)IN_MARKS_OF(known[LANE * PER_LANE + n]);
             }
             if (LANE == WARP_SIZE - 1) offsets[GROUP_SIZE] = offset;
             any = WARP_BALLOT(warp, any) != 0;
             if (LANE == 0) *some_again = any;
-#if PLACE == 0
-            const u32 total = WARP_SHUFFLE_U32(warp, upto, WARP_SIZE - 1);
-            const u64 before = look_back(warp, found + FOUND_WORDS, tile, total);
-            i64 at = (i64)before + upto - mine;
-            for (int n = 0; n < PER_LANE; n++) {
-                places[LANE * PER_LANE + n] = at;
-                at += LENGTH_OF(own[n]);
-            }
-            if (tile == all_tiles - 1 && LANE == 0)
-                found[FOUND_TOTAL] = place[all_tiles * GROUP_SIZE] = before + total;
-#endif
         }
         BARRIER();
 #if PLACE == 0
-        place[r] = places[LOCAL_ID]; // there is room for whole groups: after the last row all places are the total
+        if (FIRST_WARP) { // the others stage their pairs meanwhile
+            const u32 total = WARP_SHUFFLE_U32(warp, upto, WARP_SIZE - 1);
+            const u64 before = look_back(warp, found + FOUND_WORDS, tile, total);
+            i64 next_place = (i64)before + upto - mine;
+            for (int n = 0; n < PER_LANE; n++) {
+                places[LANE * PER_LANE + n] = next_place;
+                next_place += LENGTH_OF(known[LANE * PER_LANE + n]);
+            }
+            if (tile == all_tiles - 1 && LANE == 0)
+                found[FOUND_TOTAL] = place[all_tiles * GROUP_SIZE] = before + total;
+        }
 #endif
         const int all = offsets[GROUP_SIZE], collected = IN_MARKS_OF(info);
         const int at = offsets[LOCAL_ID];
@@ -128,10 +128,13 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             } while (--left > 0);
         }
         BARRIER();
+#if PLACE == 0
+        place[r] = places[LOCAL_ID]; // there is room for whole groups: after the last row all places are the total
+#endif
 #if PLACE == 0 && !WANT_NAMES
         const int whole = all <= ROOM && !*some_again;
         const i64 to_whole = places[0]; // one run of memory, written in whole sectors
-        const i64 most_whole = whole ? capacity - to_whole : 0;
+        const i64 most_whole = whole && capacity > to_whole ? capacity - to_whole : 0;
         const int stop_whole = most_whole < all ? (int)most_whole : all;
         int first_of_item = LOCAL_ID - (int)(to_whole & 31);
         if (first_of_item < 0) first_of_item += GROUP_SIZE;
