@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images,
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
+VARIANT = os.environ.get("PM_LISTS", "marks")
 SMALL_GROUP = 64  # work-items of some searches
 _WORDS = 9  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
@@ -128,7 +130,8 @@ class Search:
         }  # fmt: skip
         listed: Any = Unread(question.words)
         parts: tuple[int, ...] = (0,)
-        if paired and any(cloud.cells.box.periodic):
+        in_place = VARIANT in ("collect", "inplace")
+        if paired and any(cloud.cells.box.periodic) and not in_place:
             listed, parts = self.room("rows_to_count", (question.rows,), _I32), (1, 2)
         for part in parts:
             items, facts = question.rows, {"PART": part}
@@ -136,9 +139,10 @@ class Search:
                 items, facts["IMAGES"] = -(-items // FEW), 3
             elif paired:
                 items = -(-items // 2)
-                facts |= {"PAIRED": 1, "NO_IMAGES": 1}
+                images = in_place and any(cloud.cells.box.periodic)
+                facts |= {"PAIRED": 1, "IMAGES": 1} if images else {"PAIRED": 1, "NO_IMAGES": 1}
                 if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
-                    facts["RESIDENT_GROUPS"] = 9
+                    facts["RESIDENT_GROUPS"] = 7 if images else 9
             kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, {**defines, **facts})
             kernel(
                 items, *question.cells(), listed, counts, question.words, question.rows, cloud.bins,
