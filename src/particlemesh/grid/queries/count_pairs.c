@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The number of pairs per row, by the slot or the index of its particle (ROWS_BY_INDEX). COUNT_IS_64 for counts that
 // are scanned. WANT_LONGEST for the longest row. PAIRED: a work-item has two neighbouring rows, whose reaches overlap
-// so much that each record read serves both; for full rows of particles within one radius, on one level. PART: see
-// within.h.
+// so much that each record read serves both; for full rows of particles within one radius, on one level.
 
 #include "grid/queries/within.h"
 
@@ -59,8 +58,8 @@ DEVICE void record_longest(GLOBAL u64* found, length_t length)
 
 KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                    GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
-                   GLOBAL const u64* RESTRICT largest, GLOBAL int* RESTRICT listed, GLOBAL count_t* RESTRICT counts,
-                   GLOBAL u64* found, const i64 rows, const i64 bins, ROW_STRIDES BOX_RECORDS, const Ask ask)
+                   GLOBAL const u64* RESTRICT largest, GLOBAL count_t* RESTRICT counts, GLOBAL u64* found,
+                   const i64 rows, const i64 bins, ROW_STRIDES BOX_RECORDS, const Ask ask)
 {
 #if ROWS_ARE_POINTS
     const i64 taken = rows;
@@ -75,7 +74,6 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
         int index = 0, second_index = 0;
         int found_x = -1, found_y = -1; // each finds itself as well
         int alone = 0;                  // the second row
-        int beyond = 0;
         if (r < taken) {
             Row row, second;
             const int two = r + 1 < taken;
@@ -89,8 +87,7 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
             coordinate limit_y = limit;
 #define RANGES                                                                        \
     alone = two && !share_cells(low, high, second.s, distance, size, &reach, &frame); \
-    if (alone) limit_y = -1;                                                          \
-    STAY_IN_BOX
+    if (alone) limit_y = -1;
 #define STRIP ROLL for (int k = from; k < to;) EACH_OF_STRIP
 #define PAIR_OF_STRIPS                                   \
     int at = from, end = to, other_part = from_2 < to_2; \
@@ -106,10 +103,6 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
 #undef PAIR_OF_STRIPS
 #undef RANGES
         }
-#if PART == 1
-        list_rows(warp, beyond, r, listed, found + FOUND_TO_COUNT);
-        list_rows(warp, (beyond || alone) && r + 1 < taken, r + 1, listed, found + FOUND_TO_COUNT);
-#endif
         // Warps search together for second rows that go alone: those in the next row of cells, few of a warp.
         for (u32 left = WARP_BALLOT(warp, alone); left; left &= left - 1) {
             const int member = 31 - LEADING_ZEROS_U32(left & (0u - left));
@@ -119,11 +112,9 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
             PRIVATE const coordinate* s = row.s;
             int found_together = 0;
 #undef IMAGES_APART // this is for few rows: no second copy of STRIP
-#define RANGES STAY_IN_BOX
 #define STRIP TOGETHER(found_together += POPCOUNT_U32(hits);)
 #include "grid/queries/strips.h"
 #undef STRIP
-#undef RANGES
             if (LANE == member) found_y = found_together;
         }
         for (int n = 0; n < 2; n++) {
@@ -144,17 +135,7 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
         }
     }
 #else
-#if PART == 2
-    const i64 stop = (i64)found[FOUND_TO_COUNT];
-#else
-    const i64 stop = rows;
-#endif
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < stop; n += GROUP_COUNT * GROUP_SIZE) {
-#if PART == 2
-        const i64 r = listed[n];
-#else
-        const i64 r = n;
-#endif
+    for (i64 r = GROUP_ID * GROUP_SIZE + LOCAL_ID; r < rows; r += GROUP_COUNT * GROUP_SIZE) {
         Row row;
         row.index = (int)r;
         length_t length = 0;
@@ -174,9 +155,6 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
 #undef STRIP
 #undef PAIR_OF_STRIPS
             }
-#if PART == 2
-            length += (length_t)counts[ROWS_BY_INDEX ? row.index : r];
-#endif
 #if WANT_LONGEST
             record_longest(found, length);
 #endif

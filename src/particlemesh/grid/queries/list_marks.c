@@ -43,7 +43,6 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if PLACE == 1
     if (first == 0 && GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_TOTAL] = place[rows];
 #endif
-    if (GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_LISTED] = 0; // for the next rows
     const i64 all_tiles = (rows + GROUP_SIZE - 1) / GROUP_SIZE;
     const i64 tiles = ((stride < rows - first ? stride : rows - first) + GROUP_SIZE - 1) / GROUP_SIZE;
     for (i64 tile_of_group = GROUP_ID; tile_of_group < tiles; tile_of_group += GROUP_COUNT) {

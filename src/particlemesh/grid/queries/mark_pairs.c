@@ -5,7 +5,7 @@
 // A mark has the bits of up to 32 neighbouring candidates, the first of them in the highest bit, and the slot of the
 // first above them. A row has up to WORDS marks, `stride` apart. Its info: 16 bits of pairs and above them the number
 // of marks, or INFO_AGAIN and the pairs of a row with more marks. COUNTED: the pairs also go to `counts`, by index if
-// ROWS_BY_INDEX. PART: see within.h; `listed` has rows after `first`. RECORD: points that are wrong are recorded.
+// ROWS_BY_INDEX. RECORD: points that are wrong are recorded.
 
 #include "grid/queries/within.h"
 #include "grid/queries/marks.h"
@@ -62,16 +62,11 @@
 KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                   GLOBAL const u64* RESTRICT largest, GLOBAL u64* RESTRICT marks, GLOBAL u32* RESTRICT infos,
-                  GLOBAL int* RESTRICT listed, GLOBAL u64* RESTRICT counts, GLOBAL u64* found, const i64 first,
-                  const i64 rows, const i64 bins, const i64 stride, ROW_STRIDES BOX_RECORDS, const Ask ask)
+                  GLOBAL u64* RESTRICT counts, GLOBAL u64* found, const i64 first, const i64 rows, const i64 bins,
+                  const i64 stride, ROW_STRIDES BOX_RECORDS, const Ask ask)
 {
-    WARP(warp);
     const coordinate limit = ask.radius * ask.radius;
-#if PART == 2
-    const i64 stop = (i64)found[FOUND_LISTED];
-#else
     const i64 stop = rows - first < stride ? rows - first : stride;
-#endif
 #if ROWS_ARE_POINTS
     const i64 taken = rows;
 #else
@@ -80,18 +75,9 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
     // The last rows first: list_marks.c begins with the first ones, whose marks are then still in a cache.
     const i64 tiles = (stop + GROUP_SIZE - 1) / GROUP_SIZE;
     for (i64 tile = tiles - 1 - GROUP_ID; tile >= 0; tile -= GROUP_COUNT) {
-        i64 place = tile * GROUP_SIZE + LOCAL_ID;
-#if PART == 1
-        int beyond = 0;
-#endif
+        const i64 place = tile * GROUP_SIZE + LOCAL_ID;
         if (place < stop) {
             int words = 0, length = 0;
-#if PART == 2
-            place = listed[place];
-            const u32 before = infos[place];
-            words = before & INFO_AGAIN ? WORDS + 1 : (int)(before >> 16);
-            length = (int)LENGTH_OF(before);
-#endif
             const i64 r = first + place;
             Row row;
             row.index = (int)r;
@@ -104,10 +90,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
                 if (!bad) {
                     PRIVATE const coordinate* x = row.x;
                     PRIVATE const coordinate* s = row.s;
-                    GLOBAL u64* next = marks + place + words * stride;
-#if PART == 1
-#define RANGES STAY_IN_BOX
-#endif
+                    GLOBAL u64* next = marks + place;
 #define STRIP MARK_STRIP
 #include "grid/queries/strips.h"
 #undef STRIP
@@ -120,8 +103,5 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             counts[r] = length;
 #endif
         }
-#if PART == 1
-        list_rows(warp, beyond, place, listed, found + FOUND_LISTED);
-#endif
     }
 }

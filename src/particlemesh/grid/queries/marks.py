@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Unread
-from particlemesh.grid.queries.search import FEW, VARIANT, Question, Search
+from particlemesh.grid.queries.search import Question, Search
 
-_I32, _U32, _U64 = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.uint64)
+_U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
+# Rows in an open box. With more of them, and so more marks than fit in a cache, one search that collects pairs is
+# faster; a periodic box, where that search also waits for the images of other rows, has marks at any size.
+MOST_IN_OPEN_BOX = 2**20
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
@@ -21,12 +24,13 @@ _CANDIDATES = 32  # of a mark
 def marks_of_row(question: Question, mean: float) -> int:
     """Return how many marks a row of about ``mean`` pairs has room for, or 0 if marks do not serve.
 
-    They serve one radius on one level of cells in their order, with few strips of few candidates.
+    They serve one radius on one level of cells in their order, with few strips of few candidates. Open boxes with many
+    rows have none.
     """
     cloud, cells = question.cloud, question.cloud.cells
     if cloud.ends is not None or cloud.occupied is not None or cells.levels > 1 or question.reach_is:
         return 0
-    if VARIANT == "collect":
+    if question.rows > MOST_IN_OPEN_BOX and not any(cells.box.periodic):
         return 0
     reach = question.radius * cells.per  # fractions of the box
     if cells.box.ndim == 3 and all(r < 1 for r in reach):
@@ -51,10 +55,9 @@ class Marks:
 
     def __init__(self, searcher: Search, question: Question, words: int) -> None:
         self.searcher, self.question, self.words = searcher, question, words
-        self.stride = min(2**19 if VARIANT == "halves" else ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
+        self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
         self._marks = searcher.room("pair_marks", (words * self.stride,), _U64)
         self._infos = searcher.room("pair_infos", (self.stride,), _U32)
-        self._listed = searcher.room("pair_rows_beyond", (self.stride,), _I32)
 
     @property
     def at_once(self) -> bool:
@@ -67,22 +70,16 @@ class Marks:
         Points that are wrong are counted, unless another search of the question has counted them.
         """
         question = self.question
-        periodic = any(question.cloud.cells.box.periodic)
-        rows = min(self.stride, question.rows - first)
-        for part in (1, 2) if periodic and VARIANT != "inplace" else (0,):
-            defines = {
-                **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
-                "ROWS_BY_INDEX": int(by_index), "PART": part, "NO_IMAGES": int(part == 1 or not periodic),
-                "IMAGES": 3 if part else 2, "RECORD": int(record and part < 2 and question.points is not None),
-            }  # fmt: skip
-            if VARIANT == "few" and part < 2:
-                defines["RESIDENT_GROUPS"] = 12
-            kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
-            kernel(
-                rows if part < 2 else -(-rows // FEW), *question.cells(), self._marks, self._infos, self._listed,
-                Unread(question.words) if counts is None else counts, question.words, first, question.rows,
-                question.cloud.bins, self.stride, *self.searcher.records(question),
-            )  # fmt: skip
+        defines = {
+            **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
+            "ROWS_BY_INDEX": int(by_index), "IMAGES": 2, "RECORD": int(record and question.points is not None),
+        }  # fmt: skip
+        kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
+        kernel(
+            min(self.stride, question.rows - first), *question.cells(), self._marks, self._infos,
+            Unread(question.words) if counts is None else counts, question.words, first, question.rows,
+            question.cloud.bins, self.stride, *self.searcher.records(question),
+        )  # fmt: skip
 
     def write(
         self, defines: dict[str, int], mean: float, start: Any, arrays: dict[str, Any], capacity: int, *,
@@ -92,10 +89,6 @@ class Marks:
         question, none = self.question, Unread(self.question.words)
         # Pairs of a row that a group has room for. Most groups need little more than the mean.
         room = next((n for n in (16, 32, 48) if 1.7 * mean <= n), 64)
-        if VARIANT == "room32" and mean < 28:
-            room = 32
-        if VARIANT == "few":
-            defines = {**defines, "RESIDENT_GROUPS": 9}
         size = self.searcher.backend.group_size
         kernel = self.searcher.program(
             "grid/queries/list_marks.c", "list_marks", question.cloud, {**defines, "ROOM": room * size}

@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import Backend, Kernel, Record, Unread
+from particlemesh.backends.base import Backend, Kernel, Record
 from particlemesh.grid import checks
 from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, most_images, too_many
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
-VARIANT = os.environ.get("PM_LISTS", "marks")
 SMALL_GROUP = 64  # work-items of some searches
-_WORDS = 9  # that a search records (grid/queries/within.h), before those of its tiles
+_WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
-_I32, _U64 = np.dtype(np.int32), np.dtype(np.uint64)
-FEW = 4  # one row of so many is expected to reach past the ends of a periodic box; more take turns
+_U64 = np.dtype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -125,29 +122,17 @@ class Search:
         paired = question.pairs_rows and not wide
         words = counts.dtype.itemsize // 8
         defines = {
-            **question.defines(), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words, "WANT_LONGEST": int(longest),
-            "WIDE_ROWS": int(wide),
+            **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
+            "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
         }  # fmt: skip
-        listed: Any = Unread(question.words)
-        parts: tuple[int, ...] = (0,)
-        in_place = VARIANT in ("collect", "inplace")
-        if paired and any(cloud.cells.box.periodic) and not in_place:
-            listed, parts = self.room("rows_to_count", (question.rows,), _I32), (1, 2)
-        for part in parts:
-            items, facts = question.rows, {"PART": part}
-            if part == 2:
-                items, facts["IMAGES"] = -(-items // FEW), 3
-            elif paired:
-                items = -(-items // 2)
-                images = in_place and any(cloud.cells.box.periodic)
-                facts |= {"PAIRED": 1, "IMAGES": 1} if images else {"PAIRED": 1, "NO_IMAGES": 1}
-                if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
-                    facts["RESIDENT_GROUPS"] = 7 if images else 9
-            kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, {**defines, **facts})
-            kernel(
-                items, *question.cells(), listed, counts, question.words, question.rows, cloud.bins,
-                *self.records(question),
-            )  # fmt: skip
+        if paired:
+            defines["IMAGES"] = 1
+            if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
+                defines["RESIDENT_GROUPS"] = 7 if any(cloud.cells.box.periodic) else 9
+        kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
+        items = -(-question.rows // 2) if paired else question.rows
+        records = self.records(question)
+        kernel(items, *question.cells(), counts, question.words, question.rows, cloud.bins, *records)
 
     def check_rows(self, question: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
         """Refuse rows that kernels cannot count and lists that no memory holds, before anything wraps or is written."""

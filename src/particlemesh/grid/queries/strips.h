@@ -6,7 +6,7 @@
 // is not zero. WIDTH_OF(level, axis), instead of REACH_OF, is the reach as a fraction of the box. RANGES, if defined,
 // is a statement that may move low and high of a level's cells. Compile-time knowledge saves registers: ONE_LEVEL, and
 // NO_IMAGES for a box without periodic axes. IMAGES_APART compiles STRIP a second time, for points that see no images.
-// IMAGES: 3 only images; 2 images are searched first, then the box; 0 and 1 a row of cells and its images are one strip, whose
+// IMAGES: 2 images are searched first, then the box; 0 and 1 a row of cells and its images are one strip, whose
 // second vector is kept, or made when it begins.
 #if ONE_LEVEL
 {
@@ -34,8 +34,6 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
 #endif
 #if NO_IMAGES
 #include "grid/queries/strips_inside.h"
-#elif IMAGES == 3 && IMAGES_APART
-#include "grid/queries/strips_beyond.h"
 #elif IMAGES == 2 && IMAGES_APART
     int beyond = 0;
     for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];

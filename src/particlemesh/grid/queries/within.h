@@ -46,9 +46,7 @@ typedef struct {
 #define FOUND_TOTAL 4   // pairs
 #define FOUND_LONGEST 5 // pairs of the longest row, if it exceeds the room
 #define FOUND_TICKET 6
-#define FOUND_LISTED 7   // rows that wait for their images, when lists are made,
-#define FOUND_TO_COUNT 8 // and when pairs are counted
-#define FOUND_WORDS 9    // words of tiles follow
+#define FOUND_WORDS 8 // words of tiles follow
 
 #if ROWS_ARE_POINTS
 DEVICE int row_of_point(PRIVATE Row* row, GLOBAL const coordinate* x0, GLOBAL const coordinate* x1,
@@ -134,29 +132,6 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #define REACH_OF(level) ask.radius
 #define WITHIN(d, k) (SQUARED(d) <= limit)
 
-#endif
-
-// PART of a search in a periodic box: 0 all; 1 in the box, and rows that reach past its ends are listed; 2 images of
-// the listed rows. So no row waits for images of others.
-#define STAY_IN_BOX
-#if PART == 1
-#undef STAY_IN_BOX
-#define STAY_IN_BOX                                          \
-    for (int a = 0; a < 3; a++) {                            \
-        beyond |= low[a] < 0 || high[a] >= size[a];          \
-        low[a] = low[a] < 0 ? 0 : low[a];                    \
-        high[a] = high[a] < size[a] ? high[a] : size[a] - 1; \
-    }
-
-// A warp lists its rows of some lanes, in any order. All lanes call it.
-DEVICE void list_rows(WARP_PARAMETER warp, int is_listed, i64 row, GLOBAL int* listed, GLOBAL u64* number)
-{
-    const u32 those = WARP_BALLOT(warp, is_listed);
-    u64 at = 0;
-    if (those && LANE == 0) at = ATOMIC_ADD_U64(number, POPCOUNT_U32(those));
-    at = WARP_SHUFFLE_U64(warp, at, 0);
-    if (is_listed) listed[at + POPCOUNT_U32(those & (((u32)1 << LANE) - 1))] = (int)row;
-}
 #endif
 
 // The start of a strip, and which of its particles count at all. The second part of a strip has the same with _2.
