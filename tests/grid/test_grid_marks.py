@@ -73,3 +73,15 @@ def test_marks_serve_few_strips_of_few_candidates():
             question = search.ask(cloud, radius, None, False, False)
             assert bool(marks.marks_of_row(question, 26)) == words
             assert not marks.marks_of_row(question, 400)
+
+
+def test_open_boxes_with_many_rows_have_no_marks(monkeypatch):
+    x, side = cloud_of("uniform", 300, "f4")
+    for periodic in (False, True):
+        with pm.UniformGrid(pm.Box((side,) * 3, periodic=periodic), cell_size=CELLS, backend="opencl") as grid:
+            grid.build(Device.of("opencl").array(x))
+            question = grid._searcher.ask(grid._built.cloud, 1.0, None, False, False)
+            monkeypatch.setattr(marks, "MOST_IN_OPEN_BOX", 300)
+            assert marks.marks_of_row(question, 26)
+            monkeypatch.setattr(marks, "MOST_IN_OPEN_BOX", 299)
+            assert bool(marks.marks_of_row(question, 26)) == periodic
