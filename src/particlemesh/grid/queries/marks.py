@@ -13,8 +13,8 @@ from particlemesh.grid.queries.search import Question, Search
 
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
-# Rows in an open box. With more of them the one kernel that collects pairs is faster (H100, 4 M rows). In a periodic box
-# that kernel also waits for the images of other rows: there marks serve any number.
+# Rows in an open box. With more of them the one kernel that collects pairs is faster (H100, 4 M rows). In a periodic
+# box that kernel also waits for the images of other rows: there marks serve any number.
 MOST_IN_OPEN_BOX = 2**20
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
