@@ -6,7 +6,9 @@ import pytest
 
 import particlemesh as pm
 from devices import Device
+from particlemesh.backends import cuda
 from particlemesh.grid.queries import marks
+from ptx import kernels_of, without_nvrtc
 
 pytestmark = pytest.mark.opencl
 CELLS = (1.0, 1.0, 0.25)
@@ -85,3 +87,27 @@ def test_open_boxes_with_many_rows_have_no_marks(monkeypatch):
             assert marks.marks_of_row(question, 26)
             monkeypatch.setattr(marks, "MOST_IN_OPEN_BOX", 299)
             assert bool(marks.marks_of_row(question, 26)) == periodic
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+@pytest.mark.parametrize(("real", "periodic"), [("f4", True), ("f8", False)])
+def test_kernels_of_marks_compile_for_cuda(monkeypatch, real, periodic):
+    (x, side), device = cloud_of("uniform", 500, real), Device.of("opencl")
+
+    def call():
+        with pm.UniformGrid(pm.Box((side,) * 3, periodic=periodic), cell_size=CELLS, backend="opencl") as grid:
+            grid.build(device.array(x))
+            for half in (False, True):
+                grid.pairs(1.0, half=half, order="grid", check=False, capacity=26 * 500)
+            grid.pairs(1.0, format="coo", quantities="ij", check=False, capacity=13 * 500)
+            for _ in range(2):  # the first one finds out how many there are
+                grid.neighbours(device.array(x[:100]), 1.0)
+
+    compiled = set()
+    for file, name, defines in kernels_of(monkeypatch, call):
+        if file.endswith(("mark_pairs.c", "list_marks.c")):
+            # GPUs have smaller groups for half lists in periodic boxes.
+            for smaller in ({}, {"GROUP_SIZE": 64}):
+                assert name.encode() in cuda.compile_only(file, dict(defines) | smaller, 90)
+            compiled.add(name)
+    assert compiled == {"mark_pairs", "list_marks"}
