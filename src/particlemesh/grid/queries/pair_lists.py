@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Unread, allocate
+from particlemesh.grid.queries.marks import Marks, marks_of_row
 from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
 from particlemesh.grid.queries.search import SMALL_GROUP, Question, Search
 from particlemesh.grid.results import Pairs
@@ -54,16 +55,16 @@ class PairLists:
                 capacity = None  # there may be room for as many as there are
         groups = -(-self.rows // self.backend.group_size)  # which write whole
         start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
-        place = _FOLLOWING
+        place, marked = _FOLLOWING, None
         if capacity is None or self.rows_by_index:
             place = _PLACED
-            self._count_starts(start)
+            marked = self._count_starts(start, capacity / self.rows if mean is None and capacity else mean)
             if capacity is None:
                 capacity = int(self.backend.download(start[self.rows : self.rows + 1])[0])
                 mean = capacity / self.rows
         if mean is None:
             mean = capacity / self.rows
-        arrays = self._fill(place, start, capacity, mean, arrays)
+        arrays = self._fill(place, start, capacity, mean, arrays, marked)
         total = None
         if self.check:
             total, _ = self.searcher.verdict(self.question.words)
@@ -123,17 +124,40 @@ class PairLists:
             counts = self._room("count", (0,), _I32)
         return Pairs(start=start, count=counts, **self._arrays(shape))
 
-    def _count_starts(self, start: Any) -> None:
-        """Write where each row begins."""
+    def _marks(self, mean: float | None) -> Marks | None:
+        """Return room for the marks of rows of about ``mean`` pairs; None if the search collects pairs instead."""
+        if mean is None or set(self.letters) - set("ij"):
+            return None
+        words = marks_of_row(self.question, mean)
+        try:
+            return Marks(self.searcher, self.question, words) if words else None
+        except MemoryError:
+            return None  # pairs are collected in local memory
+
+    def _count_starts(self, start: Any, mean: float | None) -> Marks | None:
+        """Write where each row begins, and return the marks of all rows if that was their search."""
         counts = allocate_counts(self.backend, self.rows, _U64, self.searcher.room, "pair_counts")
         self.backend.clear(counts)
-        self.searcher.count_rows(self.question, counts, self.rows_by_index)
+        marks = self._marks(mean)
+        if marks is not None and not marks.at_once:
+            marks = None
+        if marks is None:
+            self.searcher.count_rows(self.question, counts, self.rows_by_index)
+        else:
+            marks.mark(0, counts, self.rows_by_index)
         scan(self.backend, counts, start, self.rows)
+        return marks
 
     def _fill(
-        self, place: int, start: Any, capacity: int, mean: float, arrays: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
+        self, place: int, start: Any, capacity: int, mean: float, arrays: dict[str, Any] | None = None,
+        marked: Marks | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Write the lists; ``marked`` are the marks of all rows, if the search is done."""
         arrays = self._arrays((capacity,)) if arrays is None else arrays
+        marks = marked or self._marks(mean)
+        if marks is not None:
+            marks.write(self._defines(place, 1, 8), mean, start, arrays, capacity, marked=marked is not None)
+            return arrays
         # Rows spread about their mean as counts of independent particles do: nearly all rows fit.
         collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
         self._launch(place, start, Unread(self.question.words), arrays, capacity, 0, *collected)

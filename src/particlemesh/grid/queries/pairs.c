@@ -244,35 +244,8 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #endif
         }
 
-        // Warps search together for rows that were not collected.
-        for (u32 left = WARP_BALLOT(warp, again); left; left &= left - 1) {
-            const int member = LOCAL_ID - LANE + 31 - LEADING_ZEROS_U32(left & (0u - left));
-            Row row;
-            IN_SYSTEM_OF_ROW(tile * GROUP_SIZE + member)
-            ROW_OF(&row, tile * GROUP_SIZE + member);
-            PRIVATE const coordinate* x = row.x;
-            PRIVATE const coordinate* s = row.s;
-            i64 next = places[member];
-            const i64 end = PLACE == 2 ? next + width : capacity;
-#if WANT_SHIFT
-#define UNFOLD_IMAGE unfold(image, unfolding[member], index, &out);
-#else
-#define UNFOLD_IMAGE
-#endif
-#define WRITE_HITS                                                                               \
-    const i64 mine = next + POPCOUNT_U32(hits & (((u32)1 << LANE) - 1));                         \
-    if (hit && mine < end) {                                                                     \
-        int image[3];                                                                            \
-        for (int a = 0; a < 3; a++) image[a] = turn[a];                                          \
-        UNFOLD_IMAGE                                                                             \
-        write_pair(&out, mine, BY_INDEX ? row.index : row.slot, BY_INDEX ? index : k, image, d); \
-    }                                                                                            \
-    next += POPCOUNT_U32(hits);
-#undef IMAGES_APART // this is for few rows: no second copy of STRIP
-#define STRIP TOGETHER(WRITE_HITS)
-#include "grid/queries/strips.h"
-#undef STRIP
-        }
+        // Rows that were not collected.
+#include "grid/queries/rescan.h"
         BARRIER();
     }
 }

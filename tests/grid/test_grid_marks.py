@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lists of pairs on GPUs by marks of candidates: rows with more of them than there is room for, and rows in parts."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from devices import Device
+from particlemesh.backends import cuda
+from particlemesh.grid.queries import marks
+from ptx import kernels_of, without_nvrtc
+
+pytestmark = pytest.mark.opencl
+CELLS = (1.0, 1.0, 0.25)
+
+
+def cloud_of(name, count, real):
+    """Positions, and the side of their box: about 26 neighbours within 1, more where particles are close."""
+    rng, side = np.random.default_rng(3), (count / 6.2) ** (1 / 3)
+    x = rng.random((count, 3)) * side
+    if name == "clustered":  # the marks of many rows have no room
+        x[: count // 4] = x[0] + rng.normal(0, 0.2, (count // 4, 3))
+    elif name == "halves":  # twice the mean in a half: not every group has room for its pairs
+        x[:, 0] = np.where(rng.random(count) < 0.75, x[:, 0] / 2, x[:, 0])
+    return (x % side).astype(real), side
+
+
+def pairs_of(grid, half, order, **options):
+    """The pairs by index as sorted numbers, the smaller index first if each is listed once."""
+    pairs, device = grid.pairs(1.0, half=half, order=order, **options), grid.backend
+    start, j, places = (np.asarray(device.download(a)) if device.name != "cpu" else a
+                        for a in (pairs.start, pairs.j, grid.order))  # fmt: skip
+    start, j, places = start.astype(int), j[: start[-1]].astype(int), places.astype(int)
+    i = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    if half:
+        assert (i <= j).all()
+    if order == "grid":
+        i, j = places[i], places[j]
+    low, high = (np.minimum(i, j), np.maximum(i, j)) if half else (i, j)
+    return np.sort(low * grid.size + high)
+
+
+BOUNDARIES = {"open": False, "periodic": True, "mixed": (False, True, True)}
+LISTS = [(name, "f4", boundary) for name in ("uniform", "clustered", "halves") for boundary in BOUNDARIES]
+
+
+@pytest.mark.parametrize(("name", "real", "boundary"), [*LISTS, ("clustered", "f8", "periodic")])
+def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, name, real, boundary):
+    x, side = cloud_of(name, 2500, real)
+    box, backend = pm.Box((side,) * 3, periodic=BOUNDARIES[boundary]), Device.of("opencl")
+    host = pm.UniformGrid(box, cell_size=CELLS).build(x)
+    asked = []
+    monkeypatch.setattr(marks, "ROWS_AT_ONCE", 1024)  # lists in the order of the grid are made in three parts
+    real_mark = marks.Marks.mark
+    monkeypatch.setattr(marks.Marks, "mark", lambda self, *a, **k: asked.append(self) or real_mark(self, *a, **k))
+    with pm.UniformGrid(box, cell_size=CELLS, backend="opencl") as grid:
+        grid.build(backend.array(x))
+        for half in (False, True):
+            for order in ("grid", "input"):
+                right = pairs_of(host, half, order)
+                grid._searcher.means[half, True, 1.0, 0, True] = 20.0  # as a former search of such particles left it
+                for _ in range(2):
+                    np.testing.assert_array_equal(pairs_of(grid, half, order), right)
+                wide = pairs_of(grid, half, order, check=False, capacity=len(right) + 5)
+                np.testing.assert_array_equal(wide, right)
+    assert asked, "no list was made by marks"
+
+
+def test_marks_serve_few_strips_of_few_candidates():
+    x, side = cloud_of("uniform", 300, "f4")
+    for cells, radius, words in ((CELLS, 1.0, True), ((0.25, 0.25, 0.25), 1.0, False), (CELLS, 0.0, False)):
+        with pm.UniformGrid(pm.Box((side,) * 3), cell_size=cells, backend="opencl") as grid:
+            grid.build(Device.of("opencl").array(x))
+            search, cloud = grid._searcher, grid._built.cloud
+            question = search.ask(cloud, radius, None, False, False)
+            assert bool(marks.marks_of_row(question, 26)) == words
+            assert not marks.marks_of_row(question, 400)
+
+
+def test_open_boxes_with_many_rows_have_no_marks(monkeypatch):
+    x, side = cloud_of("uniform", 300, "f4")
+    for periodic in (False, True):
+        with pm.UniformGrid(pm.Box((side,) * 3, periodic=periodic), cell_size=CELLS, backend="opencl") as grid:
+            grid.build(Device.of("opencl").array(x))
+            question = grid._searcher.ask(grid._built.cloud, 1.0, None, False, False)
+            monkeypatch.setattr(marks, "MOST_IN_OPEN_BOX", 300)
+            assert marks.marks_of_row(question, 26)
+            monkeypatch.setattr(marks, "MOST_IN_OPEN_BOX", 299)
+            assert bool(marks.marks_of_row(question, 26)) == periodic
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+@pytest.mark.parametrize(("real", "periodic"), [("f4", True), ("f8", False)])
+def test_kernels_of_marks_compile_for_cuda(monkeypatch, real, periodic):
+    (x, side), device = cloud_of("uniform", 500, real), Device.of("opencl")
+
+    def call():
+        with pm.UniformGrid(pm.Box((side,) * 3, periodic=periodic), cell_size=CELLS, backend="opencl") as grid:
+            grid.build(device.array(x))
+            for half in (False, True):
+                grid.pairs(1.0, half=half, order="grid", check=False, capacity=26 * 500)
+            grid.pairs(1.0, format="coo", quantities="ij", check=False, capacity=13 * 500)
+            for _ in range(2):  # the first one finds out how many there are
+                grid.neighbours(device.array(x[:100]), 1.0)
+
+    compiled = set()
+    for file, name, defines in kernels_of(monkeypatch, call):
+        if file.endswith(("mark_pairs.c", "list_marks.c")):
+            # GPUs have smaller groups for half lists in periodic boxes.
+            for smaller in ({}, {"GROUP_SIZE": 64}):
+                assert name.encode() in cuda.compile_only(file, dict(defines) | smaller, 90)
+            compiled.add(name)
+    assert compiled == {"mark_pairs", "list_marks"}
