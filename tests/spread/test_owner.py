@@ -236,3 +236,20 @@ def test_cuda_stores_without_atomics_and_holds_all_in_registers(monkeypatch, rea
     assert not ptx.ATOMIC.search(text)
     assert re.search(r"st\.global\.v4\.[bf]32" if real == "float32" else r"st\.global\.v2\.[bf]64", text)
     assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)
+
+
+def test_plans_reserve_for_fewer_particles_as_well(backend):
+    rng = np.random.default_rng(5)
+    mesh = pm.Mesh((160, 160, 160), (1.0,) * 3)
+    few, many = (rng.random((n, 3), dtype="float32") for n in (100, 20_000))
+    with pm.Plan(mesh, "bspline4", components=4, dtype="float32", backend=backend.name, method="owner") as plan:
+        plan.reserve(len(many))
+        owner, memory = plan._method("spread"), plan.nbytes
+        lengths = set()
+        for x in (few, many, few):
+            plan.set_positions(backend.array(x))
+            lengths.add(owner.windows(plan.workspace).length[0])
+            field = backend.host(plan.spread(backend.array(np.ones((4, len(x)), "float32"))))
+            np.testing.assert_allclose(field.sum(axis=(1, 2, 3)), len(x), rtol=1e-5)
+            assert plan.nbytes == memory
+        assert backend.name != "cuda" or len(lengths) == 2  # on a device with many multiprocessors
