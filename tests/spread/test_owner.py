@@ -172,7 +172,7 @@ def test_many_and_few_visits_are_ordered_in_reserved_memory(backend):
 @pytest.mark.parametrize("together", [1, 2, 4])
 def test_many_channels_share_launches(backend, monkeypatch, together):
     # Three groups of four channels and a last one. A crowd takes slabs, of each group its own.
-    monkeypatch.setattr(Owner, "_together", classmethod(lambda cls, sizes: together))
+    monkeypatch.setattr(Owner, "_together", classmethod(lambda cls, sizes, count=None: together))
     mesh, count = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0)), 3000
     x, q = cloud(mesh, count, 2000).astype(float), np.random.default_rng(2).normal(size=(13, count))
     expected = np.array([walk_cases.wanted_of("spread", mesh, x, channel) for channel in q])
@@ -186,7 +186,7 @@ def test_many_channels_share_launches(backend, monkeypatch, together):
 
 def test_few_slabs_are_enough_for_any_crowd(backend, monkeypatch):
     mesh = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0))
-    monkeypatch.setattr(Owner, "pieces", classmethod(lambda cls, sizes: 3))
+    monkeypatch.setattr(Owner, "pieces", classmethod(lambda cls, sizes, count=None: 3))
     x = cloud(mesh, 5000, 4900)
     with plan_of(backend, mesh, parts=3) as plan:
         plan.set_positions(backend.array(x))

@@ -19,7 +19,7 @@ from particlemesh.walk.patch import Patch
 
 SUPPORTS = range(2, 17)
 _WARPS = 16  # of a multiprocessor that windows keep busy
-# With fewer particles of a column than this, little but stores takes time. Beyond the second-level cache they are faster
+# With fewer particles of a column than this, little but stores takes time. Beyond the second-level cache they take less
 # in the order of memory: windows as long as the mesh (H200, 256^3 float32: 38.8 instead of 42.5 us).
 _FEW, _STORING_WARPS, _CACHE_BYTES = 16, 8, 60e6
 # Wide stencils: two rows of levels. Registers hold fewer warps, and fewer reals of a node.
