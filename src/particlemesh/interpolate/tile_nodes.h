@@ -27,9 +27,9 @@ DEVICE void box_of(PRIVATE Box* box, PRIVATE const int* first, PRIVATE const Blo
 }
 
 // Where rows and the copies of a row are in the field. There may be more places for rows than rows.
-#define LEFT_OUT OFF_FIELD             // no stencil reaches it
+#define LEFT_OUT OFF_FIELD                  // no stencil reaches it
 #define MISSING ((offset_t)(OFF_FIELD + 1)) // no such node
-#define SOME 4                         // copies whose offsets are read at a time
+#define SOME 4                              // copies whose offsets are read at a time
 #define PLACES_OF_ROWS ((ROWS + SOME * ROWS_AT_ONCE - 1) / (SOME * ROWS_AT_ONCE) * (SOME * ROWS_AT_ONCE))
 
 DEVICE void offsets_of(LOCAL offset_t* offsets, PRIVATE const Box* box, PRIVATE const Field* field)
