@@ -172,7 +172,7 @@ def test_many_and_few_visits_are_ordered_in_reserved_memory(backend):
 @pytest.mark.parametrize("together", [1, 2, 4])
 def test_many_channels_share_launches(backend, monkeypatch, together):
     # Three groups of four channels and a last one. A crowd takes slabs, of each group its own.
-    monkeypatch.setattr(Owner, "_together", classmethod(lambda cls, sizes: together))
+    monkeypatch.setattr(Owner, "_together", classmethod(lambda cls, sizes, count=None: together))
     mesh, count = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0)), 3000
     x, q = cloud(mesh, count, 2000).astype(float), np.random.default_rng(2).normal(size=(13, count))
     expected = np.array([walk_cases.wanted_of("spread", mesh, x, channel) for channel in q])
@@ -186,7 +186,7 @@ def test_many_channels_share_launches(backend, monkeypatch, together):
 
 def test_few_slabs_are_enough_for_any_crowd(backend, monkeypatch):
     mesh = pm.Mesh((20, 18, 25), (1.0, 1.0, 1.0))
-    monkeypatch.setattr(Owner, "pieces", classmethod(lambda cls, sizes: 3))
+    monkeypatch.setattr(Owner, "pieces", classmethod(lambda cls, sizes, count=None: 3))
     x = cloud(mesh, 5000, 4900)
     with plan_of(backend, mesh, parts=3) as plan:
         plan.set_positions(backend.array(x))
@@ -236,3 +236,22 @@ def test_cuda_stores_without_atomics_and_holds_all_in_registers(monkeypatch, rea
     assert not ptx.ATOMIC.search(text)
     assert re.search(r"st\.global\.v4\.[bf]32" if real == "float32" else r"st\.global\.v2\.[bf]64", text)
     assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)
+
+
+def test_plans_reserve_for_fewer_particles_as_well(backend, monkeypatch):
+    # Few particles in a large field have windows as long as the mesh, where a device keeps many warps busy.
+    rng = np.random.default_rng(5)
+    mesh = pm.Mesh((64, 256, 256), (1.0, 4.0, 4.0))
+    few, many = (rng.random((n, 3), dtype="float32") for n in (100, 20_000))
+    with pm.Plan(mesh, "bspline4", components=4, dtype="float32", backend=backend.name, method="owner") as plan:
+        monkeypatch.setattr(plan.workspace.backend, "units", 132)
+        plan.reserve(len(many))
+        owner, memory = plan._method("spread"), plan.nbytes
+        lengths = []
+        for x in (few, many, few):
+            plan.set_positions(backend.array(x))
+            lengths.append(owner.windows(plan.workspace).length[0])
+            field = backend.host(plan.spread(backend.array(np.ones((4, len(x)), "float32"))))
+            np.testing.assert_allclose(field.sum(axis=(1, 2, 3)), len(x), rtol=1e-5)
+            assert plan.nbytes == memory
+        assert lengths == [64, 32, 64]

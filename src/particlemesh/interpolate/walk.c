@@ -222,13 +222,14 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         int line_end = end_of(start, begin, size, line, nx);
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet taken
         u32 now = 0;                    // the patch's block
+        COPY_WAIT();
+        WARP_SYNC(warp); // lanes beyond the batch read others' records, and nobody uses them
 
         for (int base = 0; base < size; base += BATCH) {
             const int n = size - base < BATCH ? size - base : BATCH;
             const int here = LANE < n;
             Placed p;
             u32 words[RECORD_WORDS];
-            COPY_WAIT();
             copied_record(words, own_ahead);
             particle_of(words, &p);
             if (here) {
@@ -307,10 +308,10 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                 leave_over(staged, left);
                 if (LANE < left) index[LEFT - left + LANE] = index[LEFT + BATCH - left + LANE];
             }
+            COPY_WAIT(); // none is on its way when the next batch or another walk begins, or the warp ends
             WARP_SYNC(warp);
             next -= n; // only a full batch leaves any
         }
-        COPY_WAIT(); // none is on its way when another walk begins, or the warp ends
     }
     if (count < particles)
         clear_weightless(located, node, values, gradient, count, particles, rows, &value_layout, &gradient_layout);

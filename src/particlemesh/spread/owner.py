@@ -19,6 +19,9 @@ from particlemesh.walk.patch import Patch
 
 SUPPORTS = range(2, 17)
 _WARPS = 16  # of a multiprocessor that windows keep busy
+# With fewer particles of a column than this, little but stores takes time. Beyond the second-level cache they take less
+# in the order of memory, with windows as long as the mesh.
+_FEW, _STORING_WARPS, _CACHE_BYTES = 16, 8, 60e6
 # Wide stencils: two rows of levels. Registers hold fewer warps, and fewer reals of a node.
 _NARROW = patches.SUPPORTS[-1]
 _WIDE_WARPS = 2  # of a group
@@ -72,6 +75,7 @@ class Owner(KernelMethod):
     def windows(cls, sizes: Sizes, count: int | None = None) -> Windows:
         """Return the windows of the mesh, for ``count`` particles; by default those that there are."""
         x, y, z = sizes.axes
+        count = sizes.count if count is None else count
         columns = -(-y.size // SIDE) * -(-z.size // SIDE)
         parts = cls.option(sizes, "parts")
         if parts is None and x.support > _NARROW:
@@ -79,14 +83,17 @@ class Owner(KernelMethod):
             at_once = sizes.backend.units * _WIDE_WARPS * _resident(x.support, reals, size)
             parts = _parts_of(columns, x.size, x.support, at_once)
         elif parts is None:
-            parts = min(round(sizes.backend.units * _WARPS / columns), x.size // _LEAST_LEVELS)
+            field = math.prod(sizes.mesh.field_shape) * sizes.components * sizes.dtype.itemsize
+            storing = count < _FEW * columns and field > _CACHE_BYTES
+            warps = sizes.backend.units * (_STORING_WARPS if storing else _WARPS)
+            parts = min(round(warps / columns), x.size // _LEAST_LEVELS)
         parts = max(1, parts, -(-x.size // visits.MOST_ALONG_X))
-        return visits.windows_for(sizes.axes, parts, sizes.count if count is None else count)
+        return visits.windows_for(sizes.axes, parts, count)
 
     @classmethod
-    def pieces(cls, sizes: Sizes) -> int:
+    def pieces(cls, sizes: Sizes, count: int | None = None) -> int:
         """Return how many pieces are cut off windows at most: each takes a slab."""
-        windows, reals = cls.windows(sizes), min(sizes.components, cls.at_once(sizes))
+        windows, reals = cls.windows(sizes, count), min(sizes.components, cls.at_once(sizes))
         slab = windows.length[0] * SIDE**2 * reals * sizes.dtype.itemsize
         field = math.prod(sizes.mesh.field_shape) * reals * sizes.dtype.itemsize
         return max(1, min(windows.total, max(_SLABS, field // 2) // slab))
@@ -116,22 +123,22 @@ class Owner(KernelMethod):
         )
 
     def reserve(self, workspace: Workspace) -> None:
-        windows, pieces = self.windows(workspace, workspace.capacity), self.pieces(workspace)
-        visits.reserve(workspace, windows, pieces)
-        self._slabs(workspace, 0)
+        most = workspace.capacity  # with fewer particles, neither windows nor slabs are more
+        visits.reserve(workspace, self.windows(workspace, most), self.pieces(workspace, most))
+        self._slabs(workspace, self._slab_reals(workspace, most))
 
     @classmethod
-    def _together(cls, sizes: Sizes) -> int:
+    def _together(cls, sizes: Sizes, count: int | None = None) -> int:
         """Return how many groups of channels one launch handles at most: each has its slabs."""
-        slab = cls.windows(sizes).length[0] * SIDE**2 * cls.at_once(sizes) * sizes.dtype.itemsize
-        return max(1, _SLABS // (cls.pieces(sizes) * slab))
+        slab = cls.windows(sizes, count).length[0] * SIDE**2 * cls.at_once(sizes) * sizes.dtype.itemsize
+        return max(1, _SLABS // (cls.pieces(sizes, count) * slab))
 
     @classmethod
-    def _slab_reals(cls, sizes: Sizes) -> int:
+    def _slab_reals(cls, sizes: Sizes, count: int | None = None) -> int:
         """Return the reals of all slabs for the plan's components."""
         reals, most = sizes.components, cls.at_once(sizes)
-        each = cls.pieces(sizes) * cls.windows(sizes).length[0] * SIDE**2
-        return each * (reals if reals < most else most * min(-(-reals // most), cls._together(sizes)))
+        each = cls.pieces(sizes, count) * cls.windows(sizes, count).length[0] * SIDE**2
+        return each * (reals if reals < most else most * min(-(-reals // most), cls._together(sizes, count)))
 
     def _slabs(self, workspace: Workspace, reals: int) -> Any:
         return workspace.scratch("owner.slabs", (max(reals, self._slab_reals(workspace)),), workspace.dtype)

@@ -250,6 +250,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         u32 now = 0;                    // the patch's block
 #if COPIES
         COPY_WAIT();
+        WARP_SYNC(warp); // lanes beyond the batch read others' records, and nobody uses them
         copied_record(words, copied);
 #endif
         if (LANE < BATCH && LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);
@@ -261,7 +262,6 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
 #if COPIES
             LOCAL real* now_copied = copied + base / BATCH % 2 * (BATCH * RECORD_REALS);
             LOCAL real* next_copied = copied + (1 - base / BATCH % 2) * (BATCH * RECORD_REALS);
-            COPY_WAIT();
             copied_record(words, now_copied);
 #endif
             particle_of(words, &p);
@@ -318,6 +318,9 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                     }
                 }
             }
+#if COPIES
+            COPY_WAIT(); // none is on its way when the next batch or another walk begins, or the warp ends
+#endif
             WARP_SYNC(warp);
             if (next < LEFT + n) {
                 leave_over(staged, LEFT + n - next);
@@ -325,9 +328,6 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
             }
             next -= n; // only a full batch leaves any
         }
-#if COPIES
-        COPY_WAIT(); // none is on its way when another walk begins, or the warp ends
-#endif
         ROLL for (int moves = MOVES; moves > 0; moves--) {
             leave(sums, field, &x, &field_layout, &columns);
             shift(sums);
