@@ -289,13 +289,15 @@ def test_more_particles_than_were_reserved_are_named(backend):
 
 @pytest.mark.parametrize("order", ["caller", "sorted"])
 def test_room_for_no_particles_is_room(backend, order):
-    with pm.Plan(MESH, "cic", backend=backend.name, dtype="float64", order=order) as plan:
-        plan.reserve(0)
-        assert plan.capacity == 0
-        with pytest.raises(ValueError, match=r"room is reserved for 0: reserve\(40\) first"):
+    methods = {"method": "spread", "interpolation": "interpolate"}
+    for option in [{}, *({what: name} for what in methods for name in names(methods[what], backend.name))]:
+        with pm.Plan(MESH, "cic", backend=backend.name, dtype="float64", order=order, **option) as plan:
+            plan.reserve(0)
+            assert plan.capacity == 0
+            with pytest.raises(ValueError, match=r"room is reserved for 0: reserve\(40\) first"):
+                plan.set_positions(backend.array(X[:40]), check=False)
+            plan.set_positions(backend.array(X[:0]), check=False)
+            assert not backend.host(plan.spread(backend.array(Q[:0]))).any()
+            plan.reserve(40)
             plan.set_positions(backend.array(X[:40]), check=False)
-        plan.set_positions(backend.array(X[:0]), check=False)
-        assert not backend.host(plan.spread(backend.array(Q[:0]))).any()
-        plan.reserve(40)
-        plan.set_positions(backend.array(X[:40]), check=False)
-        assert backend.host(plan.spread(backend.array(Q[:40]))).sum() == pytest.approx(Q[:40].sum())
+            assert backend.host(plan.spread(backend.array(Q[:40]))).sum() == pytest.approx(Q[:40].sum())

@@ -45,6 +45,9 @@ LAUNCHING = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY")
 ALLOCATING = (*LAUNCHING, "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
 
 
+# PyOpenCL generates code for each kernel object, under a name that no other has at that moment.
+_generating = threading.Lock()
+
 # Takes arguments, a size (of the launch or of the memory), and which of the arguments belong to the caller.
 Command = Callable[[list[Any], tuple[int, ...], Collection[int]], None]
 
@@ -61,7 +64,8 @@ class OpenClKernel:
         self._owner = owner
         self._group_size = group_size
         self._name, self._signatures = name, signatures
-        self._kernel = signatures.kernel(name, functools.partial(_cl().Kernel, program))
+        with _generating:
+            self._kernel = signatures.kernel(name, functools.partial(_cl().Kernel, program))
         self._enqueue = _cl().enqueue_nd_range_kernel
         self._known: list[Any] = []  # the arguments last set
 

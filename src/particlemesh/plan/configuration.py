@@ -177,7 +177,7 @@ class Configuration:
         backend = workspace.backend
         with backend.scope():
             self.token = backend.follow(self.token)
-            if workspace.capacity < count:
+            if workspace.particles is None or workspace.capacity < count:
                 kind = self._particle_kind(backend)
                 room = kind(backend, workspace.dtype, count)
                 self._spare = DeviceParticles(backend, workspace.dtype, count) if kind is DeviceParticles else None
@@ -192,7 +192,7 @@ class Configuration:
             for held in (workspace.particles, self._spare):
                 if isinstance(held, DeviceParticles):
                     held.make_room(packed=self._packs(count) and packable(workspace.axes, workspace.dtype))
-            if self._sorted and workspace.particles is not None:  # None for a first reserve(0)
+            if self._sorted:
                 workspace.particles.reserve(workspace, _CELLS_FOR, stencils=not self._packs(count))
             for method in methods:
                 method.reserve(workspace)
