@@ -99,14 +99,14 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
                           const Window window, const Jacobian jacobian, const Even even)
 {
     WARP(warp);
-    const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
-    const i64 teams = (all + TEAM - 1) / TEAM;
+    const u32 all = start[(i64)lines_of_blocks(&blocks) * blocks.counts[LINES_ALONG]];
+    const i64 teams = (particles + TEAM - 1) / TEAM; // not of `all`: the first loads would wait for it
     for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < GROUPS_OF(batches) * teams; turn += GROUP_COUNT * WARPS) {
         const i64 batch = BATCH_OF(turn, teams), at = (turn - batch * teams) * TEAM + LANE / LANES;
         const int lane = LANE % LANES;
         int here, first[3];
         real fraction[3], sums[SUMS];
-        const i64 i = expected_particle(warp, records, start, at, particles, &even, &blocks, &here, first, fraction);
+        const i64 i = expected_particle(warp, records, start, at, particles, all, &even, &blocks, &here, first, fraction);
         if (!here) first[0] = first[1] = first[2] = 0; // its results are not written
         Weights w;
         Places places;

@@ -11,7 +11,8 @@ from particlemesh.interpolate import weightless
 from particlemesh.interpolate.shares import Lanes, reading
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import Form, Group, Launch, defines, targets, vector, written
-from particlemesh.particles.workspace import Workspace
+from particlemesh.orders.block_order import Cells, blocks_of
+from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.walk import patch as patches
 from particlemesh.walk.by_block import ByBlock
 
@@ -24,6 +25,7 @@ _RESIDENT: dict[int, dict[int, tuple[int | None, int | None, int | None]]] = {
 }
 _PLANES = 5  # the most groups where a particle has several planes
 _SPARSE = 0.01
+_COLUMNS = (8, 8, 4)  # cells of a block where the field is beyond the cache
 _WORDS = 72  # registers that hold nodes between their loads and their use
 
 
@@ -43,6 +45,14 @@ class Direct(ByBlock):
         "levels": Option(None, range(1, 17), "levels along x whose loads are issued at once"),
         "groups": Option(None, range(1, 17), "groups that a multiprocessor must have registers for"),
     }
+
+    @classmethod
+    def cells(cls, sizes: Sizes, count: int) -> Cells:
+        # Where nodes come from memory, all work-items at once should read a few levels: with lines along x they would
+        # read from all levels, in too many pages for the tables of addresses.
+        field = sizes.nodes * sizes.components * sizes.dtype.itemsize
+        far = sizes.mesh.ndim == 3 and field > patches.CACHED
+        return _COLUMNS if far else super().cells(sizes, count)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
@@ -67,7 +77,7 @@ class Direct(ByBlock):
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
             ROUND=int(once), FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window),
-            **results, **weightless.FACTS[form.variant], **({"RESIDENT_GROUPS": groups} if groups else {}),
+            LINES_ALONG=blocks_of(axes, self.taken(workspace)).along, **results, **weightless.FACTS[form.variant], **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
 
@@ -86,8 +96,7 @@ class Direct(ByBlock):
         order = self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
         form = Form(variant=unplaced)
-        lines = order.blocks.counts[1] * order.blocks.counts[2]
-        even = Record(f"={workspace.dtype.char}", lines / max(workspace.count, 1))
+        even = Record(f"={workspace.dtype.char}", order.blocks.lines / max(workspace.count, 1))
         for run, lanes, *layouts, together in self.batches(workspace, form, field, values, gradient):
             run(
                 lanes * workspace.count * together, order.records, order.start, located, node, field.array,
