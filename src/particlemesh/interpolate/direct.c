@@ -60,6 +60,11 @@ DEVICE void gather(PRIVATE real* sums, GLOBAL const real* plane, PRIVATE const P
 {
     real flat[SLOTS_Z], along_x[SLOTS_Z], along_y[SLOTS_Z]; // sums over levels
     UNROLL for (int v = 0; v < SLOTS_Z; v++) flat[v] = along_x[v] = along_y[v] = 0;
+    GLOBAL const real* from[LANE_SLOTS];
+    UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
+        from[m] = plane + (OPEN && at->z[m] == OFF_FIELD ? 0 : at->z[m]);
+        POINTER_ANEW(from[m]); // else the compiler adds up all three offsets for each load, and the plane's
+    }
     LEVELS_UNROLLED for (int begin = 0; begin < SUPPORT_X; begin += LEVELS) {
         real f[LEVELS][LANE_ROWS][SLOTS_Z];
         UNROLL for (int l = 0; l < LEVELS; l++)
@@ -69,7 +74,7 @@ DEVICE void gather(PRIVATE real* sums, GLOBAL const real* plane, PRIVATE const P
                     const int there = !OPEN || (at->x[a] != OFF_FIELD && at->y[b] != OFF_FIELD && at->z[m] != OFF_FIELD);
                     PRIVATE real* to = &f[l][b][m * VECTOR];
                     UNROLL for (int v = 0; v < VECTOR; v++) to[v] = 0;
-                    if (begin + l < SUPPORT_X) if (there) load_vector(plane + (at->x[a] + at->y[b] + at->z[m]), to);
+                    if (begin + l < SUPPORT_X) if (there) load_vector(from[m] + (at->x[a] + at->y[b]), to);
                 }
         UNROLL for (int l = 0; l < LEVELS; l++) {
             const int a = begin + l < SUPPORT_X ? begin + l : SUPPORT_X - 1;

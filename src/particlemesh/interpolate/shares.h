@@ -22,6 +22,15 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
 #else
 #define OFFSET_ANEW(x)
 #endif
+#ifdef __CUDACC__
+#define POINTER_ANEW(x)                    \
+    do {                                   \
+        asm volatile("" : "+l"(x));        \
+        __builtin_assume(__isGlobal(x));   \
+    } while (0)
+#else
+#define POINTER_ANEW(x)
+#endif
 
 #define TEAM (WARP_SIZE / LANES) // particles that a warp takes at a time
 #define NODES_OF_READ (VECTOR < PARTS ? 1 : VECTOR / PARTS)

@@ -40,7 +40,7 @@ DEVICE int lines_of_blocks(PRIVATE const Blocks* blocks)
 // The place of a block: the `along`th of a line.
 DEVICE void block_in_line(PRIVATE int* block, const int line, const int along, PRIVATE const Blocks* blocks)
 {
-    const int slow = line / blocks->counts[LINES_FAST];
+    const int slow = (int)((u32)line / (u32)blocks->counts[LINES_FAST]);
     block[LINES_ALONG] = along, block[LINES_SLOW] = slow, block[LINES_FAST] = line - slow * blocks->counts[LINES_FAST];
 }
 

@@ -20,7 +20,7 @@ DEVICE i64 expected_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLO
     UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
     if (at < particles) read_record(records, at, words);
     const i64 begin = at - LANE / LANES; // of the warp
-    const int guess = (int)((real)begin * even->each) - WARP_SIZE / 4, most = lines - WARP_SIZE;
+    const int guess = (int)((real)(u32)begin * even->each) - WARP_SIZE / 4, most = lines - WARP_SIZE;
     const int low = guess < most ? guess : most, from = low < 0 ? 0 : low;
     const u32 begins = start[(i64)(from + LANE < lines ? from + LANE : lines) * nx];
     *here = at < count;
