@@ -41,6 +41,7 @@ class Direct(ByBlock):
     order_independent = True  # a particle's value does not depend on the others
     options: ClassVar[dict[str, Option]] = {
         "lanes": Option(None, (1, 2, 4, 8), "lanes of a warp that share a particle"),
+        "row": Option(None, (1, 2, 4, 8), "lanes that share a row of its stencil, at most"),
         "reads": Option(None, (1, 2, 4), "reals that a lane reads at a time, where the field is aligned"),
         "levels": Option(None, range(1, 17), "levels along x whose loads are issued at once"),
         "groups": Option(None, range(1, 17), "groups that a multiprocessor must have registers for"),
@@ -62,11 +63,14 @@ class Direct(ByBlock):
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         size, axes, results = workspace.dtype.itemsize, workspace.axes, written(*values)
-        most = min(self.option(workspace, "reads") or 16 // size, 16 // size)
-        reals = vector(group, field, size, most, pairs=most)
-        # Eight lanes where the slots of two rows or of a wide one fill them, else four.
+        # Eight lanes where the slots of two rows or of a wide one fill them, else four. They read a node each if each
+        # then has one: pairs would need one slot more for those that begin at odd nodes, and an instruction for each.
         few = axes[2].support <= 4 or axes[2].support * group.parts * size <= 32
-        lanes = Lanes.of(axes, group.parts, self.option(workspace, "lanes") or (4 if few else 8), reals)
+        widest = group.parts if few and group.parts * size == 8 and axes[2].support <= 4 else 16 // size
+        most = min(self.option(workspace, "reads") or widest, 16 // size)
+        reals = vector(group, field, size, most, pairs=most)
+        shared, row = self.option(workspace, "lanes") or (4 if few else 8), self.option(workspace, "row") or 8
+        lanes = Lanes.of(axes, group.parts, shared, reals, row)
         words = lanes.rows * lanes.each * reals * size // 4  # of a level
         fitting = max(1, _WORDS // words // (1 + results["GRADIENT"]))
         levels = min(self.option(workspace, "levels") or fitting, axes[0].support)
@@ -77,7 +81,8 @@ class Direct(ByBlock):
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
             ROUND=int(once), FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window),
-            LINES_ALONG=blocks_of(axes, self.taken(workspace)).along, **results, **weightless.FACTS[form.variant], **({"RESIDENT_GROUPS": groups} if groups else {}),
+            LINES_ALONG=blocks_of(axes, self.taken(workspace)).along, **results, **weightless.FACTS[form.variant],
+            **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
 
