@@ -122,11 +122,8 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
             UNROLL for (int a = 0; a < SUPPORT_X; a++) OFFSET_ANEW(places.x[a]);
 #endif
             gather(sums, field + batch * batches.field + field_layout.offset + c * field_layout.channel, &places, lane, &w);
-            UNROLL for (int step = LANES / 2; step > 0; step /= 2)
-                UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
-            if (here && lane == 0)
-                write_results(sums, values + batch * batches.values, gradient + batch * batches.gradient, i, c,
-                              &value_layout, &gradient_layout, &jacobian);
+            deal_results(warp, sums, here, values + batch * batches.values, gradient + batch * batches.gradient, i, c,
+                         &value_layout, &gradient_layout, &jacobian);
         }
     }
     if (all < particles)
