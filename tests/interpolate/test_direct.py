@@ -95,3 +95,23 @@ def test_a_field_beyond_the_cache_is_read_column_by_column(monkeypatch, nodes, n
         nodes=nodes, components=2, dtype=np.dtype("float64"), mesh=types.SimpleNamespace(ndim=ndim)
     )
     assert Direct.cells(sizes, 100) == ((8, 8, 4) if far else (1, 5, 13))
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize(("lanes", "along_z"), [(1, 1), (2, 2), (4, 2), (8, 2), (8, 8)])
+@pytest.mark.parametrize(("ndim", "kind"), [(3, "complex128"), (3, "float64"), (2, "float64")])
+def test_lanes_deal_every_number_of_results(backend, lanes, along_z, ndim, kind):
+    """Three, four, six and eight results, with and without the value, of one to eight lanes."""
+    shape, rng = (9, 8, 10)[:ndim], np.random.default_rng(4)
+    x, field, parts = rng.random((COUNT, ndim)), rng.normal(size=shape), 1
+    if kind == "complex128":
+        field, parts = field + 1j * rng.normal(size=shape), 2
+    dealt = {"interpolation": "direct", "options": {"direct": {"lanes": lanes, "row": along_z}}}
+    results = []
+    for name, method, native in ((backend.name, dealt, backend.array), ("cpu", {}, np.asarray)):
+        options = {"components": parts, "dtype": "float64", "backend": name, **method}
+        with pm.Plan(pm.Mesh(shape, (1.0,) * ndim), "bspline4", **options) as plan:
+            plan.set_positions(native(x))
+            results.append([plan.gradient(native(field)), *plan.value_and_gradient(native(field))])
+    for mine, other in zip(*results, strict=True):
+        np.testing.assert_allclose(backend.host(mine), other, rtol=0, atol=1e-12)
