@@ -126,7 +126,8 @@ def blocks_of(axes: tuple[Axis, Axis, Axis], cells: tuple[int, int, int]) -> Blo
     base, narrow = base_of(axes), narrow_of(cells)
     spans = (axis.low + axis.extent - begin for axis, begin in zip(axes, base, strict=True))
     counts, wide, last = zip(*map(_cut, spans, cells, narrow), strict=True)
-    along = cells.index(min(cells)) if axes[0].extent > 1 else 0  # particles of a line are close then; walks go along x
+    # Lines go where blocks are shortest: so their particles are close. Blocks of walks are shortest along x.
+    along = cells.index(min(cells)) if axes[0].extent > 1 else 0
     return Blocks(cells, base, counts, wide, narrow, last, along)
 
 
