@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from blocks import cut, staged_from
+from blocks import cut, number_of, staged_from
 from particlemesh.orders import block_order
 
 pytestmark = pytest.mark.backends("cuda", "opencl")  # processors have the order of tiles
@@ -82,7 +82,7 @@ def check(plan, cells, unpack, *, stable=False):
     exact = plan.backend.download(plan.particles.fraction)[:, :count].T
     good = node[2] != SKIP
     block, offset = cut(blocks, node)
-    number = (block[1] * blocks.counts[2] + block[2]) * blocks.counts[0] + block[0]
+    number = number_of(blocks, block)
     assert (number[good] >= 0).all()
     assert (number[good] < blocks.total).all()
 
@@ -93,7 +93,7 @@ def check(plan, cells, unpack, *, stable=False):
     np.testing.assert_array_equal(np.sort(index), np.flatnonzero(good))
     np.testing.assert_array_equal(number[index], np.repeat(np.arange(blocks.total), members))
     np.testing.assert_array_equal(cell, offset[:, index].T)
-    np.testing.assert_array_equal(bx, block[0, index])
+    np.testing.assert_array_equal(bx, block[blocks.along, index])
     np.testing.assert_array_equal(fraction, exact[index])
     if stable:
         np.testing.assert_array_equal(index, np.flatnonzero(good)[np.argsort(number[good], kind="stable")])
@@ -105,15 +105,17 @@ def check(plan, cells, unpack, *, stable=False):
 @pytest.mark.parametrize("mesh", MESHES)
 def test_records_are_those_of_the_plan(backend, unpack, mesh, real, stable):
     with plan_of(backend, MESHES[mesh], "bspline6", positions(MESHES[mesh], 5000), real) as plan:
-        check(plan, (3, 3, 10), unpack, stable=stable)
+        for along, cells in enumerate([(3, 3, 10), (3, 2, 10), (3, 3, 2)]):
+            check(plan, cells, unpack, stable=stable)
+            lines = block_order.blocks_of(plan.workspace.axes, cells).along
+            assert lines == (along if plan.workspace.axes[0].extent > 1 else 0)
 
 
 def nearly_sorted(plan, x, cells):
     """Return positions in the order of blocks, each then moved by up to 0.1 cells."""
     blocks = block_order.blocks_of(plan.workspace.axes, cells)
     node = plan.backend.download(plan.particles.node)[:, : plan.count]
-    bx, by, bz = cut(blocks, node)[0]
-    order = np.argsort((by * blocks.counts[2] + bz) * blocks.counts[0] + bx)
+    order = np.argsort(number_of(blocks, cut(blocks, node)[0]))
     spacing = plan.mesh.box.lengths / np.array(plan.mesh.shape)
     return x[order] + np.random.default_rng(3).uniform(-0.1, 0.1, x.shape) * spacing
 

@@ -17,6 +17,13 @@ def cut(blocks, node):
     return np.array(block), np.array(offset)
 
 
+def number_of(blocks, block):
+    """Numbers of blocks (3, N) in the order: line by line, along the axis that lines have."""
+    slow, fast = (axis for axis in range(3) if axis != blocks.along)
+    line = block[slow] * blocks.counts[fast] + block[fast]
+    return line * blocks.counts[blocks.along] + block[blocks.along]
+
+
 def staged_from(monkeypatch, count):
     """Deal particles to buckets from a count on."""
     monkeypatch.setattr(block_order, "STAGED_FROM", dict.fromkeys(block_order.STAGED_FROM, count))

@@ -213,4 +213,4 @@ def test_chunks_are_whole_batches_and_keep_far_fields_near(spreads, real):
         assert 32 <= chunk <= 1024
         at_once, field = 132 * 4 * patch.resident(held, reals), nodes**3 * reals * dtype.itemsize
         alive = (chunk - 32) * at_once / max(count, 1) * field
-        assert chunk <= 64 or field <= patch._CACHED or alive <= (16e6 if spreads else 5e6)
+        assert chunk <= 64 or field <= patch.CACHED or alive <= (16e6 if spreads else 5e6)

@@ -60,6 +60,11 @@ DEVICE void gather(PRIVATE real* sums, GLOBAL const real* plane, PRIVATE const P
 {
     real flat[SLOTS_Z], along_x[SLOTS_Z], along_y[SLOTS_Z]; // sums over levels
     UNROLL for (int v = 0; v < SLOTS_Z; v++) flat[v] = along_x[v] = along_y[v] = 0;
+    GLOBAL const real* from[LANE_SLOTS];
+    UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
+        from[m] = plane + (OPEN && at->z[m] == OFF_FIELD ? 0 : at->z[m]);
+        POINTER_ANEW(from[m]); // else the compiler adds up all three offsets for each load, and the plane's
+    }
     LEVELS_UNROLLED for (int begin = 0; begin < SUPPORT_X; begin += LEVELS) {
         real f[LEVELS][LANE_ROWS][SLOTS_Z];
         UNROLL for (int l = 0; l < LEVELS; l++)
@@ -69,7 +74,7 @@ DEVICE void gather(PRIVATE real* sums, GLOBAL const real* plane, PRIVATE const P
                     const int there = !OPEN || (at->x[a] != OFF_FIELD && at->y[b] != OFF_FIELD && at->z[m] != OFF_FIELD);
                     PRIVATE real* to = &f[l][b][m * VECTOR];
                     UNROLL for (int v = 0; v < VECTOR; v++) to[v] = 0;
-                    if (begin + l < SUPPORT_X) if (there) load_vector(plane + (at->x[a] + at->y[b] + at->z[m]), to);
+                    if (begin + l < SUPPORT_X) if (there) load_vector(from[m] + (at->x[a] + at->y[b]), to);
                 }
         UNROLL for (int l = 0; l < LEVELS; l++) {
             const int a = begin + l < SUPPORT_X ? begin + l : SUPPORT_X - 1;
@@ -99,14 +104,14 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
                           const Window window, const Jacobian jacobian, const Even even)
 {
     WARP(warp);
-    const i64 all = start[(i64)blocks.counts[0] * blocks.counts[1] * blocks.counts[2]];
-    const i64 teams = (all + TEAM - 1) / TEAM;
+    const u32 all = start[(i64)lines_of_blocks(&blocks) * blocks.counts[LINES_ALONG]];
+    const i64 teams = (particles + TEAM - 1) / TEAM; // not of `all`: the first loads would wait for it
     for (i64 turn = GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; turn < GROUPS_OF(batches) * teams; turn += GROUP_COUNT * WARPS) {
         const i64 batch = BATCH_OF(turn, teams), at = (turn - batch * teams) * TEAM + LANE / LANES;
         const int lane = LANE % LANES;
         int here, first[3];
         real fraction[3], sums[SUMS];
-        const i64 i = expected_particle(warp, records, start, at, particles, &even, &blocks, &here, first, fraction);
+        const i64 i = expected_particle(warp, records, start, at, particles, all, &even, &blocks, &here, first, fraction);
         if (!here) first[0] = first[1] = first[2] = 0; // its results are not written
         Weights w;
         Places places;
@@ -117,11 +122,8 @@ KERNEL interpolate_direct(GLOBAL const u32* RESTRICT records, GLOBAL const u32* 
             UNROLL for (int a = 0; a < SUPPORT_X; a++) OFFSET_ANEW(places.x[a]);
 #endif
             gather(sums, field + batch * batches.field + field_layout.offset + c * field_layout.channel, &places, lane, &w);
-            UNROLL for (int step = LANES / 2; step > 0; step /= 2)
-                UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
-            if (here && lane == 0)
-                write_results(sums, values + batch * batches.values, gradient + batch * batches.gradient, i, c,
-                              &value_layout, &gradient_layout, &jacobian);
+            deal_results(warp, sums, here, values + batch * batches.values, gradient + batch * batches.gradient, i, c,
+                         &value_layout, &gradient_layout, &jacobian);
         }
     }
     if (all < particles)

@@ -11,7 +11,8 @@ from particlemesh.interpolate import weightless
 from particlemesh.interpolate.shares import Lanes, reading
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import Form, Group, Launch, defines, targets, vector, written
-from particlemesh.particles.workspace import Workspace
+from particlemesh.orders.block_order import Cells, blocks_of
+from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.walk import patch as patches
 from particlemesh.walk.by_block import ByBlock
 
@@ -24,6 +25,7 @@ _RESIDENT: dict[int, dict[int, tuple[int | None, int | None, int | None]]] = {
 }
 _PLANES = 5  # the most groups where a particle has several planes
 _SPARSE = 0.01
+_COLUMNS = (8, 8, 4)  # cells of a block where the field is beyond the cache
 _WORDS = 72  # registers that hold nodes between their loads and their use
 
 
@@ -39,10 +41,19 @@ class Direct(ByBlock):
     order_independent = True  # a particle's value does not depend on the others
     options: ClassVar[dict[str, Option]] = {
         "lanes": Option(None, (1, 2, 4, 8), "lanes of a warp that share a particle"),
+        "row": Option(None, (1, 2, 4, 8), "lanes that share a row of its stencil, at most"),
         "reads": Option(None, (1, 2, 4), "reals that a lane reads at a time, where the field is aligned"),
         "levels": Option(None, range(1, 17), "levels along x whose loads are issued at once"),
         "groups": Option(None, range(1, 17), "groups that a multiprocessor must have registers for"),
     }
+
+    @classmethod
+    def cells(cls, sizes: Sizes, count: int) -> Cells:
+        # Where nodes come from memory, all work-items at once should read a few levels: with lines along x they would
+        # read from all levels, in too many pages for the tables of addresses.
+        field = sizes.nodes * sizes.components * sizes.dtype.itemsize
+        far = sizes.mesh.ndim == 3 and field > patches.CACHED
+        return _COLUMNS if far else super().cells(sizes, count)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
@@ -52,11 +63,14 @@ class Direct(ByBlock):
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         size, axes, results = workspace.dtype.itemsize, workspace.axes, written(*values)
-        most = min(self.option(workspace, "reads") or 16 // size, 16 // size)
-        reals = vector(group, field, size, most, pairs=most)
-        # Eight lanes where the slots of two rows or of a wide one fill them, else four.
+        # Eight lanes where the slots of two rows or of a wide one fill them, else four. They read a node each if each
+        # then has one: pairs would need one slot more for those that begin at odd nodes, and an instruction for each.
         few = axes[2].support <= 4 or axes[2].support * group.parts * size <= 32
-        lanes = Lanes.of(axes, group.parts, self.option(workspace, "lanes") or (4 if few else 8), reals)
+        widest = group.parts if few and group.parts * size == 8 and axes[2].support <= 4 else 16 // size
+        most = min(self.option(workspace, "reads") or widest, 16 // size)
+        reals = vector(group, field, size, most, pairs=most)
+        shared, row = self.option(workspace, "lanes") or (4 if few else 8), self.option(workspace, "row") or 8
+        lanes = Lanes.of(axes, group.parts, shared, reals, row)
         words = lanes.rows * lanes.each * reals * size // 4  # of a level
         fitting = max(1, _WORDS // words // (1 + results["GRADIENT"]))
         levels = min(self.option(workspace, "levels") or fitting, axes[0].support)
@@ -67,7 +81,8 @@ class Direct(ByBlock):
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
             ROUND=int(once), FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window),
-            **results, **weightless.FACTS[form.variant], **({"RESIDENT_GROUPS": groups} if groups else {}),
+            LINES_ALONG=blocks_of(axes, self.taken(workspace)).along, **results, **weightless.FACTS[form.variant],
+            **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
 
@@ -86,8 +101,7 @@ class Direct(ByBlock):
         order = self.order(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
         form = Form(variant=unplaced)
-        lines = order.blocks.counts[1] * order.blocks.counts[2]
-        even = Record(f"={workspace.dtype.char}", lines / max(workspace.count, 1))
+        even = Record(f"={workspace.dtype.char}", order.blocks.lines / max(workspace.count, 1))
         for run, lanes, *layouts, together in self.batches(workspace, form, field, values, gradient):
             run(
                 lanes * workspace.count * together, order.records, order.start, located, node, field.array,

@@ -1,19 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lanes' sums of particles' results: added up over the warp, and written to the caller's arrays.
 
-#define FEWER(sums) (((sums) + 1) / 2)
-
-// Add up two lanes whose numbers differ in one bit: each continues with half of the sums, with the second half if its
-// bit is set. Both keep a single sum, and the last of an odd number.
-DEVICE void add_two(WARP_PARAMETER warp, PRIVATE real* sums, const int count, const int bit)
-{
-    const int second = LANE & bit;
-    UNROLL for (int k = 0; k < FEWER(count); k++) {
-        const real far = sums[k + FEWER(count) < count ? k + FEWER(count) : k];
-        const real other = WARP_SHUFFLE(warp, second ? sums[k] : far, LANE ^ bit);
-        sums[k] = (second ? far : sums[k]) + other;
-    }
-}
+#include "interpolate/halving.h"
 
 // Add up over the lanes that differ in bits from LANES_Y_BIT on. Bit by bit and not in a loop: where warp verbs are
 // barriers, one in a branch makes compilers duplicate all code after it.

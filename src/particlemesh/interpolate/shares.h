@@ -4,6 +4,7 @@
 //
 // Compile-time facts beside those of stencil.h: FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
+#include "interpolate/halving.h"
 #include "walk/weights.h"
 
 #if FIELD_IS_WIDE
@@ -21,6 +22,15 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
 #define OFFSET_ANEW(x) asm volatile("" : "+" OFFSET_REGISTER(x))
 #else
 #define OFFSET_ANEW(x)
+#endif
+#ifdef __CUDACC__
+#define POINTER_ANEW(x)                    \
+    do {                                   \
+        asm volatile("" : "+l"(x));        \
+        __builtin_assume(__isGlobal(x));   \
+    } while (0)
+#else
+#define POINTER_ANEW(x)
 #endif
 
 #define TEAM (WARP_SIZE / LANES) // particles that a warp takes at a time
@@ -124,5 +134,51 @@ DEVICE void write_results(PRIVATE const real* sums, GLOBAL real* values, GLOBAL 
                      + p * gradient_layout->part + (b - 3 + SUPPORT_AXES) * gradient_layout->axis] =
                 of_part[1] * jacobian->row[b] + of_part[2] * jacobian->row[3 + b] + of_part[3] * jacobian->row[6 + b];
 #endif
+    }
+}
+
+#define KINDS (VALUE + GRADIENT * SUPPORT_AXES)
+#define DEALT (KINDS * PARTS)
+#define DEALT_4 (LANES > 4 ? FEWER(DEALT) : DEALT) // left for the lanes that differ in bit 2 and bit 1
+#define DEALT_2 (LANES > 2 ? FEWER(DEALT_4) : DEALT_4)
+#define DEALT_1 (LANES > 1 ? FEWER(DEALT_2) : DEALT_2)
+
+// Add up the sums of a particle's lanes, and write its results, each by one of the lanes.
+DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const int here, GLOBAL real* values,
+                         GLOBAL real* gradient, const i64 i, const int channel, PRIVATE const Values* value_layout,
+                         PRIVATE const Values* gradient_layout, PRIVATE const Jacobian* jacobian)
+{
+    real results[DEALT];
+    UNROLL for (int p = 0; p < PARTS; p++) {
+        PRIVATE const real* of_part = sums + p * RESULTS_OF_PART;
+        if (VALUE) results[p] = of_part[0];
+#if GRADIENT
+        UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
+            results[(VALUE + b - 3 + SUPPORT_AXES) * PARTS + p] =
+                of_part[1] * jacobian->row[b] + of_part[2] * jacobian->row[3 + b] + of_part[3] * jacobian->row[6 + b];
+#endif
+    }
+    int count;
+    const int from = halved(DEALT, LANES, &count);
+#if LANES > 4
+    add_two(warp, results, DEALT, 4);
+#endif
+#if LANES > 2
+    add_two(warp, results, DEALT_4, 2);
+#endif
+#if LANES > 1
+    add_two(warp, results, DEALT_2, 1);
+#endif
+    if (!here) count = 0;
+    UNROLL for (int k = 0; k < DEALT_1; k++) {
+        const int kind = (from + k) / PARTS, part = (from + k) % PARTS;
+        if (k < count) {
+            if (VALUE && (!GRADIENT || kind == 0))
+                values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
+                       + part * value_layout->part] = results[k];
+            else
+                gradient[gradient_layout->offset + i * gradient_layout->particle + channel * gradient_layout->channel
+                         + part * gradient_layout->part + (kind - VALUE) * gradient_layout->axis] = results[k];
+        }
     }
 }

@@ -30,11 +30,11 @@ class Lanes:
     rows: int
 
     @classmethod
-    def of(cls, axes: tuple[Axis, Axis, Axis], parts: int, lanes: int, reals: int) -> Lanes:
-        """Return how ``lanes`` share a stencil of nodes with ``parts`` reals."""
+    def of(cls, axes: tuple[Axis, Axis, Axis], parts: int, lanes: int, reals: int, most: int = 8) -> Lanes:
+        """Return how ``lanes``, ``most`` of them along z, share a stencil of nodes with ``parts`` reals."""
         row, slack = axes[2].support * parts, max(0, reals - parts)
         slots = -(-(row + slack) // reals)
-        z = min(8 if slots > 4 else 4 if slots > 2 else slots, lanes)
+        z = min(8 if slots > 4 else 4 if slots > 2 else slots, lanes, most)
         y = 1 if axes[1].support == 1 else lanes // z
         return cls(z, y, reals, -(-slots // z), -(-axes[1].support // y))
 

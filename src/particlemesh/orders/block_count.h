@@ -26,12 +26,14 @@ DEVICE u32 cut(const u32 at, const u32 cells, const u32 narrow, const int wide, 
 
 DEVICE u32 block_of(PRIVATE const Located* located, PRIVATE const Blocks* blocks, PRIVATE int* offset, PRIVATE int* bx)
 {
-    const u32 x = (u32)located->at[0] / CELLS_X;
-    const u32 y = cut((u32)located->at[1], CELLS_Y, NARROW_Y, blocks->wide[1], offset + 1);
-    const u32 z = cut((u32)located->at[2], CELLS_Z, NARROW_Z, blocks->wide[2], offset + 2);
-    offset[0] = located->at[0] - (int)x * CELLS_X;
-    *bx = (int)x;
-    return (y * (u32)blocks->counts[2] + z) * (u32)blocks->counts[0] + x;
+    u32 block[3];
+    block[0] = (u32)located->at[0] / CELLS_X;
+    block[1] = cut((u32)located->at[1], CELLS_Y, NARROW_Y, blocks->wide[1], offset + 1);
+    block[2] = cut((u32)located->at[2], CELLS_Z, NARROW_Z, blocks->wide[2], offset + 2);
+    offset[0] = located->at[0] - (int)block[0] * CELLS_X;
+    *bx = (int)block[LINES_ALONG];
+    const u32 line = block[LINES_SLOW] * (u32)blocks->counts[LINES_FAST] + block[LINES_FAST];
+    return line * (u32)blocks->counts[LINES_ALONG] + block[LINES_ALONG];
 }
 
 // Called by the whole warp, `turn` by turn of the group.

@@ -226,7 +226,7 @@ KERNEL into_blocks(GLOBAL const u32* RESTRICT halfway, GLOBAL const u32* RESTRIC
                 u32 where = NOWHERE;
                 if (n < size) {
                     const u32 bin = (u32)bx_of(words[k]);
-                    set_bx(words[k], (int)((low + bin) % (u32)blocks.counts[0]));
+                    set_bx(words[k], (int)((low + bin) % (u32)blocks.counts[LINES_ALONG]));
                     stage(staged, n, words[k]);
                     where = bin << BIN_SHIFT | ATOMIC_ADD_U32(first + PADDED(bin), 1);
                 }

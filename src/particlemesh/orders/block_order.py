@@ -35,7 +35,7 @@ MOST_BUCKETS = 2048  # and blocks of a bucket; as in block_count.h
 WORK_COUNTS = 2 * MOST_BUCKETS + 8  # words before the counts, as in block_count.h
 EACH = {4: 12, 8: 6}  # particles of a work-item in a tile, by the size of a real: six groups on a multiprocessor
 MOST_CELLS = (8, 8, 16)  # of a block along each axis: what a record has bits for
-MOST_BLOCKS_ALONG_X = 2**14  # the same
+MOST_BLOCKS_ALONG_X = 2**14  # in a line: the same
 MOST_BLOCKS = 2**32 - 2**8
 MOST_LINES = 2**31 - 2**6  # of blocks along x: kernels count them in 32 bits
 _U32 = np.dtype(np.uint32)
@@ -63,6 +63,8 @@ class Blocks:
         Nodes of a narrow block.
     last : (3,) ints
         Those of the last block at which stencils may begin.
+    along : int
+        The axis along which the blocks of a line are neighbours in the order.
     """
 
     cells: tuple[int, int, int]
@@ -71,6 +73,12 @@ class Blocks:
     wide: tuple[int, int, int]
     narrow: tuple[int, int, int]
     last: tuple[int, int, int]
+    along: int = 0
+
+    @property
+    def lines(self) -> int:
+        """Lines of blocks."""
+        return self.total // self.counts[self.along]
 
     @property
     def total(self) -> int:
@@ -85,7 +93,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class BlockOrder:
-    """Particles by block, block (bx, by, bz) being number ``(by * counts[2] + bz) * counts[0] + bx``.
+    """Particles by block. With lines along x, (bx, by, bz) is number ``(by * counts[2] + bz) * counts[0] + bx``.
 
     Attributes
     ----------
@@ -118,7 +126,9 @@ def blocks_of(axes: tuple[Axis, Axis, Axis], cells: tuple[int, int, int]) -> Blo
     base, narrow = base_of(axes), narrow_of(cells)
     spans = (axis.low + axis.extent - begin for axis, begin in zip(axes, base, strict=True))
     counts, wide, last = zip(*map(_cut, spans, cells, narrow), strict=True)
-    return Blocks(cells, base, counts, wide, narrow, last)
+    # Lines go where blocks are shortest: so their particles are close. Blocks of walks are shortest along x.
+    along = cells.index(min(cells)) if axes[0].extent > 1 else 0
+    return Blocks(cells, base, counts, wide, narrow, last, along)
 
 
 def _cut(span: int, cells: int, narrow: int) -> tuple[int, int, int]:
@@ -148,9 +158,9 @@ def declines(
     if any(n < 1 or n > most for n, most in zip(cells, MOST_CELLS, strict=True)):
         return f"blocks of {cells[0]} x {cells[1]} x {cells[2]} cells"
     blocks = blocks_of(axes, cells)
-    if blocks.counts[0] > MOST_BLOCKS_ALONG_X:
-        return f"more than {MOST_BLOCKS_ALONG_X} blocks along x"
-    if math.prod(blocks.counts[1:]) > MOST_LINES:
+    if blocks.counts[blocks.along] > MOST_BLOCKS_ALONG_X:
+        return f"more than {MOST_BLOCKS_ALONG_X} blocks along {'xyz'[blocks.along]}"
+    if blocks.lines > MOST_LINES:
         return "nearly 2**31 lines of blocks or more"
     return "nearly 2**32 blocks or more" if blocks.total > MOST_BLOCKS else None
 
@@ -251,7 +261,8 @@ def counted(workspace: Workspace, done: Counting | None) -> None:
 def _cells(blocks: Blocks) -> dict[str, int]:
     names = "CELLS_X", "CELLS_Y", "CELLS_Z", "NARROW_Y", "NARROW_Z"
     numbers = *blocks.cells, *blocks.narrow[1:]
-    return {"COUNT_IS_64": 0, "KEY_IS_64": 0, **dict(zip(names, numbers, strict=True))}
+    lines = {"LINES_ALONG": blocks.along} if blocks.along else {}
+    return {"COUNT_IS_64": 0, "KEY_IS_64": 0, **lines, **dict(zip(names, numbers, strict=True))}
 
 
 def _shift(count: int, total: int, size: int, sorting: bool = False) -> int | None:

@@ -3,12 +3,19 @@
 // a block reach into one patch of the mesh, so a warp can hold the patch while it processes the block. Where blocks do
 // not divide the mesh, several are narrow, instead of the last one alone: it would have few particles.
 //
-// Block (bx, by, bz) is number (by * counts[2] + bz) * counts[0] + bx: the order of a walk along x.
+// Blocks of a line along x are neighbours: block (bx, by, bz) is number (by * counts[2] + bz) * counts[0] + bx, the order
+// of a walk. LINES_ALONG is another axis where that keeps particles that are read at a time closer in memory.
 
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
 #include "particles/packed.h"
+
+#ifndef LINES_ALONG
+#define LINES_ALONG 0
+#endif
+#define LINES_SLOW (LINES_ALONG == 0 ? 1 : 0) // a line's place along this axis, times the blocks along the next one, and
+#define LINES_FAST (LINES_ALONG == 2 ? 1 : 2) // its place along that
 
 typedef struct {
     int base[3];   // where the first block begins
@@ -25,7 +32,19 @@ DEVICE int begin_of(PRIVATE const Blocks* blocks, const int axis, const int bloc
     return blocks->base[axis] + wide * blocks->cells[axis] + (block - wide) * blocks->narrow[axis];
 }
 
-// A particle's centred fractions, its cell within the block, the block's place along x, and the particle's index.
+DEVICE int lines_of_blocks(PRIVATE const Blocks* blocks)
+{
+    return blocks->counts[LINES_SLOW] * blocks->counts[LINES_FAST];
+}
+
+// The place of a block: the `along`th of a line.
+DEVICE void block_in_line(PRIVATE int* block, const int line, const int along, PRIVATE const Blocks* blocks)
+{
+    const int slow = (int)((u32)line / (u32)blocks->counts[LINES_FAST]);
+    block[LINES_ALONG] = along, block[LINES_SLOW] = slow, block[LINES_FAST] = line - slow * blocks->counts[LINES_FAST];
+}
+
+// A particle's centred fractions, its cell within the block, the block's place in its line, and the particle's index.
 typedef struct {
     real fraction[3];
     int offset[3];
@@ -33,7 +52,7 @@ typedef struct {
     u32 index;
 } Placed;
 
-// A record has 3 bits for the cell along x and y, 4 along z, and BX_BITS for the block's place along x.
+// A record has 3 bits for the cell along x and y, 4 along z, and BX_BITS for the block's place in its line (bx).
 #define BX_BITS 14
 #if REAL_IS_DOUBLE
 // Three fractions unpacked; offsets and bx from bit 0 on; the index.

@@ -10,19 +10,19 @@ typedef struct {
 
 // The particle at place `at`: where its stencil begins, its fractions, and its index. All lanes of a warp call it with
 // consecutive places; LANES of them share one. `here` becomes 0 at places without a particle, whose results are
-// undefined. There are at most `particles`.
+// undefined. There are `count` in order, and memory for the records of `particles`: those behind are read, not used.
 DEVICE i64 expected_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLOBAL const u32* start, const i64 at,
-                             const i64 particles, PRIVATE const Even* even, PRIVATE const Blocks* blocks, PRIVATE int* here,
-                             PRIVATE int* first, PRIVATE real* fraction)
+                             const i64 particles, const u32 count, PRIVATE const Even* even, PRIVATE const Blocks* blocks,
+                             PRIVATE int* here, PRIVATE int* first, PRIVATE real* fraction)
 {
-    const int nx = blocks->counts[0], lines = blocks->counts[1] * blocks->counts[2];
+    const int nx = blocks->counts[LINES_ALONG], lines = lines_of_blocks(blocks);
     u32 words[RECORD_WORDS];
     UNROLL for (int k = 0; k < RECORD_WORDS; k++) words[k] = 0;
     if (at < particles) read_record(records, at, words);
     const i64 begin = at - LANE / LANES; // of the warp
-    const int guess = (int)((real)begin * even->each) - WARP_SIZE / 4, most = lines - WARP_SIZE;
+    const int guess = (int)((real)(u32)begin * even->each) - WARP_SIZE / 4, most = lines - WARP_SIZE;
     const int low = guess < most ? guess : most, from = low < 0 ? 0 : low;
-    const u32 begins = start[(i64)(from + LANE < lines ? from + LANE : lines) * nx], count = start[(i64)lines * nx];
+    const u32 begins = start[(i64)(from + LANE < lines ? from + LANE : lines) * nx];
     *here = at < count;
     const u32 asked = *here ? (u32)at : count - 1, earliest = begin < count ? (u32)begin : count - 1;
     const u32 before = WARP_BALLOT(warp, begins <= earliest);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The line of a place in block order (orders/block_order.py).
 //
-// A line is the blocks of one (by, bz) along x; its particles are start[line * nx] up to start[(line + 1) * nx].
+// A line is the nx blocks of one (by, bz) along x (or another axis: blocks.h). Its particles are start[line * nx] up to
+// start[(line + 1) * nx].
 
 // The line of place i, the same for all lanes.
 DEVICE int line_of(WARP_PARAMETER warp, GLOBAL const u32* start, const i64 i, const int lines, const int nx)

@@ -11,7 +11,8 @@ DEVICE i64 particle_in_line(PRIVATE const u32* words, const int line, PRIVATE co
 {
     Placed p;
     particle_of(words, &p);
-    const int by = line / blocks->counts[2], block[3] = {p.bx, by, line - by * blocks->counts[2]};
+    int block[3];
+    block_in_line(block, line, p.bx, blocks);
     for (int a = 0; a < 3; a++) {
         first[a] = begin_of(blocks, a, block[a]) + p.offset[a];
         fraction[a] = p.fraction[a];
@@ -24,7 +25,7 @@ DEVICE i64 particle_in_line(PRIVATE const u32* words, const int line, PRIVATE co
 DEVICE i64 ordered_particle(WARP_PARAMETER warp, GLOBAL const u32* records, GLOBAL const u32* start, const i64 at,
                             const int here, PRIVATE const Blocks* blocks, PRIVATE int* first, PRIVATE real* fraction)
 {
-    const int nx = blocks->counts[0], lines = blocks->counts[1] * blocks->counts[2];
+    const int nx = blocks->counts[LINES_ALONG], lines = lines_of_blocks(blocks);
     const i64 count = start[(i64)lines * nx], asked = here ? at : count - 1;
     int line = line_of(warp, start, at - LANE / LANES, lines, nx);
     if (WARP_BALLOT(warp, asked >= (i64)start[(i64)(line + 1) * nx]))

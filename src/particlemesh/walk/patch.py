@@ -28,7 +28,7 @@ OPTIONS = {
 }
 _LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _WARPS = 4  # of a group, where groups are largest
-_CACHED = 40e6  # bytes of a field that stay near the chip (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
+CACHED = 40e6  # bytes of a field that stay near the chip (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def chunk_of(sizes: Sizes, patch: Patch, reals: int, *, spreads: bool) -> int:
     field = math.prod(sizes.mesh.field_shape) * reals * sizes.dtype.itemsize
     # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice these chunks
     least, most, alive = (32, 512 if patch.single else 640, 16e6) if spreads else (64, 512, 5e6)
-    far = field > _CACHED
+    far = field > CACHED
     if far:
         least, most = 32, 384
     rounds = max(1, round(sizes.count / at_once / most)) if spreads else max(5, sizes.count / at_once / most)
