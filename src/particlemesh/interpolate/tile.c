@@ -4,8 +4,9 @@
 //
 // Compile-time facts beside those of stencil.h, where VECTOR is the reals per read of local memory: COPY (reals per copy
 // of the field), ALIGN (rows of a tile begin at multiples of so many nodes of the field), TILE_X, TILE_Y (nodes of a tile),
-// CHUNKS (copies of a row along z), ROW_PITCH (reals from one row to the next), LINES (of blocks in a tile),
-// LINES_Z (of them along z), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
+// CHUNKS (copies of a row along z), ROW_PITCH (reals from one row to the next), BUFFERS (tiles in local memory: with two,
+// the next one's nodes come while the particles of one are taken), BUFFER_REALS (from one to the other), LINES (of blocks
+// in a tile), LINES_Z (of them along z), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
@@ -72,6 +73,14 @@ typedef struct {
     u32 number, run[2];
 } Part;
 
+// A warp's share of a part: its line, numbers in the tile from `before` + `begin` to `before` + `end`, the first block
+// along x.
+typedef struct {
+    Line line;
+    u32 before;
+    int begin, end, bx;
+} Share;
+
 // The part at place `k` of the list, or the last. Its runs come apart, as they wait for the rest.
 DEVICE void find_part(PRIVATE Part* part, GLOBAL const u32* parts, const i64 k, const i64 all)
 {
@@ -87,18 +96,39 @@ DEVICE void find_runs(PRIVATE Part* part, GLOBAL const u32* start, PRIVATE const
     if (LANE < LINES) run_of(start, blocks, tiles, part->first, LANE / LINES_Z, LANE % LINES_Z, part->run);
 }
 
-// The record of the tile's particle `q`, and where its line begins. The whole warp calls it.
-DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE const Line* line, const u32 q,
-                       const int there, PRIVATE u32* words)
+// The warp's share of a part of a tile whose nodes are `box`; none if the part is not `there`.
+DEVICE void share_of(WARP_PARAMETER warp, PRIVATE Share* own, PRIVATE const Part* part, PRIVATE const Box* box,
+                     PRIVATE const Blocks* blocks, const u32 most, const int there)
 {
+    u32 sum = part->run[1] - part->run[0]; // of the lines up to this one
+    UNROLL for (int step = 1; step < LINES; step *= 2) {
+        const u32 lower = WARP_SHUFFLE_U32(warp, sum, LANE - step);
+        if (LANE >= step) sum += lower;
+    }
+    const int by = part->first[1] + LANE / LINES_Z, bz = part->first[2] + LANE % LINES_Z;
+    own->line.end = sum, own->line.shift = part->run[1] - sum;
+    own->line.base = (begin_of(blocks, 1, by) - box->first[1]) * ROW_PITCH + (begin_of(blocks, 2, bz) - box->row) * PARTS;
+    const u32 in_tile = WARP_SHUFFLE_U32(warp, sum, LINES - 1);
+    own->before = part->number * most, own->bx = part->first[0];
+    const int size = !there ? 0 : in_tile - own->before < most ? (int)(in_tile - own->before) : (int)most;
+    const int each = (size + WARPS * DEAL - 1) / (WARPS * DEAL) * DEAL; // equal shares: warps wait for each other
+    own->begin = LOCAL_ID / WARP_SIZE * each;
+    own->end = own->begin + each < size ? own->begin + each : size;
+}
+
+// The record of the lane's particle in the batch at `batch` of a share, and where its line begins. The whole warp calls it.
+DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE const Share* share, const int batch,
+                       PRIVATE u32* words)
+{
+    const u32 q = share->before + (u32)(batch + LANE);
     int own = 0; // the line: how many end at q or before
     UNROLL for (int step = HALF_OF_LINES; step > 0; step /= 2) {
-        const u32 end = WARP_SHUFFLE_U32(warp, line->end, own + step - 1); // in no branch: it may hold a barrier
+        const u32 end = WARP_SHUFFLE_U32(warp, share->line.end, own + step - 1); // in no branch: it may hold a barrier
         if (end <= q) own += step;
     }
-    const u32 shift = WARP_SHUFFLE_U32(warp, line->shift, own);
-    const int base = (int)WARP_SHUFFLE_U32(warp, (u32)line->base, own);
-    if (there) read_record(records, (i64)(q + shift), words);
+    const u32 shift = WARP_SHUFFLE_U32(warp, share->line.shift, own);
+    const int base = (int)WARP_SHUFFLE_U32(warp, (u32)share->line.base, own);
+    if (batch + LANE < share->end) read_record(records, (i64)(q + shift), words);
     return base;
 }
 
@@ -114,8 +144,8 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                         const Window window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
-    LOCAL_POOL(real, nodes);
-    LOCAL_ARRAY(offset_t, offsets, PLACES_OF_ROWS + CHUNKS);
+    LOCAL_POOL(real, buffers);
+    LOCAL_ARRAY(offset_t, both_offsets, 2 * OFFSETS); // of a tile and of the next
 #if LANES > 1
     LOCAL_ARRAY(real4, origin_memory, GROUP_SIZE); // fractions and beginnings of a warp's particles
     LOCAL_ARRAY(u32, indices, GROUP_SIZE);
@@ -124,61 +154,79 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 #endif
     const i64 all = listed[0];
     const int nx = blocks.counts[0];
-    Part part, next;
+    field += field_layout.offset;
     // Neighbours come one after the other: memory near the chip still has the nodes that they share.
     const i64 each = (all + GROUP_COUNT - 1) / GROUP_COUNT, from = GROUP_ID * each, to = from + each < all ? from + each : all;
+    // What a part needs comes in steps that wait for each other. Each is asked for while one more part is processed.
+    Part present, next, second;
+    Share own, then; // of the present part, and of the next
+    present.number = next.number = second.number = 0;
+    UNROLL for (int n = 0; n < 2; n++) present.run[n] = next.run[n] = 0;
+    UNROLL for (int a = 0; a < 3; a++) present.first[a] = next.first[a] = second.first[a] = 0;
     if (from < to) {
-        find_part(&part, parts, from, all);
-        find_runs(&part, start, &blocks, &tiles);
+        find_part(&present, parts, from, all);
+        find_part(&next, parts, from + 1, all);
+        find_part(&second, parts, from + 2, all);
+        find_runs(&present, start, &blocks, &tiles);
+        find_runs(&next, start, &blocks, &tiles);
     }
+    Box first;
+    box_of(&first, present.first, &blocks, &tiles);
+    offsets_of(both_offsets, &first, &field_layout);
+    share_of(warp, &own, &present, &first, &blocks, (u32)most, from < to);
+    BARRIER();
+    if (BUFFERS > 1 && from < to) copy_nodes(buffers, field, both_offsets);
+    then = own;
+    int buffer = 0; // which has the nodes of a tile and plane
     for (i64 k = from; k < to; k++) {
-        find_part(&next, parts, k + 1, all); // it comes while this one is copied
-        PRIVATE const int* first = part.first;
-        Box box;
-        box_of(&box, first, &blocks, &tiles);
-        Line line;
-        u32 sum = part.run[1] - part.run[0]; // of the lines up to this one
-        UNROLL for (int step = 1; step < LINES; step *= 2) {
-            const u32 lower = WARP_SHUFFLE_U32(warp, sum, LANE - step);
-            if (LANE >= step) sum += lower;
-        }
-        line.end = sum, line.shift = part.run[1] - sum;
-        const int by = first[1] + LANE / LINES_Z, bz = first[2] + LANE % LINES_Z;
-        line.base = (begin_of(&blocks, 1, by) - box.first[1]) * ROW_PITCH + (begin_of(&blocks, 2, bz) - box.row) * PARTS;
-        const u32 in_tile = WARP_SHUFFLE_U32(warp, sum, LINES - 1), before = part.number * (u32)most;
-        const int size = in_tile - before < (u32)most ? (int)(in_tile - before) : (int)most;
-        const int share = (size + WARPS * DEAL - 1) / (WARPS * DEAL) * DEAL; // of a warp: equal ones, as all wait below
-        const int begin = LOCAL_ID / WARP_SIZE * share, end = begin + share < size ? begin + share : size;
-        offsets_of(offsets, &box, &field_layout);
-        BARRIER();
+        LOCAL const offset_t* offsets = both_offsets + (k - from) % 2 * OFFSETS;
+        LOCAL offset_t* next_offsets = both_offsets + (k - from + 1) % 2 * OFFSETS;
         for (int c = 0; c < CHANNELS; c++) {
-            u32 words[RECORD_WORDS]; // of the first particles: they are read before the nodes, which take longer
+            LOCAL real* nodes = buffers + buffer * BUFFER_REALS;
+            const int last = c == CHANNELS - 1, more = !last || k + 1 < to;
+#if BUFFERS == 1
+            BARRIER(); // others may still read the nodes before these
+            copy_nodes(nodes, field + c * field_layout.channel, offsets);
+#endif
+            u32 words[RECORD_WORDS]; // of the first particles
             UNROLL for (int w = 0; w < RECORD_WORDS; w++) words[w] = 0;
-            int of_line = find_record(warp, records, &line, before + (u32)(begin + LANE), begin + LANE < end, words);
-            copy_nodes(nodes, field + field_layout.offset + c * field_layout.channel, offsets);
-            if (c == 0) find_runs(&next, start, &blocks, &tiles);
+            int of_line = find_record(warp, records, &own, own.begin, words);
+            if (last) {
+                Box box;
+                box_of(&box, next.first, &blocks, &tiles);
+                offsets_of(next_offsets, &box, &field_layout);
+                share_of(warp, &then, &next, &box, &blocks, (u32)most, more);
+                next = second;
+                find_runs(&next, start, &blocks, &tiles);
+                find_part(&second, parts, k + 3, all);
+            }
             COPY_WAIT();
             BARRIER();
-            int batch = begin;
-            for (; batch < end; batch += WARP_SIZE) {
+#if BUFFERS > 1
+            if (more)
+                copy_nodes(buffers + (1 - buffer) * BUFFER_REALS, field + (last ? 0 : c + 1) * field_layout.channel,
+                           last ? next_offsets : offsets);
+#endif
+            if (BUFFERS > 1) buffer = 1 - buffer;
+            int batch = own.begin;
+            for (; batch < own.end; batch += WARP_SIZE) {
                 Placed p;
                 particle_of(words, &p);
-                int base = ((p.bx - first[0]) * blocks.cells[0] + p.offset[0]) * LEVEL_PITCH
+                int base = ((p.bx - own.bx) * blocks.cells[0] + p.offset[0]) * LEVEL_PITCH
                          + p.offset[1] * ROW_PITCH + p.offset[2] * PARTS + of_line;
-                if (batch + LANE >= end) base = 0; // its results are not written
-                const int later = batch + WARP_SIZE;
+                if (batch + LANE >= own.end) base = 0; // its results are not written
 #if HAS_WARP // elsewhere a barrier may not stand in a branch
-                if (later < end)
+                if (batch + WARP_SIZE < own.end)
 #endif
-                    of_line = find_record(warp, records, &line, before + (u32)(later + LANE), later + LANE < end, words);
+                    of_line = find_record(warp, records, &own, batch + WARP_SIZE, words);
                 Weights w;
                 real sums[SUMS];
 #if LANES > 1
                 STORE_LOCAL_4(origins + 4 * LANE, p.fraction[0], p.fraction[1], p.fraction[2], REAL_FROM_INDEX(base));
                 index[LANE] = p.index;
                 WARP_SYNC(warp);
-                ROLL for (int turn = 0; turn < WARP_SIZE && batch + turn < end; turn += TEAM) {
-                    const int mine = turn + LANE / LANES;
+                ROLL for (int team = 0; team < WARP_SIZE && batch + team < own.end; team += TEAM) {
+                    const int mine = team + LANE / LANES;
                     real origin[4];
 #if REAL_IS_DOUBLE
                     LOAD_LOCAL_2(origins + 4 * mine, origin);
@@ -189,23 +237,19 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                     base = (int)INDEX_OF_REAL(origin[3]);
                     weights_of_lane(&w, &window, origin, base, LANE % LANES);
                     gather(sums, nodes, base, LANE % LANES, &w);
-                    UNROLL for (int step = LANES / 2; step > 0; step /= 2)
-                        UNROLL for (int n = 0; n < SUMS; n++) sums[n] += WARP_SHUFFLE(warp, sums[n], LANE ^ step);
-                    if (LANE % LANES == 0 && batch + mine < end)
-                        write_results(sums, values, gradient, (i64)index[mine], c, &value_layout, &gradient_layout,
-                                      &jacobian);
+                    deal_results(warp, sums, batch + mine < own.end, values, gradient, (i64)index[mine], c, &value_layout,
+                                 &gradient_layout, &jacobian);
                 }
                 WARP_SYNC(warp);
 #else
                 weights_of_lane(&w, &window, p.fraction, base, 0);
                 gather(sums, nodes, base, 0, &w);
-                if (batch + LANE < end)
-                    write_results(sums, values, gradient, (i64)p.index, c, &value_layout, &gradient_layout, &jacobian);
+                deal_results(warp, sums, batch + LANE < own.end, values, gradient, (i64)p.index, c, &value_layout,
+                             &gradient_layout, &jacobian);
 #endif
             }
-            BARRIER(); // before the next nodes come
         }
-        part = next;
+        own = then;
     }
     const i64 taken = start[(i64)nx * blocks.counts[1] * blocks.counts[2]];
     if (taken < particles)

@@ -2,7 +2,7 @@
 // The nodes that a tile's stencils reach come to local memory. Missing nodes are zeros; nodes that no stencil reaches may
 // be anything.
 //
-// Compile-time facts: COPY, ALIGN, TILE_X, TILE_Y, CHUNKS, ROW_PITCH, as tile.c has them.
+// Compile-time facts: OPEN (nodes may be missing), COPY, ALIGN, TILE_X, TILE_Y, CHUNKS, ROW_PITCH, as tile.c has them.
 
 #define ROWS (TILE_X * TILE_Y)
 #define LEVEL_PITCH (TILE_Y * ROW_PITCH)
@@ -26,54 +26,66 @@ DEVICE void box_of(PRIVATE Box* box, PRIVATE const int* first, PRIVATE const Blo
     box->row = box->first[2] & ~(ALIGN - 1);
 }
 
-// Where rows and the copies of a row are in the field. There may be more places for rows than rows.
-#define LEFT_OUT OFF_FIELD                  // no stencil reaches it
+// Where rows and the copies of a row are in the field. A row that no stencil reaches is copied from the field's first node.
+#define LEFT_OUT OFF_FIELD                  // copies that no stencil reaches
 #define MISSING ((offset_t)(OFF_FIELD + 1)) // no such node
-#define SOME 4                              // copies whose offsets are read at a time
-#define PLACES_OF_ROWS ((ROWS + SOME * ROWS_AT_ONCE - 1) / (SOME * ROWS_AT_ONCE) * (SOME * ROWS_AT_ONCE))
+#define OFFSETS (ROWS + CHUNKS)
+#define EACH (ROWS / ROWS_AT_ONCE) // copies of a row that every work-item has; some have one more
+#define SOME 4                     // whose offsets are read at a time
 
 DEVICE void offsets_of(LOCAL offset_t* offsets, PRIVATE const Box* box, PRIVATE const Field* field)
 {
-    ROLL for (int n = LOCAL_ID; n < PLACES_OF_ROWS + CHUNKS; n += GROUP_SIZE) {
-        offset_t at = LEFT_OUT;
-        if (n < PLACES_OF_ROWS) {
+    ROLL for (int n = LOCAL_ID; n < OFFSETS; n += GROUP_SIZE) {
+        offset_t at = 0;
+        if (n < ROWS) {
             const int x = box->first[0] + n / TILE_Y, y = box->first[1] + n % TILE_Y;
-            if (n < ROWS && x < box->past[0] && y < box->past[1]) {
+            if (x < box->past[0] && y < box->past[1]) {
                 const int node_x = place(x, field->size[0], field->wraps[0]);
                 const int node_y = place(y, field->size[1], field->wraps[1]);
                 at = node_x < 0 || node_y < 0 ? MISSING : (offset_t)(node_x * field->stride[0] + node_y * field->stride[1]);
             }
         } else {
-            const int chunk = n - PLACES_OF_ROWS, z = box->row + chunk / COPIES_OF_NODE * NODES_OF_COPY;
+            const int chunk = n - ROWS, z = box->row + chunk / COPIES_OF_NODE * NODES_OF_COPY;
             const int node_z = place(z, field->size[2], field->wraps[2]);
-            if (z < box->past[2])
-                at = node_z < 0 ? MISSING : (offset_t)(node_z * field->stride[2]) + chunk % COPIES_OF_NODE * COPY;
+            at = z >= box->past[2] ? LEFT_OUT
+               : node_z < 0        ? MISSING
+                                   : (offset_t)(node_z * field->stride[2]) + chunk % COPIES_OF_NODE * COPY;
         }
         offsets[n] = at;
     }
 }
 
+// `count` copies of a work-item, whose rows are ROWS_AT_ONCE apart. Nodes that are missing are zeros.
+DEVICE void copy_some(LOCAL real* to, GLOBAL const real* from, LOCAL const offset_t* of_rows, const int there, const int count)
+{
+    offset_t at[SOME];
+    UNROLL for (int k = 0; k < SOME; k++)
+        if (k < count) at[k] = of_rows[k * ROWS_AT_ONCE];
+    UNROLL for (int k = 0; k < SOME; k++)
+        if (k < count) {
+            const int found = !OPEN || (there && at[k] != MISSING);
+            COPY_LOCAL(to + k * (ROWS_AT_ONCE * ROW_PITCH), from + (found ? at[k] : 0), COPY, found);
+        }
+}
+
 DEVICE void copy_nodes(LOCAL real* nodes, GLOBAL const real* plane, LOCAL const offset_t* offsets)
 {
     if (LOCAL_ID >= ROWS_AT_ONCE * CHUNKS) return;
+    const int row = LOCAL_ID / CHUNKS;
     for (int chunk = LOCAL_ID % CHUNKS; chunk < CHUNKS; chunk += GROUP_SIZE) {
-        const offset_t of_z = offsets[PLACES_OF_ROWS + chunk];
+        const offset_t of_z = offsets[ROWS + chunk];
         if (of_z == LEFT_OUT) continue;
-        GLOBAL const real* from = plane + (of_z == MISSING ? 0 : of_z);
-        const offset_t most = of_z == MISSING ? MISSING : (offset_t)(((u64)1 << (8 * sizeof(offset_t) - 1)) - 1);
-        ROLL for (int row = LOCAL_ID / CHUNKS; row < ROWS; row += SOME * ROWS_AT_ONCE) {
-            LOCAL real* to = nodes + (row * ROW_PITCH + chunk * COPY);
-            LOCAL const offset_t* of_rows = offsets + row;
-            offset_t at[SOME];
-            UNROLL for (int k = 0; k < SOME; k++) at[k] = of_rows[k * ROWS_AT_ONCE];
-            UNROLL for (int k = 0; k < SOME; k++) {
-                LOCAL real* own = to + k * ROWS_AT_ONCE * ROW_PITCH;
-                at[k] = at[k] < most ? at[k] : most;
-                if (at[k] > MISSING)
-                    COPY_LOCAL(own, from + at[k], COPY, 1);
-                else if (at[k] == MISSING)
-                    UNROLL for (int n = 0; n < COPY; n++) own[n] = 0;
-            }
+        const int there = !OPEN || of_z != MISSING;
+        GLOBAL const real* from = plane + (there ? of_z : 0);
+        POINTER_ANEW(from); // else the compiler adds up all offsets for each copy
+        LOCAL real* to = nodes + (row * ROW_PITCH + chunk * COPY);
+        LOCAL const offset_t* of_rows = offsets + row;
+        ROLL for (int turn = 0; turn < EACH / SOME; turn++) {
+            copy_some(to, from, of_rows, there, SOME);
+            to += SOME * ROWS_AT_ONCE * ROW_PITCH, of_rows += SOME * ROWS_AT_ONCE;
         }
+        if (EACH % SOME) copy_some(to, from, of_rows, there, EACH % SOME);
+        to += EACH % SOME * ROWS_AT_ONCE * ROW_PITCH, of_rows += EACH % SOME * ROWS_AT_ONCE;
+        if (row + EACH * ROWS_AT_ONCE < ROWS) copy_some(to, from, of_rows, there, 1);
     }
 }
