@@ -26,8 +26,8 @@ DEVICE void box_of(PRIVATE Box* box, PRIVATE const int* first, PRIVATE const Blo
     box->row = box->first[2] & ~(ALIGN - 1);
 }
 
-// Where rows and the copies of a row are in the field. A row that no stencil reaches is copied from the field's first node.
-#define LEFT_OUT OFF_FIELD                  // copies that no stencil reaches
+// Where rows and the copies of a row are in the field.
+#define LEFT_OUT OFF_FIELD                  // no stencil reaches it
 #define MISSING ((offset_t)(OFF_FIELD + 1)) // no such node
 #define OFFSETS (ROWS + CHUNKS)
 #define EACH (ROWS / ROWS_AT_ONCE) // copies of a row that every work-item has; some have one more
@@ -36,7 +36,7 @@ DEVICE void box_of(PRIVATE Box* box, PRIVATE const int* first, PRIVATE const Blo
 DEVICE void offsets_of(LOCAL offset_t* offsets, PRIVATE const Box* box, PRIVATE const Field* field)
 {
     ROLL for (int n = LOCAL_ID; n < OFFSETS; n += GROUP_SIZE) {
-        offset_t at = 0;
+        offset_t at = LEFT_OUT;
         if (n < ROWS) {
             const int x = box->first[0] + n / TILE_Y, y = box->first[1] + n % TILE_Y;
             if (x < box->past[0] && y < box->past[1]) {
@@ -47,9 +47,8 @@ DEVICE void offsets_of(LOCAL offset_t* offsets, PRIVATE const Box* box, PRIVATE 
         } else {
             const int chunk = n - ROWS, z = box->row + chunk / COPIES_OF_NODE * NODES_OF_COPY;
             const int node_z = place(z, field->size[2], field->wraps[2]);
-            at = z >= box->past[2] ? LEFT_OUT
-               : node_z < 0        ? MISSING
-                                   : (offset_t)(node_z * field->stride[2]) + chunk % COPIES_OF_NODE * COPY;
+            if (z < box->past[2])
+                at = node_z < 0 ? MISSING : (offset_t)(node_z * field->stride[2]) + chunk % COPIES_OF_NODE * COPY;
         }
         offsets[n] = at;
     }
@@ -62,7 +61,7 @@ DEVICE void copy_some(LOCAL real* to, GLOBAL const real* from, LOCAL const offse
     UNROLL for (int k = 0; k < SOME; k++)
         if (k < count) at[k] = of_rows[k * ROWS_AT_ONCE];
     UNROLL for (int k = 0; k < SOME; k++)
-        if (k < count) {
+        if (k < count && at[k] != LEFT_OUT) {
             const int found = !OPEN || (there && at[k] != MISSING);
             COPY_LOCAL(to + k * (ROWS_AT_ONCE * ROW_PITCH), from + (found ? at[k] : 0), COPY, found);
         }
