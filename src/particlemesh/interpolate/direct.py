@@ -21,7 +21,7 @@ from particlemesh.walk.by_block import ByBlock
 # few loads are in flight, with more nodes go to memory and back (benchmarks/results/forms-interpolate-nvidia-h200.csv).
 _RESIDENT: dict[int, dict[int, tuple[int | None, int | None, int | None]]] = {
     4: {4: (8, 4, None), 6: (7, 5, None), 8: (5, 5, None), 16: (None, None, None)},
-    8: {4: (8, 4, None), 5: (6, 5, 6), 6: (6, 5, 4), 7: (5, 4, 4), 16: (4, 4, 4)},
+    8: {4: (8, 4, None), 5: (6, 5, 6), 6: (6, 5, 5), 7: (5, 4, 4), 16: (4, 4, 4)},
 }
 _PLANES = 5  # the most groups where a particle has several planes
 _SPARSE = 0.01

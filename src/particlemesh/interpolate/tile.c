@@ -4,9 +4,8 @@
 //
 // Compile-time facts beside those of stencil.h, where VECTOR is the reals per read of local memory: COPY (reals per copy
 // of the field), ALIGN (rows of a tile begin at multiples of so many nodes of the field), TILE_X, TILE_Y (nodes of a tile),
-// CHUNKS (copies of a row along z), ROW_PITCH (reals from one row to the next), BUFFERS (tiles in local memory: with two,
-// the next one's nodes come while the particles of one are taken), BUFFER_REALS (from one to the other), LINES (of blocks
-// in a tile), LINES_Z (of them along z), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
+// CHUNKS (copies of a row along z), ROW_PITCH (reals from one row to the next), LINES (of blocks in a tile),
+// LINES_Z (of them along z), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
 #define REALS (CHANNELS * PARTS)
 #define RESULTS ((VALUE + GRADIENT * SUPPORT_AXES) * REALS)
@@ -144,7 +143,7 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                         const Window window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
-    LOCAL_POOL(real, buffers);
+    LOCAL_POOL(real, nodes);
     LOCAL_ARRAY(offset_t, both_offsets, 2 * OFFSETS); // of a tile and of the next
 #if LANES > 1
     LOCAL_ARRAY(real4, origin_memory, GROUP_SIZE); // fractions and beginnings of a warp's particles
@@ -155,61 +154,49 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     const i64 all = listed[0];
     const int nx = blocks.counts[0];
     field += field_layout.offset;
-    // Neighbours come one after the other: memory near the chip still has the nodes that they share.
-    const i64 each = (all + GROUP_COUNT - 1) / GROUP_COUNT, from = GROUP_ID * each, to = from + each < all ? from + each : all;
+    // All groups take neighbours at a time: memory near the chip still has the nodes that they share.
+    const i64 from = GROUP_ID, step = GROUP_COUNT;
     // What a part needs comes in steps that wait for each other. Each is asked for while one more part is processed.
     Part present, next, second;
     Share own, then; // of the present part, and of the next
     present.number = next.number = second.number = 0;
     UNROLL for (int n = 0; n < 2; n++) present.run[n] = next.run[n] = 0;
     UNROLL for (int a = 0; a < 3; a++) present.first[a] = next.first[a] = second.first[a] = 0;
-    if (from < to) {
+    if (from < all) {
         find_part(&present, parts, from, all);
-        find_part(&next, parts, from + 1, all);
-        find_part(&second, parts, from + 2, all);
+        find_part(&next, parts, from + step, all);
+        find_part(&second, parts, from + 2 * step, all);
         find_runs(&present, start, &blocks, &tiles);
         find_runs(&next, start, &blocks, &tiles);
     }
     Box first;
     box_of(&first, present.first, &blocks, &tiles);
     offsets_of(both_offsets, &first, &field_layout);
-    share_of(warp, &own, &present, &first, &blocks, (u32)most, from < to);
-    BARRIER();
-    if (BUFFERS > 1 && from < to) copy_nodes(buffers, field, both_offsets);
+    share_of(warp, &own, &present, &first, &blocks, (u32)most, from < all);
     then = own;
-    int buffer = 0; // which has the nodes of a tile and plane
-    for (i64 k = from; k < to; k++) {
-        LOCAL const offset_t* offsets = both_offsets + (k - from) % 2 * OFFSETS;
-        LOCAL offset_t* next_offsets = both_offsets + (k - from + 1) % 2 * OFFSETS;
+    int odd = 0;
+    for (i64 k = from; k < all; k += step) {
+        LOCAL const offset_t* offsets = both_offsets + odd * OFFSETS;
+        LOCAL offset_t* next_offsets = both_offsets + (1 - odd) * OFFSETS;
+        odd = 1 - odd;
         for (int c = 0; c < CHANNELS; c++) {
-            LOCAL real* nodes = buffers + buffer * BUFFER_REALS;
-            const int last = c == CHANNELS - 1, more = !last || k + 1 < to;
-#if BUFFERS == 1
             BARRIER(); // others may still read the nodes before these
             copy_nodes(nodes, field + c * field_layout.channel, offsets);
-#endif
             u32 words[RECORD_WORDS]; // of the first particles
             UNROLL for (int w = 0; w < RECORD_WORDS; w++) words[w] = 0;
             int of_line = find_record(warp, records, &own, own.begin, words);
-            if (last) {
+            if (c == CHANNELS - 1) { // of the next tile, while these nodes come
                 Box box;
                 box_of(&box, next.first, &blocks, &tiles);
                 offsets_of(next_offsets, &box, &field_layout);
-                share_of(warp, &then, &next, &box, &blocks, (u32)most, more);
+                share_of(warp, &then, &next, &box, &blocks, (u32)most, k + step < all);
                 next = second;
                 find_runs(&next, start, &blocks, &tiles);
-                find_part(&second, parts, k + 3, all);
+                find_part(&second, parts, k + 3 * step, all);
             }
             COPY_WAIT();
             BARRIER();
-#if BUFFERS > 1
-            if (more)
-                copy_nodes(buffers + (1 - buffer) * BUFFER_REALS, field + (last ? 0 : c + 1) * field_layout.channel,
-                           last ? next_offsets : offsets);
-#endif
-            if (BUFFERS > 1) buffer = 1 - buffer;
-            int batch = own.begin;
-            for (; batch < own.end; batch += WARP_SIZE) {
+            for (int batch = own.begin; batch < own.end; batch += WARP_SIZE) {
                 Placed p;
                 particle_of(words, &p);
                 int base = ((p.bx - own.bx) * blocks.cells[0] + p.offset[0]) * LEVEL_PITCH

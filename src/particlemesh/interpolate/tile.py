@@ -27,9 +27,7 @@ _PARTICLES = 1024  # of a work-group at most
 _GROUPS = {4: 6, 8: 3, 12: 3, 16: 2, 24: 2, 32: 2}
 # Groups that a multiprocessor has registers for, by the words of a node, for windows of up to 4, 8 and more nodes.
 # Without a bound the compiler saves registers until it spills (H200: up to 1.25 times as long).
-_RESIDENT = {("float32", 2): (4, 3, None), ("float64", 2): (3, 3, None), ("float64", 4): (3, 2, 2)}
-# Groups with two tiles each, of which one is copied while the particles of the other are taken, by the bytes of a node.
-_PAIRS = {8: 2, 16: 1}
+_RESIDENT = {("float32", 2): (3, 3, None), ("float64", 2): (3, 3, None), ("float64", 4): (3, 2, 2)}
 _CROWDED = (
     0.25  # particles per node: above it stencils of wide nodes take longer than copies, and more groups read at once
 )
@@ -38,7 +36,7 @@ _AT_ONCE = (
 )
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 6144  # bytes of local memory of each group, beside nodes and weights
-_TILES = {1: 4, 2: 16}  # of a group, one after the other, by those in local memory at a time
+_TILES, _MANY = 4, 16  # tiles of a group, groups of a multiprocessor at least, where its registers are not known
 _SECTOR = 32  # bytes
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
 
@@ -124,9 +122,6 @@ class Tile(ByBlock):
         "reads": Option(None, (1, 2, 4), "reals that a lane reads from local memory at a time"),
         "threads": Option(None, (32, 64, 128, 192, 256, 384, 512), "work-items of a group, where lanes are a warp"),
         "particles": Option(_PARTICLES, range(32, 2**20), "particles of a group at most"),
-        "buffers": Option(
-            None, (1, 2), "tiles of a group in local memory: one is copied while another's particles are taken"
-        ),
         "groups": Option(None, range(1, 33), "groups that a multiprocessor must have registers for"),
     }
 
@@ -152,8 +147,7 @@ class Tile(ByBlock):
         """Return the bytes of local memory of a group, for nodes of ``parts`` reals."""
         lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
         nodes = Local.of(sizes.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
-        nodes *= cls.option(sizes, "buffers") or 1
-        return nodes + _OF_OFFSETS + lanes.beside(size, cls.threads(sizes, parts, sizes.count))
+        return nodes + _OF_OFFSETS + lanes.beside(size, cls.threads(sizes, lanes, sizes.count))
 
     @classmethod
     def at_once(cls, sizes: Sizes) -> int:
@@ -214,12 +208,12 @@ class Tile(ByBlock):
         size, local = sizes.dtype.itemsize, sizes.backend.local_bytes
         # A complex field has two reals, whatever the plan expects: tiles that fill all memory must hold them.
         parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
-        lanes, buffers = cls.lanes(sizes, parts), cls.buffers(sizes, parts, count)
-        resident = _GROUPS[parts * size] if buffers == 1 else _PAIRS.get(parts * size, 1)
-        if buffers == 1 and parts * size == 16 and count > _CROWDED * cls._everywhere(sizes):
+        lanes = cls.lanes(sizes, parts)
+        resident = _GROUPS[parts * size]
+        if parts * size == 16 and count > _CROWDED * cls._everywhere(sizes):
             resident += 1 if sizes.window.support <= 4 else 2 if sizes.window.support <= 8 else 0
         room = local if local <= _SMALL else local // resident - _OF_SYSTEM
-        room = (room - _OF_OFFSETS - lanes.beside(size, cls.threads(sizes, parts, count))) // buffers
+        room -= _OF_OFFSETS + lanes.beside(size, cls.threads(sizes, lanes, count))
         groups = sizes.backend.units * resident
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
@@ -227,25 +221,14 @@ class Tile(ByBlock):
         return _tiles_for(sizes.axes, blocks, lanes, parts, size, room, most, groups)
 
     @classmethod
-    def buffers(cls, sizes: Sizes, parts: int, count: int) -> int:
-        """Return how many tiles a group has in local memory, for ``count`` particles in all."""
-        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
-        room = sizes.backend.facts()["HAS_WARP"] and sizes.backend.local_bytes > _SMALL
-        many = cls._everywhere(sizes) > _AT_ONCE * sizes.backend.units and not cls._crowded(sizes, lanes, count)
-        return cls.option(sizes, "buffers") or (2 if room and many and lanes.all == 8 and parts * size in _PAIRS else 1)
-
-    @classmethod
-    def threads(cls, sizes: Sizes, parts: int, count: int) -> int:
+    def threads(cls, sizes: Sizes, lanes: Lanes, count: int) -> int:
         """Return the work-items of a group, for ``count`` particles in all."""
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
-        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
-        wide = size == 8 and lanes.all == 4  # windows, with few particles of a tile
-        small = size == 4 and cls._everywhere(sizes) <= _AT_ONCE * sizes.backend.units
+        wide = sizes.dtype.itemsize == 8 and lanes.all == 4  # windows, with few particles of a tile
+        small = sizes.dtype.itemsize == 4 and cls._everywhere(sizes) <= _AT_ONCE * sizes.backend.units
         threads = 128 if lanes.all == 1 or wide or small or cls._crowded(sizes, lanes, count) else 256
-        if cls.buffers(sizes, parts, count) == 2 and _PAIRS.get(parts * size) == 1:
-            threads *= 2
-        while lanes.beside(size, threads) + _OF_OFFSETS > _DECLARED:
+        while lanes.beside(sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads
 
@@ -264,6 +247,18 @@ class Tile(ByBlock):
         if groups and support <= 8:
             groups = min(6, groups * 256 // threads)
         return cls.option(sizes, "groups") or groups
+
+    @staticmethod
+    def _at_a_time(sizes: Sizes, lanes: Lanes, threads: int, bound: int | None, local: int) -> int:
+        """Return how many groups the device runs at a time, or 0 if nobody knows.
+
+        If there are no more, each takes the tile behind those that the others have at the moment: their nodes come from
+        the second-level cache (10⁶ particles, 256³, windows of 6: 1.1 times as fast).
+        """
+        if bound is None:
+            return 0
+        beside = _OF_SYSTEM + _OF_OFFSETS + lanes.beside(sizes.dtype.itemsize, threads)
+        return sizes.backend.units * max(1, min(bound, sizes.backend.local_bytes // (local + beside)))
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -294,23 +289,18 @@ class Tile(ByBlock):
         lanes = self.lanes(workspace, group.parts)
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
         local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
-        threads = self.threads(workspace, group.parts, workspace.count)
+        threads = self.threads(workspace, lanes, workspace.count)
         groups = self.resident(workspace, group.parts, threads)
-        line = 128 // size  # after which banks repeat
-        of_buffer, buffers = -(-local.reals // line) * line, self.buffers(workspace, group.parts, workspace.count)
-        beside = _OF_SYSTEM + _OF_OFFSETS + lanes.beside(size, threads)
-        if buffers * of_buffer * size + beside > backend.local_bytes and not self.option(workspace, "buffers"):
-            buffers = 1  # nodes of more reals than the plan expects
         open_ = not all(axis.wraps for axis in axes[3 - workspace.mesh.ndim :])
         facts = defines(
             workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
             TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, ALIGN=local.align, LINES=tiles.lines,
-            LINES_Z=tiles.blocks[2], BUFFERS=buffers, BUFFER_REALS=of_buffer, OPEN=int(open_), GROUP_SIZE=threads,
-            FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window), **written(*values),
-            **weightless.FACTS[unplaced], **({"RESIDENT_GROUPS": groups} if groups else {}),
+            LINES_Z=tiles.blocks[2], OPEN=int(open_), FIELD_IS_WIDE=patches.wide(field), GROUP_SIZE=threads,
+            SYMMETRIC=patches.symmetric(workspace.window), **written(*values), **weightless.FACTS[unplaced],
+            **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
-        kernel = backend.kernel("interpolate/tile.c", "interpolate_tile", facts)
-        return kernel, threads, ((buffers - 1) * of_buffer + local.reals) * size, buffers
+        kernel, local_bytes = backend.kernel("interpolate/tile.c", "interpolate_tile", facts), local.reals * size
+        return kernel, threads, local_bytes, self._at_a_time(workspace, lanes, threads, groups, local_bytes)
 
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
@@ -319,8 +309,9 @@ class Tile(ByBlock):
         tiles, parts = self.parts(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
         form = Form(variant=(unplaced, tiles))
-        for run, threads, local, buffers, *layouts in self.launches(workspace, form, field, values, gradient):
-            groups = min(parts.most, max(-(-parts.most // _TILES[buffers]), workspace.backend.units * 16 // buffers))
+        for run, threads, local, at_a_time, *layouts in self.launches(workspace, form, field, values, gradient):
+            many = max(-(-parts.most // _TILES), workspace.backend.units * _MANY)
+            groups = min(parts.most, at_a_time or many)
             run(
                 threads * groups, order.records, order.start, located, node, parts.listed, parts.parts, field.array,
                 *targets(values, gradient), self.option(workspace, "particles"), workspace.count,
