@@ -44,9 +44,7 @@ REGISTERS = 65536  # per multiprocessor, NVIDIA
 LAUNCHING = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY")
 ALLOCATING = (*LAUNCHING, "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
 
-
-# PyOpenCL generates code for each kernel object, under a name that no other has at that moment.
-_generating = threading.Lock()
+_generating = threading.Lock()  # PyOpenCL generates code for a kernel object, under a name that is free at that moment
 
 # Takes arguments, a size (of the launch or of the memory), and which of the arguments belong to the caller.
 Command = Callable[[list[Any], tuple[int, ...], Collection[int]], None]
