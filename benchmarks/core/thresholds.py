@@ -107,7 +107,7 @@ def _staged(size: int, sorting: bool, values: tuple[float, ...], *cases: tuple[A
 SPREAD, READ, DOUBLE = "spread", "interpolate", "float64"
 MILLION, NEVER = 10**6, 2**62
 CONSTANTS = (
-    Constant("patch._CACHED", patch, "_CACHED", patch._CACHED, (20e6, 40e6, 80e6), _jobs(
+    Constant("patch.CACHED", patch, "CACHED", patch.CACHED, (20e6, 40e6, 80e6), _jobs(
         WALK, (SPREAD, 10 * MILLION, 160), (SPREAD, 10 * MILLION, 192), (READ, 10 * MILLION, 192))),
     Constant("patch._CROWDED", patch, "_CROWDED", patch._CROWDED, (4.5, 9, 18), _jobs(
         WALK, (SPREAD, 1_500_000, 128), (SPREAD, 3 * MILLION, 128), (READ, 3 * MILLION, 128)), what=(APPLY, ORDER)),

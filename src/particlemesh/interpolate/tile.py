@@ -252,8 +252,8 @@ class Tile(ByBlock):
     def _at_a_time(sizes: Sizes, lanes: Lanes, threads: int, bound: int | None, local: int) -> int:
         """Return how many groups the device runs at a time, or 0 if nobody knows.
 
-        With just so many, all groups have neighbouring tiles at any time. Nodes that they share come from the second-level
-        cache (10⁶ particles, 256³, windows of 6: 1.1 times as fast).
+        With just so many, all groups have neighbouring tiles at any time. Nodes that they share come from the
+        second-level cache (10⁶ particles, 256³, windows of 6: 1.1 times as fast).
         """
         if bound is None:
             return 0
