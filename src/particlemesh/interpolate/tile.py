@@ -291,7 +291,7 @@ class Tile(ByBlock):
         local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
         threads = self.threads(workspace, lanes, workspace.count)
         groups = self.resident(workspace, group.parts, threads)
-        open_ = not all(axis.wraps for axis in axes[3 - workspace.mesh.ndim :])
+        open_ = not all(axis.wraps for axis in axes)  # nor do missing axes, beyond which tiles may have rows
         facts = defines(
             workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
             TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, ALIGN=local.align, LINES=tiles.lines,
