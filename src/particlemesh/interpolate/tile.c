@@ -131,6 +131,19 @@ DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE c
     return base;
 }
 
+// The offsets of the next part's nodes, and the warp's share of it, if it is `there`. Then its successor is the next.
+DEVICE void go_on(WARP_PARAMETER warp, LOCAL offset_t* offsets, PRIVATE Share* own, PRIVATE Part* next, PRIVATE Part* second,
+                  GLOBAL const u32* start, PRIVATE const Blocks* blocks, PRIVATE const Tiles* tiles,
+                  PRIVATE const Field* field, const u32 most, const int there)
+{
+    Box box;
+    box_of(&box, next->first, blocks, tiles);
+    offsets_of(offsets, &box, field);
+    share_of(warp, own, next, &box, blocks, most, there);
+    *next = *second;
+    find_runs(next, start, blocks, tiles);
+}
+
 KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                         GLOBAL const u32* RESTRICT located, // read if PACKED
                         GLOBAL const int* RESTRICT node,    // (3, rows), read if not, nor WEIGHTLESS_LAST
@@ -156,42 +169,32 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
     field += field_layout.offset;
     // All groups take neighbours at a time: memory near the chip still has the nodes that they share.
     const i64 from = GROUP_ID, step = GROUP_COUNT;
-    // What a part needs comes in steps that wait for each other. Each is asked for while one more part is processed.
-    Part present, next, second;
+    // What a part needs comes in steps that wait for each other. Each is asked for while one more part is processed. The
+    // first turn has no part: it prepares the next.
+    Part next, second;
     Share own, then; // of the present part, and of the next
-    present.number = next.number = second.number = 0;
-    UNROLL for (int n = 0; n < 2; n++) present.run[n] = next.run[n] = 0;
-    UNROLL for (int a = 0; a < 3; a++) present.first[a] = next.first[a] = second.first[a] = 0;
+    next.number = second.number = own.before = 0;
+    own.begin = own.end = own.bx = own.line.base = 0, own.line.shift = own.line.end = 0;
+    UNROLL for (int n = 0; n < 2; n++) next.run[n] = second.run[n] = 0;
+    UNROLL for (int a = 0; a < 3; a++) next.first[a] = second.first[a] = 0;
     if (from < all) {
-        find_part(&present, parts, from, all);
-        find_part(&next, parts, from + step, all);
-        find_part(&second, parts, from + 2 * step, all);
-        find_runs(&present, start, &blocks, &tiles);
+        find_part(&next, parts, from, all);
+        find_part(&second, parts, from + step, all);
         find_runs(&next, start, &blocks, &tiles);
     }
-    Box first;
-    box_of(&first, present.first, &blocks, &tiles);
-    offsets_of(both_offsets, &first, &field_layout);
-    share_of(warp, &own, &present, &first, &blocks, (u32)most, from < all);
-    then = own;
     int odd = 0;
-    for (i64 k = from; k < all; k += step) {
+    for (i64 k = from - step; k < all; k += step) {
         LOCAL const offset_t* offsets = both_offsets + odd * OFFSETS;
         LOCAL offset_t* next_offsets = both_offsets + (1 - odd) * OFFSETS;
-        odd = 1 - odd;
+        const int more = k + step < all;
         for (int c = 0; c < CHANNELS; c++) {
             BARRIER(); // others may still read the nodes before these
-            copy_nodes(nodes, field + c * field_layout.channel, offsets);
+            if (k >= from) copy_nodes(nodes, field + c * field_layout.channel, offsets);
             u32 words[RECORD_WORDS]; // of the first particles
             UNROLL for (int w = 0; w < RECORD_WORDS; w++) words[w] = 0;
             int of_line = find_record(warp, records, &own, own.begin, words);
-            if (c == CHANNELS - 1) { // of the next tile, while these nodes come
-                Box box;
-                box_of(&box, next.first, &blocks, &tiles);
-                offsets_of(next_offsets, &box, &field_layout);
-                share_of(warp, &then, &next, &box, &blocks, (u32)most, k + step < all);
-                next = second;
-                find_runs(&next, start, &blocks, &tiles);
+            if (CHANNELS == 1) { // while the nodes come
+                go_on(warp, next_offsets, &then, &next, &second, start, &blocks, &tiles, &field_layout, (u32)most, more);
                 find_part(&second, parts, k + 3 * step, all);
             }
             COPY_WAIT();
@@ -236,7 +239,11 @@ KERNEL interpolate_tile(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
 #endif
             }
         }
-        own = then;
+        if (CHANNELS > 1) {
+            go_on(warp, next_offsets, &then, &next, &second, start, &blocks, &tiles, &field_layout, (u32)most, more);
+            find_part(&second, parts, k + 3 * step, all);
+        }
+        own = then, odd = 1 - odd;
     }
     const i64 taken = start[(i64)nx * blocks.counts[1] * blocks.counts[2]];
     if (taken < particles)
