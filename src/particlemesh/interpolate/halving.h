@@ -18,20 +18,20 @@ DEVICE void add_two(WARP_PARAMETER warp, PRIVATE real* sums, const int count, co
     }
 }
 
-// Of so many sums, those that a lane has after the bits from `bits` / 2 down to 1: the first, and how many.
-DEVICE int halved(const int sums, const int bits, PRIVATE int* count)
+// What a lane has of some sums: the first, how many, and the most that any lane has.
+typedef struct {
+    int from, count, most;
+} Halved;
+
+// The same after add_two with this bit.
+DEVICE void halve(PRIVATE Halved* sums, const int bit)
 {
-    int from = 0, left = sums, own = sums;
-    UNROLL for (int bit = bits / 2; bit > 0; bit /= 2) {
-        const int most = FEWER(left);
-        if (LANE & bit)
-            from += most, own = left > 1 && own > most ? own - most : 0;
-        else
-            own = own < most ? own : most;
-        left = most;
-    }
-    *count = own;
-    return from;
+    const int most = FEWER(sums->most);
+    if (LANE & bit)
+        sums->from += most, sums->count = sums->most > 1 && sums->count > most ? sums->count - most : 0;
+    else
+        sums->count = sums->count < most ? sums->count : most;
+    sums->most = most;
 }
 
 #endif

@@ -19,15 +19,8 @@ DEVICE void add_up(WARP_PARAMETER warp, PRIVATE real* sums)
 // The sums that a lane has then: the first, and how many.
 DEVICE int own_sums(PRIVATE int* count)
 {
-    int from = 0, left = SUMS, own = SUMS;
-    for (int bit = LANES_Y_BIT; bit < WARP_SIZE; bit *= 2) {
-        const int most = (left + 1) / 2;
-        if (LANE & bit)
-            from += most, own = left > 1 && own > most ? own - most : 0;
-        else
-            own = own < most ? own : most;
-        left = most;
-    }
-    *count = own;
-    return from;
+    Halved sums = {0, SUMS, SUMS};
+    for (int bit = LANES_Y_BIT; bit < WARP_SIZE; bit *= 2) halve(&sums, bit);
+    *count = sums.count;
+    return sums.from;
 }

@@ -158,8 +158,8 @@ DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const in
                 of_part[1] * jacobian->row[b] + of_part[2] * jacobian->row[3 + b] + of_part[3] * jacobian->row[6 + b];
 #endif
     }
-    int count;
-    const int from = halved(DEALT, LANES, &count);
+    Halved dealt = {0, DEALT, DEALT};
+    UNROLL for (int bit = LANES / 2; bit > 0; bit /= 2) halve(&dealt, bit);
 #if LANES > 4
     add_two(warp, results, DEALT, 4);
 #endif
@@ -169,10 +169,10 @@ DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const in
 #if LANES > 1
     add_two(warp, results, DEALT_2, 1);
 #endif
-    if (!here) count = 0;
+    if (!here) dealt.count = 0;
     UNROLL for (int k = 0; k < DEALT_1; k++) {
-        const int kind = (from + k) / PARTS, part = (from + k) % PARTS;
-        if (k < count) {
+        const int kind = (dealt.from + k) / PARTS, part = (dealt.from + k) % PARTS;
+        if (k < dealt.count) {
             if (VALUE && (!GRADIENT || kind == 0))
                 values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
                        + part * value_layout->part] = results[k];
