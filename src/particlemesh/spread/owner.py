@@ -21,7 +21,7 @@ SUPPORTS = range(2, 17)
 _WARPS = 16  # of a multiprocessor that windows keep busy
 # With fewer particles of a column than this, little but stores takes time. Beyond the second-level cache they take less
 # in the order of memory, with windows as long as the mesh.
-_FEW, _STORING_WARPS, _CACHE_BYTES = 16, 8, 60e6
+_FEW, _STORING_WARPS = 16, 8
 # Wide stencils: two rows of levels. Registers hold fewer warps, and fewer reals of a node.
 _NARROW = patches.SUPPORTS[-1]
 _WIDE_WARPS = 2  # of a group
@@ -84,7 +84,7 @@ class Owner(KernelMethod):
             parts = _parts_of(columns, x.size, x.support, at_once)
         elif parts is None:
             field = math.prod(sizes.mesh.field_shape) * sizes.components * sizes.dtype.itemsize
-            storing = count < _FEW * columns and field > _CACHE_BYTES
+            storing = count < _FEW * columns and field > patches.CACHED
             warps = sizes.backend.units * (_STORING_WARPS if storing else _WARPS)
             parts = min(round(warps / columns), x.size // _LEAST_LEVELS)
         parts = max(1, parts, -(-x.size // visits.MOST_ALONG_X))

@@ -85,8 +85,9 @@ def test_states_that_alternate_keep_their_rows(backend):
     states = [(40, [[0, 1]]), (40, [[5, 6], [6, 7]]), (33, [[0, 1]]), (40, [[0, 1], [20, 39]]), (8, [[5, 6], [6, 7]])]
     first = [state(*one) for one in states]
     again = [state(*one) for one in states]
+    rounding = 0 if backend.name == "cpu" else 1e-12  # of atomic sums
     for (forces, rows), (later, kept) in zip(first, again, strict=True):
-        np.testing.assert_allclose(forces, later, rtol=1e-12, atol=1e-12 * abs(later).max())  # of atomic sums
+        np.testing.assert_allclose(forces, later, rtol=rounding, atol=rounding * abs(later).max())
         assert all(a is b for a, b in zip(rows, kept, strict=True))
     fresh = step(backend, "float64", x[:33], sigma[:33], epsilon[:33], pairs=[[0, 1]], factors=0.0)[1]
     np.testing.assert_allclose(first[2][0], fresh, rtol=1e-12, atol=1e-12 * abs(fresh).max())
