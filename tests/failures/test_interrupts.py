@@ -13,6 +13,13 @@ x = np.random.default_rng(1).random((60_000, 3))
 grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(5, 5, 5), threads={threads}).build(x)
 grid.count(0.01), grid.pairs(0.01), grid.nearest(1, 0.01)
 """
+SYSTEMS = (
+    SEARCH
+    + """
+system = np.arange(60_000) // 40_000
+pm.neighbour_list('i', x, grid.box, 0.01, system=system)
+"""
+)
 SEARCHED = "assert len(grid.pairs(0.01).start) == 60_001"
 PLAN = """
 import numpy as np, particlemesh as pm
@@ -29,6 +36,7 @@ CALLS = {
     "count": (SEARCH, "grid.count(1.9)", SEARCHED),
     "nearest": (SEARCH, "grid.nearest(128, 9.0)", SEARCHED),
     "neighbour_list": (SEARCH, "pm.neighbour_list('i', x, grid.box, 2)", SEARCHED),
+    "systems": (SYSTEMS, "pm.neighbour_list('i', x, grid.box, 2, system=system)", SEARCHED),
     "spread": (PLAN, "plan.spread(values, out=fields)", PLANNED),
     "interpolate": (PLAN, "plan.interpolate(fields, out=targets)", PLANNED),
 }

@@ -23,7 +23,8 @@ from particlemesh.backends.simd import fetch_add
 PARTICLES_PER_THREAD = 2000
 _LONG = 2e8  # steps: more work than this leaves the main thread, so that it can handle signals
 _LOOK, _PATIENCE = 0.2, 0.5  # seconds: between checks for signals; that an interrupted call waits for its threads
-_STOPPED = 2**40  # larger than any number of shares; times the items of a share it is still an int64
+# Of an interrupted call: larger than any number of shares; times the items of a share it is still an int64.
+STOPPED = 2**40
 
 
 class _Call:
@@ -183,7 +184,7 @@ def _run_elsewhere(function: Callable, threads: int, arguments: tuple) -> None:
         call.wait()
         call.finish()
     except BaseException:
-        arguments[-1][0] = _STOPPED
+        arguments[-1][0] = STOPPED
         call.abandon()
         raise
     if call.error is not None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from particlemesh.backends.cpu import claimed, run, threads_for
+from particlemesh.backends.cpu import STOPPED, claimed, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
+from particlemesh.backends.simd import acquire, fetch_add
 from particlemesh.grid.cpu.lanes import unowned, width_for
 from particlemesh.grid.cpu.locate import Faults
 from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
@@ -69,6 +69,8 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
             return
         k, last = first + share * SHARE, first + min(count, (share + 1) * SHARE)
         while k < last:
+            if acquire(counter, 0) >= STOPPED:
+                return
             members = group_of(points, k, last, search, low, high)
             cell = 0
             for a in range(3):

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from particlemesh.backends.cpu import STOPPED
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import add, fetch_add, fma, fuse, load, mul, splat, sub
+from particlemesh.backends.simd import acquire, add, fetch_add, fma, fuse, load, mul, splat, sub
 from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unowned, unpack
 from particlemesh.grid.cpu.queries.candidates import (
     BOXES,
@@ -257,6 +258,8 @@ def search_rows(query, search, counts, rows, keep, rooms, width, counter):
             return
         k, last = first + share * SHARE, first + min(count, (share + 1) * SHARE)
         while k < last:
+            if acquire(counter, 0) >= STOPPED:  # a share of dense points may take seconds
+                return
             members = group_of(points, k, last, search, low, high)
             begin_search(search, k, members, sizes, room.state, extent)
             for n in range(members):

@@ -30,6 +30,7 @@ from particlemesh.grid.cpu.queries.rows import (
 from particlemesh.grid.cpu.systems import pieces_of
 
 _PIECE = 16 * SHARE  # points
+_COMPARED = 1e8  # pairs compared in a piece where points meet many images
 
 
 class SearchBoxes(NamedTuple):
@@ -76,11 +77,15 @@ def search_boxes(
     margin = 8 * np.finfo(real).eps * np.einsum("sab,sb->sa", np.abs(inverse), size)
     limit = np.broadcast_to(1 / search.shape[0], per.shape).copy()
     limit[:, 2] = np.maximum(limit[:, 2], np.minimum(float(search.radius) * per[:, 2], 2.0))
+    piece = _PIECE
+    if spans.max(initial=0) > 0.5:  # every point meets many images of a system's particles: Ctrl-C waits for a piece
+        images = np.prod(2 * farthest[:, None] * np.where(search.periodic != 0, per, 0) + 1, axis=1)
+        piece = int(np.clip(_COMPARED / max(1.0, (np.diff(cloud.start[::each]) * images).max()), 1, _PIECE))
     per = per * (1 + 4 * np.finfo(real).eps)
     result = SearchBoxes(
         each, most, boxes.inverse, boxes.rows, boxes.origin, per.astype(real), margin.astype(real),
         limit.astype(real), boxes.scale, np.empty((0, 3), np.int64), np.empty((0, 3), real),
-        np.zeros(boxes.total + 1, np.int64), begins, pieces_of(begins, _PIECE),
+        np.zeros(boxes.total + 1, np.int64), begins, pieces_of(begins, piece),
     )  # fmt: skip
     return result if half is None else _with_images(result, search, farthest, half, reach)
 
