@@ -132,7 +132,7 @@ def backend(request) -> Device:
 def thinned(items):
     """Return what runs and what does not of tests with many cases, where PoCL compiles each.
 
-    From 2 cases on one of two runs, from 9 on of three, from 18 on of four, from 40 on of five: for each method one of
+    From 2 cases on one of two runs, from 6 on of three, from 12 on of four, from 24 on of five: for each method one of
     every so many that follow each other, so that no method is left out by chance. Of a method with twice as many cases
     half as many run. Tests that thin themselves are `whole`. Tests marked `turns(n)` also compile, or start processes:
     of their cases, on whatever backend, one of every n runs.
@@ -149,7 +149,7 @@ def thinned(items):
             (share,) = turns.args
         elif on_opencl(item) and not item.get_closest_marker("whole"):
             method = method_of(item)
-            share = 1 + bisect.bisect((2, 9, 18, 40), many[test])
+            share = 1 + bisect.bisect((2, 6, 12, 24), many[test])
             share *= 1 + (method != "" and of_method[*test, method] >= 2 * share)
         turn, place = divmod(before[test, method], share)
         runs = place == zlib.crc32(f"{item.originalname} {method} {turn}".encode()) % share

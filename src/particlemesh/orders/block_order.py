@@ -303,7 +303,11 @@ def _memory(workspace: Workspace, blocks: Blocks, count: int, stable: bool, *, s
 
     work, start = _work(workspace, blocks), allocate("start", (blocks.total + 1,), _U32)
     room = (count * workspace.dtype.itemsize,)  # four reals' worth of words
-    records = allocate("records", room, _U32)
+    name = f"{_name(blocks)}.{'stable.' if stable else ''}records"
+    before = workspace.memory.arrays.get(name)
+    records = workspace.scratch(name, room, _U32)
+    if records is not before:  # kernels read records behind the last particle with weight, and use none of them
+        workspace.backend.clear(records)
     if not stable:
         dealt = _shift(count, blocks.total, workspace.dtype.itemsize, sorting) is not None
         halfway = workspace.scratch("blocks.halfway", room, _U32) if dealt else None

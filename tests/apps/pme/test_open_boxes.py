@@ -69,6 +69,7 @@ def test_the_accuracy_asked_for_is_reached_by_a_few_charges(count, dtype, accura
         assert relative(pme(x, q).forces, exact, q) <= accuracy, seed
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("count", "splitting", "shape", "window"), [
     (10, 1.4, (11, 13, 9), "bspline10"), (100, 2.8, (21, 25, 17), "bspline7"), (100, 2.0, (16, 19, 13), "bspline4"),
 ])  # fmt: skip
