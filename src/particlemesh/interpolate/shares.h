@@ -29,6 +29,8 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
         asm volatile("" : "+l"(x));        \
         __builtin_assume(__isGlobal(x));   \
     } while (0)
+#elif HAS_PTX
+#define POINTER_ANEW(x) asm volatile("" : "+l"(x))
 #else
 #define POINTER_ANEW(x)
 #endif
