@@ -64,7 +64,7 @@ def test_a_crowd_has_many_parts_and_reads_the_same(backend, method):
             if name == "tile":
                 _, parts = plan._method("interpolate").parts(plan.workspace)
                 listed = int(backend.host(parts.listed)[0])
-                pieces = backend.host(parts.parts)[: 4 * listed].reshape(-1, 4)
+                pieces = backend.host(parts.parts[: 4 * listed]).reshape(-1, 4)
                 assert len(np.unique(pieces, axis=0)) == listed <= parts.most
                 assert pieces[:, 3].max() >= 686 // 4 // 32  # the crowd lies in at most four tiles
     for result, expected in zip(results[method], results["particle"], strict=True):

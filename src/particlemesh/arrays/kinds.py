@@ -202,6 +202,15 @@ class _ForeignStream:
         return 0, self._handle
 
 
+def cuda_stream(handle: int, device: int) -> contextlib.AbstractContextManager[Any]:
+    """Return CuPy's name for a stream of another library, given by its address."""
+    import cupy
+
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(_ForeignStream(handle))
+    return cupy.cuda.ExternalStream(handle, device)
+
+
 class TorchCudaKind(_Torch):
     name, home = "PyTorch (CUDA)", "cuda"
 
@@ -223,12 +232,8 @@ class TorchCudaKind(_Torch):
         return cuda.backend(array.device.index)
 
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
-        import cupy
-
         stream = sys.modules["torch"].cuda.current_stream(array.device)
-        if hasattr(cupy.cuda.Stream, "from_external"):
-            return cupy.cuda.Stream.from_external(_ForeignStream(stream.cuda_stream))
-        return cupy.cuda.ExternalStream(stream.cuda_stream, array.device.index)
+        return cuda_stream(stream.cuda_stream, array.device.index)
 
 
 class _Jax(Kind):

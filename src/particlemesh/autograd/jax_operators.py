@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 from jax.interpreters import ad, batching, mlir
 
+from particlemesh.arrays.kinds import cuda_stream
 from particlemesh.autograd.pool import Pool
 
 POOL = Pool(lambda a, b: bool((a == b).all()), lambda a: a.copy(), np.where)  # of NumPy and CuPy
@@ -69,7 +70,7 @@ def define(
             if device != _CPU:
                 import cupy
 
-                scope, native = cupy.cuda.ExternalStream(context.stream, number), cupy.asarray
+                scope, native = cuda_stream(context.stream, number), cupy.asarray
             with scope:
                 run(spreads, native(points), native(array), order, facts, (device, number), native(out))
 

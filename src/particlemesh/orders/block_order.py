@@ -298,16 +298,13 @@ def _work(workspace: Workspace, blocks: Blocks) -> Any:
 
 
 def _memory(workspace: Workspace, blocks: Blocks, count: int, stable: bool, *, sorting: bool = False) -> _Memory:
-    def allocate(what: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        return workspace.scratch(f"{_name(blocks)}.{'stable.' if stable else ''}{what}", shape, dtype)
+    def allocate(what: str, shape: tuple[int, ...], dtype: Any, *, zeros: bool = False) -> Any:
+        return workspace.scratch(f"{_name(blocks)}.{'stable.' if stable else ''}{what}", shape, dtype, zeros=zeros)
 
     work, start = _work(workspace, blocks), allocate("start", (blocks.total + 1,), _U32)
     room = (count * workspace.dtype.itemsize,)  # four reals' worth of words
-    name = f"{_name(blocks)}.{'stable.' if stable else ''}records"
-    before = workspace.memory.arrays.get(name)
-    records = workspace.scratch(name, room, _U32)
-    if records is not before:  # kernels read records behind the last particle with weight, and use none of them
-        workspace.backend.clear(records)
+    # Kernels read records behind the last particle with weight, and use none of them.
+    records = allocate("records", room, _U32, zeros=True)
     if not stable:
         dealt = _shift(count, blocks.total, workspace.dtype.itemsize, sorting) is not None
         halfway = workspace.scratch("blocks.halfway", room, _U32) if dealt else None

@@ -79,8 +79,11 @@ class Memory:
         self._backend, self._changed, self._advice = backend, changed, advice
         self.arrays: dict[str, Any] = {}
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return the array of this name, dtype and shape, allocated if missing; the first axis may be longer."""
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any, *, zeros: bool = False) -> Any:
+        """Return the array of this name, dtype and shape, allocated if missing; the first axis may be longer.
+
+        ``zeros`` clears it when it is allocated.
+        """
         held = self.arrays.get(name)
         fits = held is not None and held.dtype == dtype and (
             held.shape[1:] == shape[1:] and held.shape[0] >= shape[0] if shape else held.shape == shape
@@ -90,6 +93,8 @@ class Memory:
         self.arrays.pop(name, None)
         self._changed()
         held = self.arrays[name] = allocate(self._backend, shape, dtype, f"scratch ({name})", self._advice())
+        if zeros:
+            self._backend.clear(held)
         return held
 
     @property
@@ -134,9 +139,12 @@ class Workspace(Sizes):
         """Number of particles that fit without allocation."""
         return 0 if self.particles is None else int(self.particles.rows)
 
-    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Return scratch memory of this name, kept between calls; the first axis may be longer."""
-        return self.memory.array(name, shape, dtype)
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any, *, zeros: bool = False) -> Any:
+        """Return scratch memory of this name, kept between calls; the first axis may be longer.
+
+        ``zeros`` clears it when it is allocated.
+        """
+        return self.memory.array(name, shape, dtype, zeros=zeros)
 
     def forget(self) -> None:
         """Drop everything computed from the positions: a replay of a graph may have changed them."""
