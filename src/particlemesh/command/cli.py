@@ -145,7 +145,7 @@ def brownian(
     from particlemesh.command.going_on import reported
 
     console = _console()
-    options, given = _given(context)
+    options, given = _given(context, locals())
     with reported("brownian"):
         suspend.suspend(console, options, given)
 
@@ -198,7 +198,7 @@ def dem(
     from particlemesh.command.going_on import reported
 
     console = _console()
-    options, given = _given(context)
+    options, given = _given(context, locals())
     with reported("dem"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -258,9 +258,12 @@ def cite(
             typer.echo(f"{entries[key]}\n")
 
 
-def _given(context: typer.Context) -> tuple[dict[str, Any], set[str]]:
-    """Return the options of a command by name, and the names of those that do not have their default."""
-    options = dict(context.params)
+def _given(context: typer.Context, names: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Return the options of a command by name, and the names of those that do not have their default.
+
+    ``names`` are the command's local names: some versions of Typer keep paths as text in the context.
+    """
+    options = {name: names[name] for name in context.params}
     return options, {n for n in options if context.get_parameter_source(n).name != "DEFAULT"}  # type: ignore[union-attr]
 
 
