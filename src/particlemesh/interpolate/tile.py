@@ -258,7 +258,9 @@ class Tile(ByBlock):
         if bound is None:
             return 0
         beside = _OF_SYSTEM + _OF_OFFSETS + lanes.beside(sizes.dtype.itemsize, threads)
-        return sizes.backend.units * max(1, min(bound, sizes.backend.local_bytes // (local + beside)))
+        if (room := sizes.backend.local_bytes) > _SMALL:
+            bound = max(1, min(bound, room // (local + beside)))
+        return sizes.backend.units * bound
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
