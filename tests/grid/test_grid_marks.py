@@ -44,8 +44,11 @@ BOUNDARIES = {"open": False, "periodic": True, "mixed": (False, True, True)}
 LISTS = [(name, "f4", boundary) for name in ("uniform", "clustered", "halves") for boundary in BOUNDARIES]
 
 
+@pytest.mark.parametrize("switches", [{}, {"LEAST_PAIRED": 0, "LEAST_PAIRED_PERIODIC": 0}], ids=["rows", "paired"])
 @pytest.mark.parametrize(("name", "real", "boundary"), [*LISTS, ("clustered", "f8", "periodic")])
-def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, name, real, boundary):
+def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, name, real, boundary, switches):
+    for switch, value in switches.items():
+        monkeypatch.setattr(marks, switch, value)
     x, side = cloud_of(name, 2500, real)
     box, backend = pm.Box((side,) * 3, periodic=BOUNDARIES[boundary]), Device.of("opencl")
     host = pm.UniformGrid(box, cell_size=CELLS).build(x)

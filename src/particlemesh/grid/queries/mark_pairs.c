@@ -5,8 +5,11 @@
 // A mark has the bits of up to 32 neighbouring candidates, the first of them in the highest bit, and the slot of the
 // first above them. A row has up to WORDS marks, `stride` apart. Its info: 16 bits of pairs and above them the number
 // of marks, or INFO_AGAIN and the pairs of a row with more marks. COUNTED: the pairs also go to `counts`, by index if
-// ROWS_BY_INDEX. RECORD: points that are wrong are recorded.
+// ROWS_BY_INDEX. RECORD: points that are wrong are recorded. PAIRED: a work-item has two neighbouring rows of
+// particles, and each record read serves both.
+// `ahead`: the first rows, whose search takes longest. It begins with them.
 
+#define PLACE_OF_LANE (31 - LANE) // as in a mark
 #include "grid/queries/within.h"
 #include "grid/queries/marks.h"
 
@@ -17,54 +20,116 @@
 #define IS_FAR(d) (u32)((int)BITS_OF_FLOAT(limit) - (int)BITS_OF_FLOAT(SQUARED(d))) >> 31
 #endif
 #if HALF == 2
-#define IS_MISS(d, other) (IS_FAR(d) | (u32)!ALLOWED(, other))
+#define IS_MISS(d, other, lowest) (IS_FAR(d) | (u32)((int)INDEX_OF_REAL((other).w) < lowest))
 #else
-#define IS_MISS(d, other) (IS_FAR(d))
+#define IS_MISS(d, other, lowest) (IS_FAR(d))
 #endif
 
+#define FORGET(hits, slot) \
+    if ((u32)((slot) - at) < (u32)count) hits &= ~(FIRST_CANDIDATE >> ((slot) - at));
 #if HALF || ROWS_ARE_POINTS
 #define FORGET_ITSELF
 #else
-#define FORGET_ITSELF \
-    if ((u32)(itself - at) < (u32)count) hits &= ~(FIRST_CANDIDATE >> (itself - at));
+#define FORGET_ITSELF FORGET(hits, itself)
 #endif
 
+#if PAIRED
+#define ROWS_OF_ITEM 2
+#define SECOND(statements) statements
+#else
+#define ROWS_OF_ITEM 1
+#define SECOND(statements)
+#endif
+// The second row is the slot after the first one's, and so is the first candidate of its half list.
+#if HALF == 1
+#define FORGET_SECOND FORGET(hits_y, BEHIND(turn))
+#elif HALF == 2
+#define FORGET_SECOND
+#else
+#define FORGET_SECOND FORGET(hits_y, turned ? -1 : row.slot + 1)
+#endif
+
+typedef struct {
+    u64 x, y;
+} __attribute__((aligned(16))) TwoMarks; // one access
+
+#define HITS(misses) (~(misses) << (32 - (count + 3 & ~3)) & (u32)0xffffffff << (32 - count))
+
 // Images without a hit leave no mark: most rows would have room for no more.
-#define MARK_STRIP                                                                     \
-    BEGIN_STRIP                                                                        \
-    ROLL for (int at = begin; at < to; at += 32) {                                     \
-        const int count = to - at < 32 ? to - at : 32;                                 \
-        u32 misses = 0;                                                                \
-        GLOBAL const real* from_here = records + 4 * (i64)at;                          \
-        int left = count;                                                              \
-        ROLL do {                                                                      \
-            real4 read[4];                                                             \
-            UNROLL for (int n = 0; n < 4; n++)                                         \
-                if (!n || n < left) read[n] = READ_4(from_here + 4 * n);               \
-            from_here += 16;                                                           \
-            UNROLL for (int n = 0; n < 4; n++) {                                       \
-                coordinate d[3];                                                       \
-                VECTOR_OF_STRIP(d, read[n], x);                                        \
-                misses = misses << 1 | IS_MISS(d, read[n]);                            \
-            }                                                                          \
-            left -= 4;                                                                 \
-        } while (left > 0);                                                            \
-        u32 hits = ~misses << (32 - (count + 3 & ~3)) & (u32)0xffffffff << (32 - count); \
-        FORGET_ITSELF                                                                  \
-        if (hits || !turned) {                                                         \
-            length += POPCOUNT_U32(hits);                                              \
-            if (words < WORDS) *next = (u64)at << 32 | hits;                           \
-            next += stride;                                                            \
-            words++;                                                                   \
-        }                                                                              \
+#define MARK_STRIP                                                                                          \
+    BEGIN_STRIP                                                                                             \
+    ROLL for (int at = begin; at < to; at += 32) {                                                          \
+        const int count = to - at < 32 ? to - at : 32;                                                      \
+        u32 misses = 0;                                                                                     \
+        SECOND(u32 misses_y = 0;)                                                                           \
+        GLOBAL const real* from_here = records + 4 * (i64)at;                                               \
+        int left = count;                                                                                   \
+        ROLL do {                                                                                           \
+            real4 read[4];                                                                                  \
+            UNROLL for (int n = 0; n < 4; n++)                                                              \
+                if (!n || n < left) read[n] = READ_4(from_here + 4 * n);                                    \
+            from_here += 16;                                                                                \
+            UNROLL for (int n = 0; n < 4; n++) {                                                            \
+                coordinate d[3];                                                                            \
+                VECTOR_OF_STRIP(d, read[n], x);                                                             \
+                misses = misses << 1 | IS_MISS(d, read[n], lowest);                                         \
+                SECOND(VECTOR_OF_STRIP(d, read[n], y);)                                                     \
+                SECOND(misses_y = misses_y << 1 | IS_MISS(d, read[n], second.index + !turns_forward(turn));) \
+            }                                                                                               \
+            left -= 4;                                                                                      \
+        } while (left > 0);                                                                                 \
+        u32 hits = HITS(misses), hits_y = 0;                                                                \
+        FORGET_ITSELF                                                                                       \
+        SECOND(hits_y = HITS(misses_y); FORGET_SECOND)                                                      \
+        if (hits | hits_y || !turned) {                                                                     \
+            length += POPCOUNT_U32(hits);                                                                   \
+            SECOND(length_y += POPCOUNT_U32(hits_y);)                                                       \
+            if (words < WORDS) LEAVE_MARKS                                                                  \
+            next += stride;                                                                                 \
+            words++;                                                                                        \
+        }                                                                                                   \
     }
+#if PAIRED
+#define LEAVE_MARKS                                                                 \
+    {                                                                               \
+        const TwoMarks both = {(u64)at << 32 | hits, (u64)at << 32 | hits_y}; \
+        *(GLOBAL TwoMarks*)next = both;                                             \
+    }
+#else
+#define LEAVE_MARKS *next = (u64)at << 32 | hits;
+#endif
+
+// Of a second row, which a warp searches for its `member`.
+#define MARK_TOGETHER                                                             \
+    if (hits || !turned) {                                                        \
+        length_together += POPCOUNT_U32(hits);                                          \
+        if (LANE == member && words_together < WORDS) *next = (u64)first << 32 | hits; \
+        next += stride;                                                                 \
+        words_together++;                                                               \
+    }
+
+DEVICE void leave_row(GLOBAL u32* info, GLOBAL u64* count, int words, int length)
+{
+    *info = words > WORDS ? INFO_AGAIN | (u32)length : (u32)words << 16 | (u32)length;
+#if COUNTED
+    if (length) *count = length; // it was cleared before
+#endif
+}
+#if ROWS_BY_INDEX
+#define COUNT_OF(row, r) (counts + (row).index)
+#else
+#define COUNT_OF(row, r) (counts + (r))
+#endif
 
 KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                   GLOBAL const u64* RESTRICT largest, GLOBAL u64* RESTRICT marks, GLOBAL u32* RESTRICT infos,
                   GLOBAL u64* RESTRICT counts, GLOBAL u64* found, const i64 first, const i64 rows, const i64 bins,
-                  const i64 stride, ROW_STRIDES BOX_RECORDS, const Ask ask)
+                  const i64 stride, const i64 ahead, ROW_STRIDES BOX_RECORDS, const Ask ask)
 {
+#if PAIRED
+    WARP(warp);
+#endif
     const coordinate limit = ask.radius * ask.radius;
     const i64 stop = rows - first < stride ? rows - first : stride;
 #if ROWS_ARE_POINTS
@@ -72,36 +137,62 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #else
     const i64 taken = start[bins];
 #endif
-    // The last rows first: list_marks.c begins with the first ones, whose marks are then still in a cache.
-    const i64 tiles = (stop + GROUP_SIZE - 1) / GROUP_SIZE;
-    for (i64 tile = tiles - 1 - GROUP_ID; tile >= 0; tile -= GROUP_COUNT) {
-        const i64 place = tile * GROUP_SIZE + LOCAL_ID;
-        if (place < stop) {
-            int words = 0, length = 0;
-            const i64 r = first + place;
-            Row row;
-            row.index = (int)r;
-            if (r < taken) {
-                IN_SYSTEM_OF_ROW(r)
-                const int bad = ROW_OF(&row, r);
-#if ROWS_ARE_POINTS && RECORD
-                record_item(found, bad, r);
+    const i64 rows_of_tile = ROWS_OF_ITEM * GROUP_SIZE, tiles = (stop + rows_of_tile - 1) / rows_of_tile;
+    for (i64 step = GROUP_ID; step < tiles; step += GROUP_COUNT) {
+        // From the last row down: list_marks.c begins with the first ones, whose marks are then still in a cache.
+        i64 tile = ahead / rows_of_tile - 1 - step;
+        if (tile < 0) tile += tiles;
+        const i64 place = tile * rows_of_tile + ROWS_OF_ITEM * LOCAL_ID, r = first + place;
+        int words = 0, length = 0;
+        Row row;
+        row.index = (int)r;
+#if PAIRED
+        int length_y = 0, alone = 0; // of the second row
+        Row second;
+        second.index = 0;
 #endif
-                if (!bad) {
-                    PRIVATE const coordinate* x = row.x;
-                    PRIVATE const coordinate* s = row.s;
-                    GLOBAL u64* next = marks + place;
+        if (place < stop && r < taken) {
+            IN_SYSTEM_OF_ROW(r)
+            const int bad = ROW_OF(&row, r);
+#if ROWS_ARE_POINTS && RECORD
+            record_item(found, bad, r);
+#endif
+#if PAIRED
+            const int two = r + 1 < taken;
+            ROW_OF(&second, r + two);
+            PRIVATE const coordinate* y = second.x;
+#define RANGES alone = two && !share_cells(low, high, second.s, distance, size, &reach, &frame);
+#endif
+            if (!bad) {
+                PRIVATE const coordinate* x = row.x;
+                PRIVATE const coordinate* s = row.s;
+                GLOBAL u64* next = marks + place;
 #define STRIP MARK_STRIP
 #include "grid/queries/strips.h"
 #undef STRIP
-                }
+#undef RANGES
             }
-            infos[place] = words > WORDS ? INFO_AGAIN | (u32)length : (u32)words << 16 | (u32)length;
-#if COUNTED && ROWS_BY_INDEX
-            if (r < taken) counts[row.index] = length; // the others' are cleared before
-#elif COUNTED
-            counts[r] = length;
-#endif
         }
+        if (place < stop) leave_row(infos + place, COUNT_OF(row, r), words, length);
+#if PAIRED
+        int words_y = words;
+        // Warps search together for second rows that go alone: those in the next row of cells, few of a warp.
+        for (u32 left = WARP_BALLOT(warp, alone); left; left &= left - 1) {
+            const int member = 31 - LEADING_ZEROS_U32(left & (0u - left));
+            Row row;
+            ROW_OF(&row, r + 2 * (member - LANE) + 1);
+            PRIVATE const coordinate* x = row.x;
+            PRIVATE const coordinate* s = row.s;
+            GLOBAL u64* next = marks + place + 1; // the member's own
+            int words_together = 0, length_together = 0;
+#undef IMAGES_APART // this is for few rows: no second copy of STRIP
+#define STRIP TOGETHER(MARK_TOGETHER)
+#include "grid/queries/strips.h"
+#undef STRIP
+            if (LANE == member) words_y = words_together, length_y = length_together;
+        }
+        if (r + 1 >= taken) words_y = length_y = 0;
+        if (place + 1 < stop) leave_row(infos + place + 1, COUNT_OF(second, r + 1), words_y, length_y);
+#endif
     }
 }

@@ -16,6 +16,11 @@ ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every grou
 # Rows in an open box. With more of them the one kernel that collects pairs is faster (H100, 4 M rows). In a periodic
 # box that kernel also waits for the images of other rows: there marks serve any number.
 MOST_IN_OPEN_BOX = 2**20
+# Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c). With fewer the device has too little
+# to do. In periodic boxes warps at the faces have more than one kind of search, and it has not been measured.
+LEAST_PAIRED = 2**18
+LEAST_PAIRED_PERIODIC = 2**62
+FACES_FIRST = True  # search first for rows at a periodic face, which take longest
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
@@ -55,6 +60,10 @@ class Marks:
 
     def __init__(self, searcher: Search, question: Question, words: int) -> None:
         self.searcher, self.question, self.words = searcher, question, words
+        periodic = any(question.cloud.cells.box.periodic)
+        least = LEAST_PAIRED_PERIODIC if periodic else LEAST_PAIRED
+        neighbours = not (question.points or question.systems or question.some)
+        self.paired = neighbours and question.rows >= least
         self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
         self._marks = searcher.room("pair_marks", (words * self.stride,), _U64)
         self._infos = searcher.room("pair_infos", (self.stride,), _U32)
@@ -65,7 +74,7 @@ class Marks:
         return self.question.rows <= self.stride
 
     def mark(self, first: int = 0, counts: Any = None, by_index: bool = False, *, record: bool = True) -> None:
-        """Search for the rows from ``first`` on, and write the pairs of each row to ``counts``, uint64.
+        """Search for the rows from ``first`` on, and write the pairs of each row to ``counts``, uint64, which are 0.
 
         Points that are wrong are counted, unless another search of the question has counted them.
         """
@@ -73,13 +82,25 @@ class Marks:
         defines = {
             **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
             "ROWS_BY_INDEX": int(by_index), "IMAGES": 2, "RECORD": int(record and question.points is not None),
+            "PAIRED": int(self.paired),
         }  # fmt: skip
         kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
+        rows = min(self.stride, question.rows - first)
         kernel(
-            min(self.stride, question.rows - first), *question.cells(), self._marks, self._infos,
+            -(-rows // 2) if self.paired else rows, *question.cells(), self._marks, self._infos,
             Unread(question.words) if counts is None else counts, question.words, first, question.rows,
-            question.cloud.bins, self.stride, *self.searcher.records(question),
+            question.cloud.bins, self.stride, 0 if first else self._at_face(), *self.searcher.records(question),
         )  # fmt: skip
+
+    def _at_face(self) -> int:
+        """Return about how many rows lie at the first face: in order of cells, those of the first layers.
+
+        Rows at the last face are searched early in any case.
+        """
+        question, cells = self.question, self.question.cloud.cells
+        if not FACES_FIRST or question.points or not cells.box.periodic[0]:
+            return 0
+        return int(question.rows * min(1.0, question.radius * cells.per[0]))
 
     def write(
         self, defines: dict[str, int], mean: float, start: Any, arrays: dict[str, Any], capacity: int, *,

@@ -226,10 +226,14 @@ DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL
 #endif
 
 // The strip for a whole warp, one candidate per lane: DONE sees its `hit`, all `hits`, k, its index, and d.
+// PLACE_OF_LANE: the place of its candidate among those of the warp.
+#ifndef PLACE_OF_LANE
+#define PLACE_OF_LANE LANE
+#endif
 #define TOGETHER(DONE)                                             \
     BEGIN_STRIP                                                    \
     ROLL for (int first = begin; first < to; first += WARP_SIZE) { \
-        const int k = first + LANE;                                \
+        const int k = first + PLACE_OF_LANE;                       \
         int hit = 0, index = 0;                                    \
         coordinate d[3];                                           \
         if (k < to) {                                              \
