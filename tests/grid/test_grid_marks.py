@@ -44,10 +44,19 @@ BOUNDARIES = {"open": False, "periodic": True, "mixed": (False, True, True)}
 LISTS = [(name, "f4", boundary) for name in ("uniform", "clustered", "halves") for boundary in BOUNDARIES]
 
 
-@pytest.mark.parametrize("switches", [{}, {"LEAST_PAIRED": 0, "LEAST_PAIRED_PERIODIC": 0}], ids=["rows", "paired"])
-@pytest.mark.parametrize(("name", "real", "boundary"), [*LISTS, ("clustered", "f8", "periodic")])
-def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, name, real, boundary, switches):
-    for switch, value in switches.items():
+WAYS = {
+    "default": {},
+    "paired": {"LEAST_PAIRED": 0, "LEAST_PAIRED_PERIODIC": 0},
+    "plain": {"MOST_SPLIT": 0, "FACES_FIRST": False},
+}
+CASES = [("default", *case) for case in (*LISTS, ("clustered", "f8", "periodic"))]
+CASES += [("paired", *case) for case in (*LISTS, ("clustered", "f8", "open"), ("uniform", "f8", "mixed"))]
+CASES += [("plain", name, "f4", boundary) for name in ("uniform", "clustered") for boundary in ("periodic", "mixed")]
+
+
+@pytest.mark.parametrize(("way", "name", "real", "boundary"), CASES)
+def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, way, name, real, boundary):
+    for switch, value in WAYS[way].items():
         monkeypatch.setattr(marks, switch, value)
     x, side = cloud_of(name, 2500, real)
     box, backend = pm.Box((side,) * 3, periodic=BOUNDARIES[boundary]), Device.of("opencl")

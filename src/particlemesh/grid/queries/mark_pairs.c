@@ -6,9 +6,18 @@
 // first above them. A row has up to WORDS marks, `stride` apart. Its info: 16 bits of pairs and above them the number
 // of marks, or INFO_AGAIN and the pairs of a row with more marks. COUNTED: the pairs also go to `counts`, by index if
 // ROWS_BY_INDEX. RECORD: points that are wrong are recorded. PAIRED: a work-item has two neighbouring rows of
-// particles, and each record read serves both.
+// particles, and each record read serves both. SPLIT: a row's images and its box are searched at the same time, by two
+// work-items. Each has WORDS marks and an info: those of the box follow those of all images.
 // `ahead`: the first rows, whose search takes longest. It begins with them.
 
+#include "backends/stores.h"
+#if SPLIT
+#define PARTS 2
+#define SEARCH_IMAGES (part == 0)
+#define SEARCH_BOX (part == 1)
+#else
+#define PARTS 1
+#endif
 #define PLACE_OF_LANE (31 - LANE) // as in a mark
 #include "grid/queries/within.h"
 #include "grid/queries/marks.h"
@@ -49,10 +58,6 @@
 #define FORGET_SECOND FORGET(hits_y, turned ? -1 : row.slot + 1)
 #endif
 
-typedef struct {
-    u64 x, y;
-} __attribute__((aligned(16))) TwoMarks; // one access
-
 #define HITS(misses) (~(misses) << (32 - (count + 3 & ~3)) & (u32)0xffffffff << (32 - count))
 
 // Images without a hit leave no mark: most rows would have room for no more.
@@ -90,11 +95,7 @@ typedef struct {
         }                                                                                                   \
     }
 #if PAIRED
-#define LEAVE_MARKS                                                                 \
-    {                                                                               \
-        const TwoMarks both = {(u64)at << 32 | hits, (u64)at << 32 | hits_y}; \
-        *(GLOBAL TwoMarks*)next = both;                                             \
-    }
+#define LEAVE_MARKS STORE_2_U64(next, (u64)at << 32 | hits, (u64)at << 32 | hits_y);
 #else
 #define LEAVE_MARKS *next = (u64)at << 32 | hits;
 #endif
@@ -111,7 +112,9 @@ typedef struct {
 DEVICE void leave_row(GLOBAL u32* info, GLOBAL u64* count, int words, int length)
 {
     *info = words > WORDS ? INFO_AGAIN | (u32)length : (u32)words << 16 | (u32)length;
-#if COUNTED
+#if COUNTED && SPLIT
+    if (length) ATOMIC_ADD_U64(count, length);
+#elif COUNTED
     if (length) *count = length; // it was cleared before
 #endif
 }
@@ -138,9 +141,10 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
     const i64 taken = start[bins];
 #endif
     const i64 rows_of_tile = ROWS_OF_ITEM * GROUP_SIZE, tiles = (stop + rows_of_tile - 1) / rows_of_tile;
-    for (i64 step = GROUP_ID; step < tiles; step += GROUP_COUNT) {
+    for (i64 step = GROUP_ID; step < PARTS * tiles; step += GROUP_COUNT) {
+        const int part = step >= tiles;
         // From the last row down: list_marks.c begins with the first ones, whose marks are then still in a cache.
-        i64 tile = ahead / rows_of_tile - 1 - step;
+        i64 tile = ahead / rows_of_tile - 1 - (part ? step - tiles : step);
         if (tile < 0) tile += tiles;
         const i64 place = tile * rows_of_tile + ROWS_OF_ITEM * LOCAL_ID, r = first + place;
         int words = 0, length = 0;
@@ -155,7 +159,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             IN_SYSTEM_OF_ROW(r)
             const int bad = ROW_OF(&row, r);
 #if ROWS_ARE_POINTS && RECORD
-            record_item(found, bad, r);
+            if (!part) record_item(found, bad, r);
 #endif
 #if PAIRED
             const int two = r + 1 < taken;
@@ -166,14 +170,14 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             if (!bad) {
                 PRIVATE const coordinate* x = row.x;
                 PRIVATE const coordinate* s = row.s;
-                GLOBAL u64* next = marks + place;
+                GLOBAL u64* next = marks + part * WORDS * stride + place;
 #define STRIP MARK_STRIP
 #include "grid/queries/strips.h"
 #undef STRIP
 #undef RANGES
             }
         }
-        if (place < stop) leave_row(infos + place, COUNT_OF(row, r), words, length);
+        if (place < stop) leave_row(infos + part * stride + place, COUNT_OF(row, r), words, length);
 #if PAIRED
         int words_y = words;
         // Warps search together for second rows that go alone: those in the next row of cells, few of a warp.

@@ -20,6 +20,9 @@ MOST_IN_OPEN_BOX = 2**20
 # to do. In periodic boxes warps at the faces have more than one kind of search, and it has not been measured.
 LEAST_PAIRED = 2**18
 LEAST_PAIRED_PERIODIC = 2**62
+# Rows in a periodic box up to which two work-items search at the same time for the images and in the box (SPLIT). With
+# more of them the device is busy anyway.
+MOST_SPLIT = 2**18
 FACES_FIRST = True  # search first for rows at a periodic face, which take longest
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
@@ -64,9 +67,11 @@ class Marks:
         least = LEAST_PAIRED_PERIODIC if periodic else LEAST_PAIRED
         neighbours = not (question.points or question.systems or question.some)
         self.paired = neighbours and question.rows >= least
+        split = periodic and not self.paired and question.rows <= MOST_SPLIT
+        self.parts = 2 if split else 1
         self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
-        self._marks = searcher.room("pair_marks", (words * self.stride,), _U64)
-        self._infos = searcher.room("pair_infos", (self.stride,), _U32)
+        self._marks = searcher.room("pair_marks", (self.parts * words * self.stride,), _U64)
+        self._infos = searcher.room("pair_infos", (self.parts * self.stride,), _U32)
 
     @property
     def at_once(self) -> bool:
@@ -80,17 +85,22 @@ class Marks:
         """
         question = self.question
         defines = {
-            **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
+            **question.defines(), **self._ways(), "COUNTED": int(counts is not None),
             "ROWS_BY_INDEX": int(by_index), "IMAGES": 2, "RECORD": int(record and question.points is not None),
             "PAIRED": int(self.paired),
         }  # fmt: skip
         kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
         rows = min(self.stride, question.rows - first)
+        items = -(-rows // 2) if self.paired else rows if self.parts == 1 else 2 * self.stride  # whole groups of a part
         kernel(
-            -(-rows // 2) if self.paired else rows, *question.cells(), self._marks, self._infos,
+            items, *question.cells(), self._marks, self._infos,
             Unread(question.words) if counts is None else counts, question.words, first, question.rows,
             question.cloud.bins, self.stride, 0 if first else self._at_face(), *self.searcher.records(question),
         )  # fmt: skip
+
+    def _ways(self) -> dict[str, int]:
+        """Return what both kernels must know about the marks."""
+        return {"WORDS": self.words, "SPLIT": self.parts - 1}
 
     def _at_face(self) -> int:
         """Return about how many rows lie at the first face: in order of cells, those of the first layers.
@@ -112,7 +122,7 @@ class Marks:
         room = next((n for n in (16, 32, 48) if 1.7 * mean <= n), 64)
         size = self.searcher.backend.group_size
         kernel = self.searcher.program(
-            "grid/queries/list_marks.c", "list_marks", question.cloud, {**defines, "ROOM": room * size}
+            "grid/queries/list_marks.c", "list_marks", question.cloud, {**defines, **self._ways(), "ROOM": room * size}
         )
         for first in range(0, question.rows, self.stride):
             if not marked:
