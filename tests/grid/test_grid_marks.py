@@ -7,7 +7,7 @@ import pytest
 import particlemesh as pm
 from devices import Device
 from particlemesh.backends import cuda
-from particlemesh.grid.queries import marks
+from particlemesh.grid.queries import marks, search
 from ptx import kernels_of, without_nvrtc
 
 pytestmark = pytest.mark.opencl
@@ -47,8 +47,19 @@ LISTS = [(name, "f4", boundary) for name in ("uniform", "clustered", "halves") f
 WAYS = {
     "default": {},
     "paired": {"LEAST_PAIRED": 0, "LEAST_PAIRED_PERIODIC": 0},
-    "plain": {"MOST_SPLIT": 0, "FACES_FIRST": False},
+    "plain": {"MOST_SPLIT": 0, "WRITE_ONCE": False},
 }
+
+
+def set_way(monkeypatch, way):
+    """Set the switches of a way to search, and return a list to which each search adds its marks."""
+    asked, plain = [], marks.Marks.mark
+    for switch, value in WAYS[way].items():
+        monkeypatch.setattr(marks, switch, value)
+    monkeypatch.setattr(marks.Marks, "mark", lambda self, *a, **k: asked.append(self) or plain(self, *a, **k))
+    return asked
+
+
 CASES = [("default", *case) for case in (*LISTS, ("clustered", "f8", "periodic"))]
 CASES += [("paired", *case) for case in (*LISTS, ("clustered", "f8", "open"), ("uniform", "f8", "mixed"))]
 CASES += [("plain", name, "f4", boundary) for name in ("uniform", "clustered") for boundary in ("periodic", "mixed")]
@@ -56,15 +67,11 @@ CASES += [("plain", name, "f4", boundary) for name in ("uniform", "clustered") f
 
 @pytest.mark.parametrize(("way", "name", "real", "boundary"), CASES)
 def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, way, name, real, boundary):
-    for switch, value in WAYS[way].items():
-        monkeypatch.setattr(marks, switch, value)
+    asked = set_way(monkeypatch, way)
     x, side = cloud_of(name, 2500, real)
     box, backend = pm.Box((side,) * 3, periodic=BOUNDARIES[boundary]), Device.of("opencl")
     host = pm.UniformGrid(box, cell_size=CELLS).build(x)
-    asked = []
     monkeypatch.setattr(marks, "ROWS_AT_ONCE", 1024)  # lists in the order of the grid are made in three parts
-    real_mark = marks.Marks.mark
-    monkeypatch.setattr(marks.Marks, "mark", lambda self, *a, **k: asked.append(self) or real_mark(self, *a, **k))
     with pm.UniformGrid(box, cell_size=CELLS, backend="opencl") as grid:
         grid.build(backend.array(x))
         for half in (False, True):
@@ -75,7 +82,68 @@ def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, way, name, real, 
                     np.testing.assert_array_equal(pairs_of(grid, half, order), right)
                 wide = pairs_of(grid, half, order, check=False, capacity=len(right) + 5)
                 np.testing.assert_array_equal(wide, right)
-    assert asked, "no list was made by marks"
+    expected = (True, 1) if way == "paired" else (False, 1 if way == "plain" or boundary == "open" else 2)
+    assert {(m.paired, m.parts) for m in asked} == {expected}
+
+
+MATRICES = {  # some boxes of one to three axes, and their periodic axes
+    "1-D": ([[90.0]], True, (1.0,)),
+    "2-D": ([[14.0, 0.0], [3.0, 11.0]], (False, True), (1.0, 0.25)),
+    "2-D periodic": ([[14.0, 0.0], [3.0, 11.0]], True, (1.0, 0.25)),
+    "triclinic": ([[7.0, 0.0, 0.0], [2.0, 6.0, 0.0], [-1.0, 1.5, 8.0]], (True, True, False), CELLS),
+    "narrow": ([[2.3, 0.0, 0.0], [0.4, 12.0, 0.0], [0.0, 0.3, 9.0]], (True, False, True), CELLS),
+    "open": ([[7.0, 0.0, 0.0], [2.0, 6.0, 0.0], [-1.0, 1.5, 8.0]], False, CELLS),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MATRICES)
+def test_lists_by_marks_in_other_boxes(monkeypatch, name, way):
+    asked, (matrix, periodic, cells) = set_way(monkeypatch, way), MATRICES[name]
+    ndim = len(matrix)
+    x = np.random.default_rng(5).random((701, ndim)) @ np.array(matrix)  # an odd number: the last row has no partner
+    if ndim == 2:
+        x = x[:599]
+    box = pm.Box(matrix, periodic=periodic)
+    host = pm.UniformGrid(box, cell_size=cells).build(x.astype("f4"))
+    with pm.UniformGrid(box, cell_size=cells, backend="opencl") as grid:
+        grid.build(Device.of("opencl").array(x.astype("f4")))
+        for half, order in ((False, "grid"), (True, "grid"), (False, "input"), (True, "input")):
+            right = pairs_of(host, half, order)
+            grid._searcher.means[half, True, 1.0, 0, True] = max(len(right) / len(x), 1)
+            np.testing.assert_array_equal(pairs_of(grid, half, order), right)
+        points = x[::3].astype("f4") + np.float32(0.01)
+        right = host.neighbours(points, 1.0)
+        for _ in range(2):  # the first one finds out how many there are
+            pairs = grid.neighbours(Device.of("opencl").array(points), 1.0)
+        start, j = (np.asarray(grid.backend.download(a)) for a in (pairs.start, pairs.j))
+        np.testing.assert_array_equal(start, right.start)
+        for row in range(len(points)):
+            here = slice(start[row], start[row + 1])
+            np.testing.assert_array_equal(np.sort(j[here]), np.sort(right.j[here]))
+    assert asked and any(m.paired for m in asked) == (way == "paired")
+
+
+@pytest.mark.parametrize("faces_first", [True, False])
+def test_all_rows_are_searched_wherever_the_search_begins(monkeypatch, faces_first):
+    monkeypatch.setattr(search, "FACES_FIRST", faces_first)
+    monkeypatch.setattr(marks, "ROWS_AT_ONCE", 1024)
+    x = np.random.default_rng(5).random((3001, 3)) * (1.05, 22.0, 22.0)  # nearly all rows are at the first face
+    x = x.astype("f4")
+    box = pm.Box((1.05, 22.0, 22.0), periodic=True)
+    host = pm.UniformGrid(box, cell_size=CELLS).build(x)
+    with pm.UniformGrid(box, cell_size=CELLS, backend="opencl") as grid:
+        grid.build(Device.of("opencl").array(x))
+        assert grid._searcher.ask(grid._built.cloud, 1.0, None, False, False).rows_at_face > 2800 or not faces_first
+        for half in (False, True):
+            right = pairs_of(host, half, "grid")
+            grid._searcher.means[half, True, 1.0, 0, True] = 20.0
+            np.testing.assert_array_equal(pairs_of(grid, half, "grid"), right)
+        counts, by_slot, places = (
+            grid.backend.download(a) for a in (grid.count(1.0), grid.count(1.0, order="grid"), grid.order)
+        )
+        np.testing.assert_array_equal(counts, host.count(1.0))
+        np.testing.assert_array_equal(by_slot, counts[places])
 
 
 def test_marks_serve_few_strips_of_few_candidates():

@@ -149,7 +149,8 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         const int stop_whole = most_whole < all ? (int)most_whole : all;
         int first_of_item = LOCAL_ID - (int)(to_whole & 31);
         if (first_of_item < 0) first_of_item += GROUP_SIZE;
-        for (int e = first_of_item; e < stop_whole; e += GROUP_SIZE) out_j[to_whole + e] = NAME_OF(staged[e]);
+        for (int e = first_of_item; e < stop_whole; e += GROUP_SIZE)
+            STORE_INDEX(out_j + to_whole + e, NAME_OF(staged[e]));
 #else
         const int whole = 0;
 #endif

@@ -23,7 +23,8 @@ LEAST_PAIRED_PERIODIC = 2**62
 # Rows in a periodic box up to which two work-items search at the same time for the images and in the box (SPLIT). With
 # more of them the device is busy anyway.
 MOST_SPLIT = 2**18
-FACES_FIRST = True  # search first for rows at a periodic face, which take longest
+LISTING_GROUP = 128  # work-items of list_marks.c, at most: with 64, fewer of them have room on a multiprocessor
+WRITE_ONCE = True  # lists leave the caches before marks and records, which are read again
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
@@ -95,22 +96,13 @@ class Marks:
         kernel(
             items, *question.cells(), self._marks, self._infos,
             Unread(question.words) if counts is None else counts, question.words, first, question.rows,
-            question.cloud.bins, self.stride, 0 if first else self._at_face(), *self.searcher.records(question),
+            question.cloud.bins, self.stride, 0 if first else min(question.rows_at_face, self.stride),
+            *self.searcher.records(question),
         )  # fmt: skip
 
     def _ways(self) -> dict[str, int]:
         """Return what both kernels must know about the marks."""
         return {"WORDS": self.words, "SPLIT": self.parts - 1}
-
-    def _at_face(self) -> int:
-        """Return about how many rows lie at the first face: in order of cells, those of the first layers.
-
-        Rows at the last face are searched early in any case.
-        """
-        question, cells = self.question, self.question.cloud.cells
-        if not FACES_FIRST or question.points or not cells.box.periodic[0]:
-            return 0
-        return int(question.rows * min(1.0, question.radius * cells.per[0]))
 
     def write(
         self, defines: dict[str, int], mean: float, start: Any, arrays: dict[str, Any], capacity: int, *,
@@ -120,10 +112,11 @@ class Marks:
         question, none = self.question, Unread(self.question.words)
         # Pairs of a row that a group has room for. Most groups need little more than the mean.
         room = next((n for n in (16, 32, 48) if 1.7 * mean <= n), 64)
-        size = self.searcher.backend.group_size
+        size = min(LISTING_GROUP, self.searcher.backend.group_size)
         kernel = self.searcher.program(
-            "grid/queries/list_marks.c", "list_marks", question.cloud, {**defines, **self._ways(), "ROOM": room * size}
-        )
+            "grid/queries/list_marks.c", "list_marks", question.cloud,
+            {**defines, **self._ways(), "GROUP_SIZE": size, "ROOM": room * size, "ONCE": int(WRITE_ONCE)},
+        )  # fmt: skip
         for first in range(0, question.rows, self.stride):
             if not marked:
                 self.mark(first, record=not defines["PLACE"])

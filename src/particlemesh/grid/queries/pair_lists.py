@@ -179,7 +179,6 @@ class PairLists:
         return {
             **self.question.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
             "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), **wants(self.letters),
-            **self._ways(),
         }  # fmt: skip
 
     def _ways(self) -> dict[str, int]:
@@ -199,9 +198,8 @@ class PairLists:
         span: int,
     ) -> None:  # fmt: skip
         question, none = self.question, Unread(self.question.words)
-        kernel = self.searcher.program(
-            "grid/queries/pairs.c", "list_pairs", question.cloud, self._defines(place, cap, span)
-        )
+        defines = {**self._defines(place, cap, span), **self._ways()}
+        kernel = self.searcher.program("grid/queries/pairs.c", "list_pairs", question.cloud, defines)
         outputs = (arrays.get(name, none) for name in FIELDS.values())
         kernel(
             self.rows, *question.cells(), question.cloud.turns, question.cloud.status, start, counts, *outputs,
