@@ -23,6 +23,8 @@ LEAST_PAIRED_PERIODIC = 2**62
 # Rows in a periodic box up to which two work-items search at the same time for the images and in the box (SPLIT). With
 # more of them the device is busy anyway.
 MOST_SPLIT = 2**18
+# Groups of mark_pairs.c on a multiprocessor in periodic boxes, float32; 0: as registers allow, 7 on an H200.
+MARKING_GROUPS = 0
 LISTING_GROUP = 128  # work-items of list_marks.c, at most: with 64, fewer of them have room on a multiprocessor
 WRITE_ONCE = True  # lists leave the caches before marks and records, which are read again
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
@@ -90,6 +92,9 @@ class Marks:
             "ROWS_BY_INDEX": int(by_index), "IMAGES": 2, "RECORD": int(record and question.points is not None),
             "PAIRED": int(self.paired),
         }  # fmt: skip
+        cells = question.cloud.cells
+        if MARKING_GROUPS and any(cells.box.periodic) and cells.dtype.itemsize == 4:
+            defines["RESIDENT_GROUPS"] = MARKING_GROUPS
         kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
         rows = min(self.stride, question.rows - first)
         items = -(-rows // 2) if self.paired else rows if self.parts == 1 else 2 * self.stride  # whole groups of a part
