@@ -170,8 +170,11 @@ def test_open_boxes_with_many_rows_have_no_marks(monkeypatch):
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
-@pytest.mark.parametrize(("real", "periodic"), [("f4", True), ("f8", False)])
-def test_kernels_of_marks_compile_for_cuda(monkeypatch, real, periodic):
+@pytest.mark.parametrize(
+    ("way", "real", "periodic"), [("default", "f4", True), ("plain", "f8", False), ("paired", "f4", False)]
+)
+def test_kernels_of_marks_compile_for_cuda(monkeypatch, way, real, periodic):
+    set_way(monkeypatch, way)
     (x, side), device = cloud_of("uniform", 500, real), Device.of("opencl")
 
     def call():
@@ -186,8 +189,6 @@ def test_kernels_of_marks_compile_for_cuda(monkeypatch, real, periodic):
     compiled = set()
     for file, name, defines in kernels_of(monkeypatch, call):
         if file.endswith(("mark_pairs.c", "list_marks.c")):
-            # GPUs have smaller groups for half lists in periodic boxes.
-            for smaller in ({}, {"GROUP_SIZE": 64}):
-                assert name.encode() in cuda.compile_only(file, dict(defines) | smaller, 90)
+            assert name.encode() in cuda.compile_only(file, dict(defines) | {"GROUP_SIZE": 128}, 90)
             compiled.add(name)
     assert compiled == {"mark_pairs", "list_marks"}

@@ -61,38 +61,38 @@
 #define HITS(misses) (~(misses) << (32 - (count + 3 & ~3)) & (u32)0xffffffff << (32 - count))
 
 // Images without a hit leave no mark: most rows would have room for no more.
-#define MARK_STRIP                                                                                          \
-    BEGIN_STRIP                                                                                             \
-    ROLL for (int at = begin; at < to; at += 32) {                                                          \
-        const int count = to - at < 32 ? to - at : 32;                                                      \
-        u32 misses = 0;                                                                                     \
-        SECOND(u32 misses_y = 0;)                                                                           \
-        GLOBAL const real* from_here = records + 4 * (i64)at;                                               \
-        int left = count;                                                                                   \
-        ROLL do {                                                                                           \
-            real4 read[4];                                                                                  \
-            UNROLL for (int n = 0; n < 4; n++)                                                              \
-                if (!n || n < left) read[n] = READ_4(from_here + 4 * n);                                    \
-            from_here += 16;                                                                                \
-            UNROLL for (int n = 0; n < 4; n++) {                                                            \
-                coordinate d[3];                                                                            \
-                VECTOR_OF_STRIP(d, read[n], x);                                                             \
-                misses = misses << 1 | IS_MISS(d, read[n], lowest);                                         \
-                SECOND(VECTOR_OF_STRIP(d, read[n], y);)                                                     \
+#define MARK_STRIP                                                                                           \
+    BEGIN_STRIP                                                                                              \
+    ROLL for (int at = begin; at < to; at += 32) {                                                           \
+        const int count = to - at < 32 ? to - at : 32;                                                       \
+        u32 misses = 0;                                                                                      \
+        SECOND(u32 misses_y = 0;)                                                                            \
+        GLOBAL const real* from_here = records + 4 * (i64)at;                                                \
+        int left = count;                                                                                    \
+        ROLL do {                                                                                            \
+            real4 read[4];                                                                                   \
+            UNROLL for (int n = 0; n < 4; n++)                                                               \
+                if (!n || n < left) read[n] = READ_4(from_here + 4 * n);                                     \
+            from_here += 16;                                                                                 \
+            UNROLL for (int n = 0; n < 4; n++) {                                                             \
+                coordinate d[3];                                                                             \
+                VECTOR_OF_STRIP(d, read[n], x);                                                              \
+                misses = misses << 1 | IS_MISS(d, read[n], lowest);                                          \
+                SECOND(VECTOR_OF_STRIP(d, read[n], y);)                                                      \
                 SECOND(misses_y = misses_y << 1 | IS_MISS(d, read[n], second.index + !turns_forward(turn));) \
-            }                                                                                               \
-            left -= 4;                                                                                      \
-        } while (left > 0);                                                                                 \
-        u32 hits = HITS(misses), hits_y = 0;                                                                \
-        FORGET_ITSELF                                                                                       \
-        SECOND(hits_y = HITS(misses_y); FORGET_SECOND)                                                      \
-        if (hits | hits_y || !turned) {                                                                     \
-            length += POPCOUNT_U32(hits);                                                                   \
-            SECOND(length_y += POPCOUNT_U32(hits_y);)                                                       \
-            if (words < WORDS) LEAVE_MARKS                                                                  \
-            next += stride;                                                                                 \
-            words++;                                                                                        \
-        }                                                                                                   \
+            }                                                                                                \
+            left -= 4;                                                                                       \
+        } while (left > 0);                                                                                  \
+        u32 hits = HITS(misses), hits_y = 0;                                                                 \
+        FORGET_ITSELF                                                                                        \
+        SECOND(hits_y = HITS(misses_y); FORGET_SECOND)                                                       \
+        if (hits | hits_y || !turned) {                                                                      \
+            length += POPCOUNT_U32(hits);                                                                    \
+            SECOND(length_y += POPCOUNT_U32(hits_y);)                                                        \
+            if (words < WORDS) LEAVE_MARKS                                                                   \
+            next += stride;                                                                                  \
+            words++;                                                                                         \
+        }                                                                                                    \
     }
 #if PAIRED
 #define LEAVE_MARKS STORE_2_U64(next, (u64)at << 32 | hits, (u64)at << 32 | hits_y);
@@ -101,12 +101,12 @@
 #endif
 
 // Of a second row, which a warp searches for its `member`.
-#define MARK_TOGETHER                                                             \
-    if (hits || !turned) {                                                        \
-        length_together += POPCOUNT_U32(hits);                                          \
+#define MARK_TOGETHER                                                                  \
+    if (hits || !turned) {                                                             \
+        length_together += POPCOUNT_U32(hits);                                         \
         if (LANE == member && words_together < WORDS) *next = (u64)first << 32 | hits; \
-        next += stride;                                                                 \
-        words_together++;                                                               \
+        next += stride;                                                                \
+        words_together++;                                                              \
     }
 
 DEVICE void leave_row(GLOBAL u32* info, GLOBAL u64* count, int words, int length)
@@ -134,19 +134,20 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
     WARP(warp);
 #endif
     const coordinate limit = ask.radius * ask.radius;
-    const i64 stop = rows - first < stride ? rows - first : stride;
+    const int stop = (int)(rows - first < stride ? rows - first : stride); // few: 64 bits would cost registers
 #if ROWS_ARE_POINTS
     const i64 taken = rows;
 #else
     const i64 taken = start[bins];
 #endif
-    const i64 rows_of_tile = ROWS_OF_ITEM * GROUP_SIZE, tiles = (stop + rows_of_tile - 1) / rows_of_tile;
-    for (i64 step = GROUP_ID; step < PARTS * tiles; step += GROUP_COUNT) {
+    const int rows_of_tile = ROWS_OF_ITEM * GROUP_SIZE, tiles = (stop + rows_of_tile - 1) / rows_of_tile;
+    for (int step = (int)GROUP_ID; step < PARTS * tiles; step += (int)GROUP_COUNT) {
         const int part = step >= tiles;
         // From the last row down: list_marks.c begins with the first ones, whose marks are then still in a cache.
-        i64 tile = ahead / rows_of_tile - 1 - (part ? step - tiles : step);
+        int tile = (int)ahead / rows_of_tile - 1 - (part ? step - tiles : step);
         if (tile < 0) tile += tiles;
-        const i64 place = tile * rows_of_tile + ROWS_OF_ITEM * LOCAL_ID, r = first + place;
+        const int place = tile * rows_of_tile + ROWS_OF_ITEM * LOCAL_ID;
+        const i64 r = first + place;
         int words = 0, length = 0;
         Row row;
         row.index = (int)r;
