@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every grou
 # Rows in an open box. With more of them the one kernel that collects pairs is faster (H100, 4 M rows). In a periodic
 # box that kernel also waits for the images of other rows: there marks serve any number.
 MOST_IN_OPEN_BOX = 2**20
-# Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c). Fewer rows would leave the device idle.
+# Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c); fewer leave the device idle.
 # In periodic boxes registers spill: no number of rows has pairs there.
 LEAST_PAIRED = 2**18
 LEAST_PAIRED_PERIODIC = 2**62
