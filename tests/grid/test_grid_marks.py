@@ -124,6 +124,26 @@ def test_lists_by_marks_in_other_boxes(monkeypatch, name, way):
     assert asked and any(m.paired for m in asked) == (way == "paired")
 
 
+@pytest.mark.parametrize(("way", "periodic"), [("default", True), ("paired", False), ("plain", True)])
+def test_lists_by_marks_of_several_systems(monkeypatch, way, periodic):
+    asked, rng, device = set_way(monkeypatch, way), np.random.default_rng(6), Device.of("opencl")
+    boxes = np.array([[5.0, 6.0, 5.5], [4.5, 5.0, 6.0], [5.2, 4.8, 5.4]])
+    system = rng.integers(0, 3, 2001)
+    x = (rng.random((2001, 3)) * boxes[system]).astype("f4")
+
+    def built(backend, array):
+        grid = pm.UniformGrid(pm.Box((5.0,) * 3, periodic=periodic), shape=(5, 5, 20), systems=3, backend=backend)
+        return grid.build(array(x), system=array(system.astype(np.int32)), boxes=boxes)
+
+    host, grid = built("cpu", np.asarray), built("opencl", device.array)
+    for half, order in ((False, "grid"), (True, "grid"), (False, "input"), (True, "input")):
+        right = pairs_of(host, half, order)
+        grid._searcher.means[half, True, 1.0, 0, True] = len(right) / len(x)
+        np.testing.assert_array_equal(pairs_of(grid, half, order), right)
+    grid.close()
+    assert asked and all(m.question.systems and not m.paired for m in asked)
+
+
 @pytest.mark.parametrize("faces_first", [True, False])
 def test_all_rows_are_searched_wherever_the_search_begins(monkeypatch, faces_first):
     monkeypatch.setattr(search, "FACES_FIRST", faces_first)
