@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The number of pairs per row, by the slot or the index of its particle (ROWS_BY_INDEX). COUNT_IS_64 for counts that
 // are scanned. WANT_LONGEST for the longest row. PAIRED: a work-item has two neighbouring rows, whose reaches overlap
-// so much that each record read serves both; for full rows of particles within one radius, on one level. `ahead`: the
-// last rows, with which it begins.
+// so much that each record read serves both; for full rows of particles within one radius, on one level.
 
 #include "grid/queries/within.h"
 
@@ -60,7 +59,7 @@ DEVICE void record_longest(GLOBAL u64* found, length_t length)
 KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
                    GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                    GLOBAL const u64* RESTRICT largest, GLOBAL count_t* RESTRICT counts, GLOBAL u64* found,
-                   const i64 rows, const i64 bins, const i64 ahead, ROW_STRIDES BOX_RECORDS, const Ask ask)
+                   const i64 rows, const i64 bins, ROW_STRIDES BOX_RECORDS, const Ask ask)
 {
 #if ROWS_ARE_POINTS
     const i64 taken = rows;
@@ -70,9 +69,7 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
     const coordinate limit = ask.radius * ask.radius;
 #if PAIRED
     WARP(warp);
-    const i64 tile_rows = 2 * GROUP_SIZE, tiles = (rows + tile_rows - 1) / tile_rows;
-    for (i64 step = GROUP_ID; step < tiles; step += GROUP_COUNT) {
-        const i64 tile = step - ahead / tile_rows, first_row = (tile < 0 ? tile + tiles : tile) * tile_rows;
+    for (i64 first_row = 2 * GROUP_ID * GROUP_SIZE; first_row < rows; first_row += 2 * GROUP_COUNT * GROUP_SIZE) {
         const i64 r = first_row + 2 * LOCAL_ID;
         int index = 0, second_index = 0;
         int found_x = -1, found_y = -1; // each finds itself as well
@@ -138,10 +135,7 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
         }
     }
 #else
-    const i64 tiles = (rows + GROUP_SIZE - 1) / GROUP_SIZE;
-    for (i64 step = GROUP_ID; step < tiles; step += GROUP_COUNT) {
-        const i64 tile = step - ahead / GROUP_SIZE, r = (tile < 0 ? tile + tiles : tile) * GROUP_SIZE + LOCAL_ID;
-        if (r >= rows) continue;
+    for (i64 r = GROUP_ID * GROUP_SIZE + LOCAL_ID; r < rows; r += GROUP_COUNT * GROUP_SIZE) {
         Row row;
         row.index = (int)r;
         length_t length = 0;

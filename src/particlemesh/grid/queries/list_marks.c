@@ -2,7 +2,7 @@
 // Lists of pairs from marks (grid/queries/mark_pairs.c): rows that follow each other, in the kernel's order, or that
 // begin at `place` (PLACE 1). A group stages the pairs of its rows one behind the other in local memory and writes them
 // whole. Rows that do not fit there, or have too many marks, are searched again. SPAN, BY_INDEX, ROWS_BY_INDEX, SWAP,
-// WANT_I and WANT_J: as in pairs.c. WORDS, SPLIT: as in mark_pairs.c.
+// WANT_I and WANT_J: as in pairs.c.
 
 #include "sorting/look_back.h"
 #include "grid/queries/within.h"
@@ -52,13 +52,7 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         const i64 tile = first / GROUP_SIZE + tile_of_group;
 #endif
         const i64 r = tile * GROUP_SIZE + LOCAL_ID;
-#if SPLIT
-        const u32 info_of_box = r < rows ? infos[stride + r - first] : 0;
-        const u32 info = r < rows ? both_infos(infos[r - first], info_of_box) : 0;
-        const int of_box = (int)(info_of_box >> 16); // marks, the last ones
-#else
         const u32 info = r < rows ? infos[r - first] : 0;
-#endif
 #if ROWS_ARE_POINTS || !(NAMED_BY_INDEX || ROWS_BY_INDEX)
         const int index = (int)r;
 #else
@@ -118,18 +112,12 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         if (collected && !again) {
             LOCAL int* to = staged + at; // a variable: an address costs more than a step
             GLOBAL const u64* next = marks + (r - first);
-#if SPLIT
-            if ((int)(info >> 16) == of_box) next += WORDS * stride;
-#endif
             u64 mark = *next;
             int left = (int)(info >> 16);
             ROLL do {
                 const int last = (int)(mark >> 32) + 31;
                 u32 hits = (u32)mark;
                 next += stride;
-#if SPLIT
-                if (left == of_box + 1) next = marks + WORDS * stride + (r - first);
-#endif
                 if (left > 1) mark = *next; // arrives during this one
                 ROLL while (hits) {
                     const int bit = 31 - LEADING_ZEROS_U32(hits);
@@ -149,8 +137,7 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         const int stop_whole = most_whole < all ? (int)most_whole : all;
         int first_of_item = LOCAL_ID - (int)(to_whole & 31);
         if (first_of_item < 0) first_of_item += GROUP_SIZE;
-        for (int e = first_of_item; e < stop_whole; e += GROUP_SIZE)
-            STORE_INDEX(out_j + to_whole + e, NAME_OF(staged[e]));
+        for (int e = first_of_item; e < stop_whole; e += GROUP_SIZE) out_j[to_whole + e] = NAME_OF(staged[e]);
 #else
         const int whole = 0;
 #endif

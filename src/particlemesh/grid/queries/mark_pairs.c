@@ -6,18 +6,9 @@
 // first above them. A row has up to WORDS marks, `stride` apart. Its info: 16 bits of pairs and above them the number
 // of marks, or INFO_AGAIN and the pairs of a row with more marks. COUNTED: the pairs also go to `counts`, by index if
 // ROWS_BY_INDEX. RECORD: points that are wrong are recorded. PAIRED: a work-item has two neighbouring rows of
-// particles, and each record read serves both. SPLIT: a row's images and its box are searched at the same time, by two
-// work-items. Each has WORDS marks and an info: those of the box follow those of all images.
-// `ahead`: the first rows, whose search takes longest. It begins with them.
+// particles, and each record read serves both.
 
 #include "backends/stores.h"
-#if SPLIT
-#define PARTS 2
-#define SEARCH_IMAGES (part == 0)
-#define SEARCH_BOX (part == 1)
-#else
-#define PARTS 1
-#endif
 #define PLACE_OF_LANE (31 - LANE) // as in a mark
 #include "grid/queries/within.h"
 #include "grid/queries/marks.h"
@@ -112,9 +103,7 @@
 DEVICE void leave_row(GLOBAL u32* info, GLOBAL u64* count, int words, int length)
 {
     *info = words > WORDS ? INFO_AGAIN | (u32)length : (u32)words << 16 | (u32)length;
-#if COUNTED && SPLIT
-    if (length) ATOMIC_ADD_U64(count, length);
-#elif COUNTED
+#if COUNTED
     if (length) *count = length; // it was cleared before
 #endif
 }
@@ -128,7 +117,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
                   GLOBAL const end_t* RESTRICT ends, GLOBAL const coordinate* RESTRICT reaches,
                   GLOBAL const u64* RESTRICT largest, GLOBAL u64* RESTRICT marks, GLOBAL u32* RESTRICT infos,
                   GLOBAL u64* RESTRICT counts, GLOBAL u64* found, const i64 first, const i64 rows, const i64 bins,
-                  const i64 stride, const i64 ahead, ROW_STRIDES BOX_RECORDS, const Ask ask)
+                  const i64 stride, ROW_STRIDES BOX_RECORDS, const Ask ask)
 {
 #if PAIRED
     WARP(warp);
@@ -141,11 +130,8 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
     const i64 taken = start[bins];
 #endif
     const int rows_of_tile = ROWS_OF_ITEM * GROUP_SIZE, tiles = (stop + rows_of_tile - 1) / rows_of_tile;
-    for (int step = (int)GROUP_ID; step < PARTS * tiles; step += (int)GROUP_COUNT) {
-        const int part = step >= tiles;
-        // From the last row down: list_marks.c begins with the first ones, whose marks are then still in a cache.
-        int tile = (int)ahead / rows_of_tile - 1 - (part ? step - tiles : step);
-        if (tile < 0) tile += tiles;
+    // From the last row down: list_marks.c begins with the first ones, whose marks are then still in a cache.
+    for (int tile = tiles - 1 - (int)GROUP_ID; tile >= 0; tile -= (int)GROUP_COUNT) {
         const int place = tile * rows_of_tile + ROWS_OF_ITEM * LOCAL_ID;
         const i64 r = first + place;
         int words = 0, length = 0;
@@ -160,7 +146,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             IN_SYSTEM_OF_ROW(r)
             const int bad = ROW_OF(&row, r);
 #if ROWS_ARE_POINTS && RECORD
-            if (!part) record_item(found, bad, r);
+            record_item(found, bad, r);
 #endif
 #if PAIRED
             const int two = r + 1 < taken;
@@ -171,14 +157,14 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
             if (!bad) {
                 PRIVATE const coordinate* x = row.x;
                 PRIVATE const coordinate* s = row.s;
-                GLOBAL u64* next = marks + part * WORDS * stride + place;
+                GLOBAL u64* next = marks + place;
 #define STRIP MARK_STRIP
 #include "grid/queries/strips.h"
 #undef STRIP
 #undef RANGES
             }
         }
-        if (place < stop) leave_row(infos + part * stride + place, COUNT_OF(row, r), words, length);
+        if (place < stop) leave_row(infos + place, COUNT_OF(row, r), words, length);
 #if PAIRED
         int words_y = words;
         // Warps search together for second rows that go alone: those in the next row of cells, few of a warp.

@@ -16,19 +16,11 @@ ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every grou
 # Rows in an open box. With more of them the one kernel that collects pairs is faster (H100, 4 M rows). In a periodic
 # box that kernel also waits for the images of other rows: there marks serve any number.
 MOST_IN_OPEN_BOX = 2**20
-# Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c); fewer leave the device idle.
-# In periodic boxes registers spill: no number of rows has pairs there.
+# Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c); fewer leave the device idle. Half
+# lists in periodic boxes have none: registers spill.
 LEAST_PAIRED = 2**18
-LEAST_PAIRED_PERIODIC = 2**62
-# Rows in a periodic box up to which two work-items search at the same time for the images and in the box (SPLIT). With
-# more of them the device is busy anyway.
-MOST_SPLIT = 2**18
-# Groups of mark_pairs.c on a multiprocessor, for float32 particles; 0: what the compiler makes of it, 9 and 7. With 10
-# in open boxes and 8 in periodic ones at most a few registers spill (sm_90).
-MARKING_GROUPS = 10
-MARKING_GROUPS_PERIODIC = 0
-LISTING_GROUP = 128  # work-items of list_marks.c, at most: with 64, fewer of them have room on a multiprocessor
-WRITE_ONCE = True  # lists leave the caches before marks and records, which are read again
+MARKING_GROUPS_PERIODIC = 8  # of mark_pairs.c on a multiprocessor, for float32: a few registers spill (sm_90)
+LISTING_GROUP = 128  # work-items of list_marks.c, at most: larger groups wait longer for their longest rows
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
@@ -69,17 +61,14 @@ class Marks:
     def __init__(self, searcher: Search, question: Question, words: int) -> None:
         self.searcher, self.question, self.words = searcher, question, words
         periodic = any(question.cloud.cells.box.periodic)
-        least = LEAST_PAIRED_PERIODIC if periodic else LEAST_PAIRED
         particles = not (question.points or question.systems or question.some)
-        self.paired = particles and question.rows >= least
-        split = periodic and not self.paired and question.rows <= MOST_SPLIT
-        self.parts = 2 if split else 1
-        self.resident = MARKING_GROUPS_PERIODIC if periodic else MARKING_GROUPS
-        if not particles or question.cloud.cells.dtype.itemsize == 8:
-            self.resident = 0
+        self.paired = particles and question.rows >= LEAST_PAIRED and not (periodic and question.half)
+        self.resident = {}
+        if particles and periodic and question.cloud.cells.dtype.itemsize == 4:
+            self.resident = {"RESIDENT_GROUPS": MARKING_GROUPS_PERIODIC}
         self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
-        self._marks = searcher.room("pair_marks", (self.parts * words * self.stride,), _U64)
-        self._infos = searcher.room("pair_infos", (self.parts * self.stride,), _U32)
+        self._marks = searcher.room("pair_marks", (words * self.stride,), _U64)
+        self._infos = searcher.room("pair_infos", (self.stride,), _U32)
 
     @property
     def at_once(self) -> bool:
@@ -93,23 +82,17 @@ class Marks:
         """
         question = self.question
         defines = {
-            **question.defines(), **self._ways(), "COUNTED": int(counts is not None),
+            **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
             "ROWS_BY_INDEX": int(by_index), "IMAGES": 2, "RECORD": int(record and question.points is not None),
-            "PAIRED": int(self.paired), **({"RESIDENT_GROUPS": self.resident} if self.resident else {}),
+            "PAIRED": int(self.paired), **self.resident,
         }  # fmt: skip
         kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
         rows = min(self.stride, question.rows - first)
-        items = -(-rows // 2) if self.paired else rows
         kernel(
-            items if self.parts == 1 else 2 * self.stride, *question.cells(), self._marks, self._infos,
+            -(-rows // 2) if self.paired else rows, *question.cells(), self._marks, self._infos,
             Unread(question.words) if counts is None else counts, question.words, first, question.rows,
-            question.cloud.bins, self.stride, 0 if first else min(question.rows_at_face, self.stride),
-            *self.searcher.records(question),
+            question.cloud.bins, self.stride, *self.searcher.records(question),
         )  # fmt: skip
-
-    def _ways(self) -> dict[str, int]:
-        """Return what both kernels must know about the marks."""
-        return {"WORDS": self.words, "SPLIT": self.parts - 1}
 
     def write(
         self, defines: dict[str, int], mean: float, start: Any, arrays: dict[str, Any], capacity: int, *,
@@ -122,7 +105,7 @@ class Marks:
         size = min(LISTING_GROUP, self.searcher.backend.group_size)
         kernel = self.searcher.program(
             "grid/queries/list_marks.c", "list_marks", question.cloud,
-            {**defines, **self._ways(), "GROUP_SIZE": size, "ROOM": room * size, "ONCE": int(WRITE_ONCE)},
+            {**defines, "GROUP_SIZE": size, "ROOM": room * size},
         )  # fmt: skip
         for first in range(0, question.rows, self.stride):
             if not marked:

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The outputs of pair lists: WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR. SWAP: the smaller index comes
-// first. ONCE: indices leave the caches first, for memory that no kernel reads again soon.
-
-#include "backends/stores.h"
-
-#if ONCE
-#define STORE_INDEX(p, value) STORE_ONCE_I32(p, value)
-#else
-#define STORE_INDEX(p, value) (*(p) = (value))
-#endif
+// first.
 
 typedef struct {
     GLOBAL int *i, *j, *shift;
@@ -32,10 +24,10 @@ DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE 
     const int axes = 3 - out->missing;
     const int backwards = SWAP && i > j;
 #if WANT_I
-    STORE_INDEX(out->i + at, backwards ? j : i);
+    out->i[at] = backwards ? j : i;
 #endif
 #if WANT_J
-    STORE_INDEX(out->j + at, backwards ? i : j);
+    out->j[at] = backwards ? i : j;
 #endif
 #if WANT_SHIFT
     for (int a = 0; a < 3; a++) // a loop of 3 unrolls, so that its arrays are registers

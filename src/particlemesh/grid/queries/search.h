@@ -138,9 +138,3 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 #define OWN_CELL
 #define PASSED(end) 0
 #endif
-
-// Conditions: what a work-item searches where images are apart and first.
-#ifndef SEARCH_IMAGES
-#define SEARCH_IMAGES 1
-#define SEARCH_BOX 1
-#endif

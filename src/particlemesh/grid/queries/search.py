@@ -16,7 +16,6 @@ from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
 SMALL_GROUP = 64  # work-items of some searches
-FACES_FIRST = True  # search early for rows at periodic faces: they take longest, and else some of them end a kernel
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
 _U64 = np.dtype(np.uint64)
@@ -58,14 +57,6 @@ class Question:
         """Whether a work-item can search for two neighbouring rows at once (PAIRED in within.h)."""
         one_level = self.cloud.ends is None and self.cloud.cells.levels == 1
         return one_level and not (self.reach_is or self.points or self.half or self.systems or self.some)
-
-    @property
-    def rows_at_face(self) -> int:
-        """About how many rows see images past a face of the slowest axis: so many at either end of all rows."""
-        cells = self.cloud.cells
-        if not FACES_FIRST or self.points or not cells.box.periodic[0]:
-            return 0
-        return int(self.rows * min(1.0, self.radius * float(cells.per[0])))
 
     def defines(self) -> dict[str, int]:
         """Return what kernels over rows are compiled with, beside what they are over a cloud."""
@@ -141,9 +132,7 @@ class Search:
         kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
         items = -(-question.rows // 2) if paired else question.rows
         records = self.records(question)
-        kernel(
-            items, *question.cells(), counts, question.words, question.rows, cloud.bins, question.rows_at_face, *records
-        )
+        kernel(items, *question.cells(), counts, question.words, question.rows, cloud.bins, *records)
 
     def check_rows(self, question: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
         """Refuse rows that kernels cannot count and lists that no memory holds, before anything wraps or is written."""

@@ -6,8 +6,8 @@
 // is not zero. WIDTH_OF(level, axis), instead of REACH_OF, is the reach as a fraction of the box. RANGES, if defined,
 // is a statement that may move low and high of a level's cells. Compile-time knowledge saves registers: ONE_LEVEL, and
 // NO_IMAGES for a box without periodic axes. IMAGES_APART compiles STRIP a second time, for points that see no images.
-// IMAGES: 2 images are searched first, then the box, as SEARCH_IMAGES and SEARCH_BOX allow; 0 and 1 a row of cells and
-// its images are one strip, whose second vector is kept, or made when it begins.
+// IMAGES: 2 images are searched first, then the box; 0 and 1 a row of cells and its images are one strip, whose
+// second vector is kept, or made when it begins.
 #if ONE_LEVEL
 {
     const int level = 0;
@@ -38,17 +38,9 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
     int beyond = 0;
     for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];
     if (beyond) {
-        if (SEARCH_IMAGES) {
 #include "grid/queries/strips_beyond.h"
-        }
-        for (int a = 0; a < 3; a++) {
-            low[a] = low[a] < 0 ? 0 : low[a];
-            high[a] = high[a] < size[a] ? high[a] : size[a] - 1;
-        }
     }
-    if (SEARCH_BOX) {
 #include "grid/queries/strips_inside.h"
-    }
 #elif IMAGES == 2
 #include "grid/queries/strips_beyond.h"
 #elif IMAGES_APART && HAS_WARP

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The strips of a level's cells from low to high, also past the ends of periodic axes (grid/queries/strips.h). With
-// IMAGES_APART only those past the ends.
+// IMAGES_APART only those past the ends, and low and high are moved into the box for strips_inside.h.
 #define VECTOR_OF_STRIP(d, record, point) VECTOR(d, record, point, shift)
 #define EACH_OF_STRIP EACH_OF_IMAGES
 OWN_CELL
@@ -42,5 +42,11 @@ for (int c0 = low[0]; c0 <= high[0]; c0++) {
     }
     if (++cell_0 == size[0]) cell_0 = 0, turn[0]++;
 }
+#if IMAGES_APART
+for (int a = 0; a < 3; a++) {
+    low[a] = low[a] < 0 ? 0 : low[a];
+    high[a] = high[a] < size[a] ? high[a] : size[a] - 1;
+}
+#endif
 #undef VECTOR_OF_STRIP
 #undef EACH_OF_STRIP
