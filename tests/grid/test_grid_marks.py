@@ -7,7 +7,7 @@ import pytest
 import particlemesh as pm
 from devices import Device
 from particlemesh.backends import cuda
-from particlemesh.grid.queries import marks, search
+from particlemesh.grid.queries import marks
 from ptx import kernels_of, without_nvrtc
 
 pytestmark = pytest.mark.opencl
@@ -44,11 +44,7 @@ BOUNDARIES = {"open": False, "periodic": True, "mixed": (False, True, True)}
 LISTS = [(name, "f4", boundary) for name in ("uniform", "clustered", "halves") for boundary in BOUNDARIES]
 
 
-WAYS = {
-    "default": {},
-    "paired": {"LEAST_PAIRED": 0, "LEAST_PAIRED_PERIODIC": 0},
-    "plain": {"MOST_SPLIT": 0, "WRITE_ONCE": False},
-}
+WAYS = {"single": {}, "paired": {"LEAST_PAIRED": 0}}
 
 
 def set_way(monkeypatch, way):
@@ -60,9 +56,8 @@ def set_way(monkeypatch, way):
     return asked
 
 
-CASES = [("default", *case) for case in (*LISTS, ("clustered", "f8", "periodic"))]
+CASES = [("single", *case) for case in (*LISTS, ("clustered", "f8", "periodic"))]
 CASES += [("paired", *case) for case in (*LISTS, ("clustered", "f8", "open"), ("uniform", "f8", "mixed"))]
-CASES += [("plain", name, "f4", boundary) for name in ("uniform", "clustered") for boundary in ("periodic", "mixed")]
 
 
 @pytest.mark.parametrize(("way", "name", "real", "boundary"), CASES)
@@ -82,8 +77,9 @@ def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, way, name, real, 
                     np.testing.assert_array_equal(pairs_of(grid, half, order), right)
                 wide = pairs_of(grid, half, order, check=False, capacity=len(right) + 5)
                 np.testing.assert_array_equal(wide, right)
-    expected = (True, 1) if way == "paired" else (False, 1 if way == "plain" or boundary == "open" else 2)
-    assert {(m.paired, m.parts) for m in asked} == {expected}
+    # Half lists in periodic boxes are never paired.
+    expected = [way == "paired" and not (m.question.half and boundary != "open") for m in asked]
+    assert asked and [m.paired for m in asked] == expected
 
 
 MATRICES = {  # some boxes of one to three axes, and their periodic axes
@@ -124,7 +120,7 @@ def test_lists_by_marks_in_other_boxes(monkeypatch, name, way):
     assert asked and any(m.paired for m in asked) == (way == "paired")
 
 
-@pytest.mark.parametrize(("way", "periodic"), [("default", True), ("paired", False), ("plain", True)])
+@pytest.mark.parametrize(("way", "periodic"), [("single", True), ("paired", False)])
 def test_lists_by_marks_of_several_systems(monkeypatch, way, periodic):
     asked, rng, device = set_way(monkeypatch, way), np.random.default_rng(6), Device.of("opencl")
     boxes = np.array([[5.0, 6.0, 5.5], [4.5, 5.0, 6.0], [5.2, 4.8, 5.4]])
@@ -142,28 +138,6 @@ def test_lists_by_marks_of_several_systems(monkeypatch, way, periodic):
         np.testing.assert_array_equal(pairs_of(grid, half, order), right)
     grid.close()
     assert asked and all(m.question.systems and not m.paired for m in asked)
-
-
-@pytest.mark.parametrize("faces_first", [True, False])
-def test_all_rows_are_searched_wherever_the_search_begins(monkeypatch, faces_first):
-    monkeypatch.setattr(search, "FACES_FIRST", faces_first)
-    monkeypatch.setattr(marks, "ROWS_AT_ONCE", 1024)
-    x = np.random.default_rng(5).random((3001, 3)) * (1.05, 22.0, 22.0)  # nearly all rows are at the first face
-    x = x.astype("f4")
-    box = pm.Box((1.05, 22.0, 22.0), periodic=True)
-    host = pm.UniformGrid(box, cell_size=CELLS).build(x)
-    with pm.UniformGrid(box, cell_size=CELLS, backend="opencl") as grid:
-        grid.build(Device.of("opencl").array(x))
-        assert grid._searcher.ask(grid._built.cloud, 1.0, None, False, False).rows_at_face > 2800 or not faces_first
-        for half in (False, True):
-            right = pairs_of(host, half, "grid")
-            grid._searcher.means[half, True, 1.0, 0, True] = 20.0
-            np.testing.assert_array_equal(pairs_of(grid, half, "grid"), right)
-        counts, by_slot, places = (
-            grid.backend.download(a) for a in (grid.count(1.0), grid.count(1.0, order="grid"), grid.order)
-        )
-        np.testing.assert_array_equal(counts, host.count(1.0))
-        np.testing.assert_array_equal(by_slot, counts[places])
 
 
 def test_marks_serve_few_strips_of_few_candidates():
@@ -191,7 +165,7 @@ def test_open_boxes_with_many_rows_have_no_marks(monkeypatch):
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize(
-    ("way", "real", "periodic"), [("default", "f4", True), ("plain", "f8", False), ("paired", "f4", False)]
+    ("way", "real", "periodic"), [("single", "f4", True), ("single", "f8", False), ("paired", "f4", False)]
 )
 def test_kernels_of_marks_compile_for_cuda(monkeypatch, way, real, periodic):
     set_way(monkeypatch, way)

@@ -115,6 +115,8 @@ DEVICE real read_once(const real* p)
 #define READ_ONCE_U32(p) __ldg(p)
 #endif
 
+#define STORE_2_U64(p, a, b) (*(ulonglong2*)(p) = make_ulonglong2(a, b))
+
 // Four words of a constant record in one read, at a multiple of 16 bytes.
 #define READ_RECORD(p, words) read_record_4(p, words)
 DEVICE void read_record_4(const u32* p, u32* words)

@@ -340,6 +340,7 @@ DEVICE void read_record_4(__global const u32* p, __private u32* words)
 #define REAL_FROM_INDEX(index) as_float((int)(index))
 #define INDEX_OF_REAL(value) ((i64)as_int(value))
 #endif
+#define STORE_2_U64(p, a, b) (*(__global ulong2*)(p) = (ulong2)(a, b))
 
 #define STORE_LOCAL_4(p, a, b, c, d) store_local_4(p, a, b, c, d)
 #define STORE_LOCAL_2(p, a, b) (*(__local real2*)(p) = (real2)(a, b))
@@ -362,8 +363,7 @@ DEVICE void load_local_2(__local const real* p, __private real* v)
 DEVICE void load_local_4(__local const real* p, __private real* v)
 {
 #if REAL_IS_DOUBLE
-    load_local_2(p, v);
-    load_local_2(p + 2, v + 2);
+    load_local_2(p, v), load_local_2(p + 2, v + 2);
 #else
     const float4 t = *(__local const float4*)p;
     v[0] = t.x, v[1] = t.y, v[2] = t.z, v[3] = t.w;

@@ -8,7 +8,6 @@
 // ROWS_BY_INDEX. RECORD: points that are wrong are recorded. PAIRED: a work-item has two neighbouring rows of
 // particles, and each record read serves both.
 
-#include "backends/stores.h"
 #define PLACE_OF_LANE (31 - LANE) // as in a mark
 #include "grid/queries/within.h"
 #include "grid/queries/marks.h"
