@@ -61,7 +61,7 @@ PRINTED_ONLY = ("limit_claims",)
 def page(name: str, files: Files) -> str:
     """Return a table, or the substitutions, as the documentation includes it."""
     if name == RATIOS:
-        return limit.words(files.all_rows("limit-peer"), _source(files, "limit-peer"))
+        return limit.words(files.all_rows("limit-peer"), _source(files, "limit-peer"), files.device)
     return list_table(*TABLES[name](files))
 
 

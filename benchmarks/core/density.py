@@ -50,8 +50,9 @@ def rows(bench: Bench, case: Case) -> Iterable[dict[str, Any]]:
     for job in forms(bench, case):
         times = bench.measure(job)
         yield _row(bench, case, job.method, job.chosen, times.least, times.note)
-    if case in peer.table() and bench.place.name != "cpu":
-        method, seconds = peer.best(peer.table()[case], "kernel_s")
+    times = peer.table(bench.place.device)
+    if case in times and bench.place.name != "cpu":
+        method, seconds = peer.best(times[case], "kernel_s")
         yield _row(bench, case, "cuFINUFFT", f"method={method}", seconds, "")
 
 

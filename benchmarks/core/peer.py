@@ -22,10 +22,10 @@ from core.bounds import bound
 from harness.bench import WALK, Bench
 from harness.cases import Case, Job
 from harness.inside import METHODS
-from harness.tables import PEERS, geometric_mean, number, read, short
+from harness.tables import PEERS, geometric_mean, number, read, short, slug
 
 FIGURE = "peer"
-FILE = PEERS / "cufinufft-2.5.1.nvidia-h200.csv"
+FILE, ELSEWHERE = "cufinufft-2.5.1-{}.csv", "nvidia-h200"  # whose times are compared with where there are none
 OPERATIONS = {"spread": "spread", "interp": "interpolate"}
 ALWAYS = ("particle", "ordered")  # measured in every case, as are walks
 MATRICES = {method.name for methods in METHODS.values() for method in methods if method.stores_weights}
@@ -33,10 +33,10 @@ Times = dict[str, dict[str, float]]  # setpts_s, call_s and kernel_s by method
 
 
 @cache
-def table() -> dict[Case, Times]:
+def table(device: str) -> dict[Case, Times]:
     """Return the peer's times by case; cases with the same particles are neighbours."""
     cases: dict[Case, Times] = {}
-    for row in read(FILE):
+    for row in read(PEERS / FILE.format(slug(device))) or read(PEERS / FILE.format(ELSEWHERE)):
         case = Case(OPERATIONS[row["operation"]], int(row["N"]), int(row["K"]), int(row["width"]), row["real_dtype"])
         times = {name: float(row[name]) for name in ("setpts_s", "call_s", "kernel_s")}
         cases.setdefault(case, {})[row["method"]] = times
@@ -55,14 +55,14 @@ def jobs(bench: Bench) -> list[Case]:
     """Return the cases; in a small run two of them."""
     if bench.small:
         return [Case(d, 10**4, 64, 4) for d in OPERATIONS.values()]
-    return list(table())
+    return list(table(bench.place.device))
 
 
 def rows(bench: Bench, case: Case) -> Iterable[dict[str, Any]]:
     """Measure a case and yield a row for each method near the best."""
     auto, methods = bench.rivals(case, factor=3.0, most=3)
     methods += [name for name in ALWAYS if name in bench.names(case.direction) and name not in methods]
-    times = table()[case]
+    times = table(bench.place.device)[case]
     theirs = dict(zip(("peer_method", "peer_kernel_s"), best(times, "kernel_s"), strict=True))
     call, total = best(times, "call_s")[1], best(times, "setpts_s", "kernel_s")[1]
     limit, seconds = bound(case, bench.ceilings)

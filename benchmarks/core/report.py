@@ -154,11 +154,11 @@ def _ours(row: dict[str, Any]) -> float:
     return number(row, "call_s") if math.isnan(captured) else captured
 
 
-def words(rows: Rows, source: str) -> str:
+def words(rows: Rows, source: str, device: str) -> str:
     """Return substitutions for the documentation: mean and least ratios by direction."""
     means = peer.means(rows)
     lines = [f".. Written by benchmarks/report.py from {source}.", "",
-             f".. |peer_cases| replace:: {len(peer.table()) // len(peer.OPERATIONS)}"]  # fmt: skip
+             f".. |peer_cases| replace:: {len(peer.table(device)) // len(peer.OPERATIONS)}"]  # fmt: skip
     for direction in peer.OPERATIONS.values():
         for pick in ("ratio", "without"):
             values = means.get((direction, pick), (math.nan,) * 2)

@@ -151,18 +151,6 @@ def test_marks_serve_few_strips_of_few_candidates():
             assert not marks.marks_of_row(question, 400)
 
 
-def test_open_boxes_with_many_rows_have_no_marks(monkeypatch):
-    x, side = cloud_of("uniform", 300, "f4")
-    for periodic in (False, True):
-        with pm.UniformGrid(pm.Box((side,) * 3, periodic=periodic), cell_size=CELLS, backend="opencl") as grid:
-            grid.build(Device.of("opencl").array(x))
-            question = grid._searcher.ask(grid._built.cloud, 1.0, None, False, False)
-            monkeypatch.setattr(marks, "MOST_IN_OPEN_BOX", 300)
-            assert marks.marks_of_row(question, 26)
-            monkeypatch.setattr(marks, "MOST_IN_OPEN_BOX", 299)
-            assert bool(marks.marks_of_row(question, 26)) == periodic
-
-
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize(
     ("way", "real", "periodic"), [("single", "f4", True), ("single", "f8", False), ("paired", "f4", False)]

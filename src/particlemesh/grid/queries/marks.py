@@ -13,11 +13,8 @@ from particlemesh.grid.queries.search import Question, Search
 
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
-# Rows in an open box. With more of them the one kernel that collects pairs is faster (H100, 4 M rows). In a periodic
-# box that kernel also waits for the images of other rows: there marks serve any number.
-MOST_IN_OPEN_BOX = 2**20
-# Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c); fewer leave the device idle. Half
-# lists in periodic boxes have none: registers spill.
+# Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c); fewer leave the device idle. In
+# float64 a search takes longer, so half as many are enough. Half lists in periodic boxes have none: registers spill.
 LEAST_PAIRED = 2**18
 MARKING_GROUPS_PERIODIC = 8  # of mark_pairs.c on a multiprocessor, for float32: a few registers spill (sm_90)
 LISTING_GROUP = 128  # work-items of list_marks.c, at most: larger groups wait longer for their longest rows
@@ -29,13 +26,10 @@ _CANDIDATES = 32  # of a mark
 def marks_of_row(question: Question, mean: float) -> int:
     """Return how many marks a row of about ``mean`` pairs has room for, or 0 if marks do not serve.
 
-    They serve one radius on one level of cells in their order, with few strips of few candidates. Open boxes with many
-    rows have none.
+    They serve one radius on one level of cells in their order, with few strips of few candidates.
     """
     cloud, cells = question.cloud, question.cloud.cells
     if cloud.ends is not None or cloud.occupied is not None or cells.levels > 1 or question.reach_is:
-        return 0
-    if question.rows > MOST_IN_OPEN_BOX and not any(cells.box.periodic):
         return 0
     reach = question.radius * cells.per  # fractions of the box
     if cells.box.ndim == 3 and all(r < 1 for r in reach):
@@ -60,11 +54,13 @@ class Marks:
 
     def __init__(self, searcher: Search, question: Question, words: int) -> None:
         self.searcher, self.question, self.words = searcher, question, words
-        periodic = any(question.cloud.cells.box.periodic)
+        cells = question.cloud.cells
+        periodic, double = any(cells.box.periodic), cells.dtype.itemsize == 8
         particles = not (question.points or question.systems or question.some)
-        self.paired = particles and question.rows >= LEAST_PAIRED and not (periodic and question.half)
+        enough = question.rows >= (LEAST_PAIRED // 2 if double else LEAST_PAIRED)
+        self.paired = particles and enough and not (periodic and question.half)
         self.resident = {}
-        if particles and periodic and question.cloud.cells.dtype.itemsize == 4:
+        if particles and periodic and not double:
             self.resident = {"RESIDENT_GROUPS": MARKING_GROUPS_PERIODIC}
         self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
         self._marks = searcher.room("pair_marks", (words * self.stride,), _U64)
