@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Lists of pairs on GPUs by marks of candidates: rows with more of them than there is room for, and rows in parts."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -149,6 +152,18 @@ def test_marks_serve_few_strips_of_few_candidates():
             question = search.ask(cloud, radius, None, False, False)
             assert bool(marks.marks_of_row(question, 26)) == words
             assert not marks.marks_of_row(question, 400)
+
+
+def test_many_points_in_open_boxes_have_no_marks(monkeypatch):
+    x, side = cloud_of("uniform", 300, "f4")
+    for periodic in (False, True):
+        with pm.UniformGrid(pm.Box((side,) * 3, periodic=periodic), cell_size=CELLS, backend="opencl") as grid:
+            grid.build(Device.of("opencl").array(x))
+            question = grid._searcher.ask(grid._built.cloud, 1.0, None, False, False)
+            for most, marked in ((300, True), (299, periodic)):
+                monkeypatch.setattr(marks, "MOST_POINTS", most)
+                of_points = dataclasses.replace(question, points=SimpleNamespace(count=300))
+                assert bool(marks.marks_of_row(of_points, 26)) == marked and marks.marks_of_row(question, 26)
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")

@@ -13,6 +13,9 @@ from particlemesh.grid.queries.search import Question, Search
 
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
+# Points in an open box. With more the one kernel that collects pairs is faster (H100, 4 M points). In a periodic
+# box that kernel also waits for the images of other rows: there marks serve any number.
+MOST_POINTS = 2**20
 # Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c); fewer leave the device idle. In
 # float64 a search takes longer, so half as many are enough. Half lists in periodic boxes have none: registers spill.
 LEAST_PAIRED = 2**18
@@ -26,10 +29,13 @@ _CANDIDATES = 32  # of a mark
 def marks_of_row(question: Question, mean: float) -> int:
     """Return how many marks a row of about ``mean`` pairs has room for, or 0 if marks do not serve.
 
-    They serve one radius on one level of cells in their order, with few strips of few candidates.
+    They serve one radius on one level of cells in their order, with few strips of few candidates. Many points in an
+    open box have none.
     """
     cloud, cells = question.cloud, question.cloud.cells
     if cloud.ends is not None or cloud.occupied is not None or cells.levels > 1 or question.reach_is:
+        return 0
+    if question.points is not None and question.rows > MOST_POINTS and not any(cells.box.periodic):
         return 0
     reach = question.radius * cells.per  # fractions of the box
     if cells.box.ndim == 3 and all(r < 1 for r in reach):
