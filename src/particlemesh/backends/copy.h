@@ -15,8 +15,8 @@ DEVICE void copy_local(LOCAL real* to, GLOBAL const real* from, const int reals,
 {
     const u32 at = LOCAL_ADDRESS(to), bytes = reals * (u32)sizeof(real), taken = there ? bytes : 0;
     const u64 source = GLOBAL_ADDRESS(from);
-    if (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source), "r"(taken) : "memory");
+    if (bytes == 16) // whoever copies 16 bytes soon copies their neighbours
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(source), "r"(taken) : "memory");
     else if (bytes == 8)
         asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(source), "r"(taken) : "memory");
     else
