@@ -26,9 +26,10 @@ from harness.bench import WALK, Bench
 from harness.cases import Job
 from harness.tables import RESULTS, commit, number, short, show, write
 
-METHODS = {  # of a row; "auto" where walks are not the choice
-    "spread": WALK, "spread-real": WALK, "spread-p4": WALK, "spread-f64": WALK, "spread-some": WALK, "spread-4": WALK,
-    "interpolate": WALK, "interpolate-some": WALK, "spread-few": "auto", "interpolate-few": "auto",
+METHODS = {  # of a row
+    "spread": (WALK,), "spread-real": (WALK,), "spread-p4": (WALK,), "spread-f64": (WALK,), "spread-4": (WALK,),
+    "spread-some": (WALK, "owner"), "spread-few": ("owner",), "interpolate": (WALK, "tile"),
+    "interpolate-some": (WALK, "tile", "direct"), "interpolate-few": ("direct",),
 }  # fmt: skip
 FOLDER = Path("out") / "limit-ncu"
 # By default ncu fixes clocks at their base and flushes caches before every kernel, so that counters can be compared.
@@ -74,17 +75,18 @@ PLAIN = ("seconds", "instructions", "registers")  # all others are percentages
 def commands(folder: Path) -> list[str]:
     """Return the command lines, one per row."""
     lines = [f"mkdir -p {folder}"]
-    for key in METHODS:
-        run = f"python benchmarks/core/counters.py call {key}"
-        lines.append(f"ncu {OPTIONS} --log-file {folder / key}.csv {run}")
+    for key, methods in METHODS.items():
+        for method in methods:
+            run = f"python benchmarks/core/counters.py call {key} {method}"
+            lines.append(f"ncu {OPTIONS} --log-file {folder / key}.{method}.csv {run}")
     return lines
 
 
-def call(key: str, backend: str = "cuda") -> None:
+def call(key: str, method: str, backend: str = "cuda") -> None:
     """Make one profiled call of a row, after two that compile and prepare."""
     row = next(row for row in ROWS if row.key == key)
     bench = Bench(backend)
-    with bench.setup(Job(row.case, METHODS[key])) as made:
+    with bench.setup(Job(row.case, method)) as made:
         for _ in range(2):
             made.call()
         bench.place.wait()
@@ -135,12 +137,15 @@ def _number(value: str, unit: str) -> Any:
         return value
 
 
-def counted(key: str, launch: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a launch."""
+def counted(name: str, launch: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a launch; ``name`` is that of the file, a row and a method."""
+    key, _, method = name.partition(".")
     row = next((row for row in ROWS if row.key == key), None)
     if row is None:
-        raise ValueError(f"{key!r} is not a row; name the file after one of {', '.join(r.key for r in ROWS)}.")
-    columns: dict[str, Any] = dict(row=key, words=row.words, kernel=launch.get("Kernel Name", ""))
+        raise ValueError(
+            f"{key!r} is not a row; name the file ROW.METHOD.csv, with a row of {', '.join(r.key for r in ROWS)}."
+        )
+    columns: dict[str, Any] = dict(row=key, method=method, words=row.words, kernel=launch.get("Kernel Name", ""))
     for counter in COUNTERS:
         value = next((launch[m] for m in counter.metrics if isinstance(launch.get(m), float)), math.nan)
         columns[counter.column] = short(value / row.case.count if counter.column == "instructions" else value)
@@ -187,6 +192,7 @@ def main() -> None:
     first.add_argument("--folder", type=Path, default=FOLDER)
     second = verbs.add_parser("call", help="make the call of a row, for ncu")
     second.add_argument("row", choices=METHODS)
+    second.add_argument("method")
     third = verbs.add_parser("table", help="read what ncu wrote")
     third.add_argument("files", type=Path, nargs="+")
     third.add_argument("--out", type=Path, default=RESULTS)
@@ -194,7 +200,7 @@ def main() -> None:
     if asked.verb == "commands":
         print(*commands(asked.folder), sep="\n")
     elif asked.verb == "call":
-        call(asked.row)
+        call(asked.row, asked.method)
     else:
         table(asked.files, asked.out)
 

@@ -230,12 +230,13 @@ def test_work_and_bounds_of_a_problem():
 
 def test_counters_are_in_si_units_and_per_particle(tmp_path):
     active = ".avg.pct_of_peak_sustained_active"
-    (file := tmp_path / "spread.csv").write_text(
+    (file := tmp_path / "spread.walk.csv").write_text(
         f'==PROF==\n"ID","Kernel Name","gpu__time_duration.sum","smsp__inst_executed.sum","sm__inst_issued{active}"\n'
         '"","","nsecond","inst","%"\n"0","spread_walk","436,000","246,000,000","62.1"\n==PROF== Disconnected\n'
     )
     (row,) = counters.table([file], tmp_path)
-    assert (row["kernel"], row["seconds"], row["instructions"], row["issue"]) == ("spread_walk", 4.36e-4, 24.6, 62.1)
+    assert (row["kernel"], row["method"]) == ("spread_walk", "walk")
+    assert (row["seconds"], row["instructions"], row["issue"]) == (4.36e-4, 24.6, 62.1)
     assert math.isnan(row["tensor"]) and "436" in counters.cells(row)[2].replace(".", "")
     with pytest.raises(ValueError, match="no line begins with ID"):
         list(counters.parsed("nothing\n"))

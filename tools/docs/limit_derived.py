@@ -280,16 +280,19 @@ def words(results, device):
     lines.append(f".. |spread_error| replace:: {shown}")
     counters = files.all_rows("limit-counters")
     keys = ("spread", "spread-real", "spread-f64", "spread-some", "interpolate", "interpolate-some")
-    lines += [f".. |{key.replace('-', '_')}_fullest| replace:: {fullest(counters, key)}" for key in keys]
+    asked = [(key, key, "walk") for key in keys]
+    asked += [("spread-owner", "spread-some", "owner"), ("interpolate-tile", "interpolate-some", "tile")]
+    for name, key, method in asked:
+        lines.append(f".. |{name.replace('-', '_')}_fullest| replace:: {fullest(counters, key, method)}")
     return "\n".join([*lines, ""])
 
 
-def fullest(counters, name):
+def fullest(counters, name, method):
     """Return which of the counted units of a row's longest kernel is used most, and how much."""
     from core.counters import COUNTERS, PLAIN
     from harness.tables import number
 
-    launches = [row for row in counters if row["row"] == name]
+    launches = [row for row in counters if (row["row"], row["method"]) == (name, method)]
     if not launches:
         return MISSING
     longest = max(launches, key=lambda row: number(row, "seconds"))
