@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Print all tables and claims of a device's CSV files, and write them for the documentation. Measures nothing.
 
-    python benchmarks/report.py [--device nvidia-h200] [--only guo_claims limit_rows] [--results DIR] [--docs docs]
+    python benchmarks/report.py [--device NAME] [--only guo_claims limit_rows] [--results DIR] [--docs docs]
 
 ``--docs`` writes each table over the ``NAME.inc`` in that folder or below it; a new one goes to the folder itself.
 """
@@ -58,6 +58,11 @@ RATIOS = "limit_ratios"  # substitutions, not a table
 PRINTED_ONLY = ("limit_claims",)
 
 
+def device_of(name: str) -> str:
+    """Return the device whose figures a table of the documentation has."""
+    return limit.DEVICE if name.startswith("limit") else "nvidia-h200"
+
+
 def page(name: str, files: Files) -> str:
     """Return a table, or the substitutions, as the documentation includes it."""
     if name == RATIOS:
@@ -78,16 +83,16 @@ def place_of(name: str, docs: Path) -> Path:
 def main() -> None:
     """Print and write what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
+    parser.add_argument("--device", help="as in the names of the CSV files; by default that of the pages")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", choices=[*TABLES, RATIOS], default=[*TABLES, RATIOS], metavar="TABLE")
     parser.add_argument("--docs", type=Path, help="folder of the documentation")
     asked = parser.parse_args()
-    files = Files(asked.device, asked.results)
     for name in asked.only:
+        files = Files(asked.device or device_of(name), asked.results)
         if name in TABLES:
             _, head, _, rows = TABLES[name](files)
-            show(f"{name}, {asked.device}", head, rows)
+            show(f"{name}, {files.device}", head, rows)
         if asked.docs and name in pages():
             place_of(name, asked.docs).write_text(page(name, files), encoding="utf-8")
 

@@ -14,6 +14,7 @@ from harness.claims import Claim, Files, value
 from harness.tables import geometric_mean, number
 
 Rows = list[dict[str, Any]]
+DEVICE = "nvidia-h100-80gb-hbm3"  # whose figures the documentation has
 MISSING = "not measured"
 RATIO = "ratio"
 HEAD = ("case", "unit", "walk", "best", "automatic", "error")
@@ -172,22 +173,28 @@ def words(rows: Rows, source: str, device: str) -> str:
 
 
 def beside_cuda(cuda: Rows, opencl: Rows) -> list[tuple[Row, float]]:
-    """Return rows with CUDA's time of walks over OpenCL's, by plain calls; CUDA alone captures orders."""
+    """Return rows with CUDA's time over OpenCL's, each by its own choice; calls are plain, CUDA captures orders."""
     ratios = []
     for row in ROWS:
         column = "positions_s" if row.unit == MS else "call_s"
         times = [
-            [number(r, column) for r in rows if (r["row"], r["method"]) == (row.key, WALK)] for rows in (cuda, opencl)
+            [number(r, column) for r in rows if r["row"] == row.key and (r["auto"] == "1" or row.unit == MS)]
+            for rows in (cuda, opencl)
         ]
         if row.unit not in (ERROR, TIMES) and all(times):
             ratios.append((row, times[0][0] / times[1][0]))
     return [(row, ratio) for row, ratio in ratios if not math.isnan(ratio)]
 
 
+def _choices(rows: Rows, row: Row) -> str:
+    """Return the method of a row's figure, the walk where it is the time of ordering."""
+    return next((r["method"] for r in rows if r["row"] == row.key and r["auto"] == "1"), WALK)
+
+
 def of_opencl(ratios: list[tuple[Row, float]]) -> Line:
     """Return the line about OpenCL: mean and least ratio of rates; shorter calls wait for the host."""
     rates = [ratio for row, ratio in ratios if row.unit in (RATE, POINTS)]
-    words = "walks through OpenCL, 10⁶ particles and more: CUDA's time over OpenCL's, the least"
+    words = "through OpenCL, 10⁶ particles and more: CUDA's time over OpenCL's, the least"
     more = f"{geometric_mean(rates):.2f} on average" if rates else ""
     return Line(words, RATIO, best=min(rates, default=math.nan), more=more)
 
@@ -207,5 +214,5 @@ def tables(files: Files) -> dict[str, tuple[str, tuple[str, ...], tuple[int, ...
         "limit_matrices": (source(of_peer), MATRICES, (30, 12, 12, 10, 8, 20, 8), matrices(against)),
         "limit_sparse": (source(of_peer), SPARSE, (14, 12, 8, 22, 8, 22, 8), sparse(against)),
         "limit_opencl": (source("*rows"), OPENCL, (50, 25, 25),
-                         [(row.words, WALK, f"{ratio:.2f}") for row, ratio in ratios]),
+                         [(row.words, _choices(opencl, row), f"{ratio:.2f}") for row, ratio in ratios]),
     }  # fmt: skip

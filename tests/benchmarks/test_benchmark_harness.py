@@ -160,7 +160,9 @@ def test_a_claim_without_rows_is_not_measured(files):
 
 @pytest.mark.parametrize("name", [n for n in report.TABLES if n.endswith("claims")])
 def test_every_claim_has_a_verdict_by_the_committed_files_or_says_what_is_missing(name, tmp_path):
-    here, nowhere = (report.TABLES[name](files)[3] for files in (Files("nvidia-h200"), Files("nothing", tmp_path)))
+    here, nowhere = (
+        report.TABLES[name](files)[3] for files in (Files(report.device_of(name)), Files("nothing", tmp_path))
+    )
     assert len({claim.claim + claim.paper for claim in here}) == len(here) == len(nowhere)
     assert all(claim.verdict == MISSING for claim in nowhere)
     missing = [claim.claim for claim in here if claim.verdict == MISSING]
@@ -170,7 +172,7 @@ def test_every_claim_has_a_verdict_by_the_committed_files_or_says_what_is_missin
 @pytest.mark.parametrize("name", report.pages())
 def test_a_table_of_the_documentation_is_of_the_committed_files(name):
     written = report.place_of(name, ROOT / "docs").read_text(encoding="utf-8")
-    assert written == report.page(name, Files("nvidia-h200")), "run benchmarks/report.py --docs docs"
+    assert written == report.page(name, Files(report.device_of(name))), "run benchmarks/report.py --docs docs"
 
 
 # ---- comparison -------------------------------------------------------------------------------------------

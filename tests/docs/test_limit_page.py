@@ -19,7 +19,7 @@ from pictures import RESULTS  # noqa: E402
 def test_what_is_written_for_the_page_is_todays():
     expected = {
         "blocks": derived.blocks(), "counted": derived.counted(),
-        "words": derived.words(RESULTS, "nvidia-h200"),
+        "words": derived.words(RESULTS, derived.DEVICE),
     }  # fmt: skip
     for name, text in expected.items():
         assert (PAGES / f"limit_{name}.inc").read_text(encoding="utf-8") == text, "run tools/docs/limit_derived.py"

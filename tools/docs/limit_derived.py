@@ -22,6 +22,7 @@ from pictures import BLUE, INK, ORANGE, PAGES, QUIET, ROOT, STYLE, bspline, comm
 sys.path.insert(0, str(ROOT / "benchmarks"))
 sys.path.insert(0, str(ROOT / "src"))
 import particlemesh as pm
+from core.report import DEVICE
 from particlemesh.particles.workspace import Sizes
 from particlemesh.walk import patch
 
@@ -318,7 +319,7 @@ def placeholders(folder, pages):
 
 
 def main():
-    parser = command_line(__doc__)
+    parser = command_line(__doc__, DEVICE)
     parser.add_argument("--pages", type=Path, default=PAGES, help="where the tables go")
     args = parser.parse_args()
     for name, text in (("blocks", blocks()), ("counted", counted()), ("words", words(args.results, args.device))):

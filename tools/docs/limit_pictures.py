@@ -19,12 +19,14 @@ from pictures import BLUE, INK, ORANGE, QUIET, ROOT, STYLE, command_line
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from core.device import Ceilings
+from core.report import DEVICE
 from harness.tables import size
 
 PEER = "cuFINUFFT"
 RED = "#B2182B"
+NAVY = "#0B2F5B"
 COLOURS = {**LOOKS, "walk": RED, "walk_fixed": "#E58A93", "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK,
-           PEER: "#8C510A"}  # fmt: skip
+           "owner": NAVY, "tile": NAVY, "direct": "#009E73", PEER: "#8C510A"}  # fmt: skip
 DOTTED = (0, (1, 1.5))
 PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 DIRECTIONS = ("spread", "interpolate")
@@ -205,7 +207,7 @@ def against_peer(rows, folder, kind):
 
 
 def main():
-    args = command_line(__doc__).parse_args()
+    args = command_line(__doc__, DEVICE).parse_args()
     files = {part: read(args.results, part, args.device) for part in ("density", "roofline", "peer")}
     with matplotlib.rc_context({**STYLE, **PLOT}):
         if files["density"]:

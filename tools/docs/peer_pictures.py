@@ -14,7 +14,7 @@ CPU = {
     "finufft, EPYC, 2 threads": "cpu-amd-epyc-2-threads.csv",
     "finufft, Xeon, 16 threads": "cpu-intel-r-xeon-r-processor-16-threads.csv",
 }
-GPU = {"cuFINUFFT, NVIDIA H200": "limit-peer-nvidia-h200.csv"}
+GPU = {"cuFINUFFT, NVIDIA H100": "limit-peer-nvidia-h100-80gb-hbm3.csv"}
 
 
 def ratios(results=RESULTS):

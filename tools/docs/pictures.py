@@ -24,10 +24,10 @@ STYLE = {
 }
 
 
-def command_line(description):
+def command_line(description, device="nvidia-h200"):
     """Return the command line of a script that draws pictures."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="nvidia-h200", help="as in the names of the CSV files")
+    parser.add_argument("--device", default=device, help="as in the names of the CSV files")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=PICTURES, help="where the pictures go")
     parser.add_argument("--kind", default="svg", help="png to look at them")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "guide" / "plans_positions.inc"
-GPU = "limit-peer-nvidia-h200.csv"
+GPU = "limit-peer-nvidia-h100-80gb-hbm3.csv"
 EPYC, XEON = "cpu-amd-epyc-2-threads.csv", "cpu-intel-r-xeon-r-processor-16-threads.csv"
 # Words of the page, the file, and what its rows have.
 ROWS = (
-    ("NVIDIA H200", "10⁵", GPU, {"N": "100000", "dtype": "float32"}),
-    ("NVIDIA H200", "10⁶", GPU, {"N": "1000000", "dtype": "float32"}),
-    ("NVIDIA H200", "10⁶", GPU, {"N": "1000000", "dtype": "float64"}),
-    ("NVIDIA H200", "10⁷", GPU, {"N": "10000000", "dtype": "float32"}),
+    ("NVIDIA H100", "10⁵", GPU, {"N": "100000", "dtype": "float32"}),
+    ("NVIDIA H100", "10⁶", GPU, {"N": "1000000", "dtype": "float32"}),
+    ("NVIDIA H100", "10⁶", GPU, {"N": "1000000", "dtype": "float64"}),
+    ("NVIDIA H100", "10⁷", GPU, {"N": "10000000", "dtype": "float32"}),
     ("EPYC, 2 threads", "10⁶", EPYC, {"N": "1000000", "dtype": "float64", "threads": "2"}),
     ("Xeon, 16 threads", "10⁶", XEON, {"N": "1000000", "dtype": "float64", "threads": "16"}),
 )
