@@ -17,6 +17,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import backends, sorting
 from particlemesh.grid.builders import METHODS as BUILDERS
+from particlemesh.grid.queries import marks
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.interpolate import ordered
 from particlemesh.orders import block_order
@@ -67,6 +68,20 @@ def grids(rng: np.random.Generator) -> int:
         grid.stream(0.2, total, radii)
         grid.build_keys(cupy.asarray(rng.integers(-1, 9, count)), 9)
         calls += 14
+    return calls + lists(rng)
+
+
+def lists(rng: np.random.Generator) -> int:
+    """Make lists by marks, with one row and with two rows of a work-item; return how many calls that were."""
+    calls = 0
+    for least, periodic, real in itertools.product((0, marks.LEAST_PAIRED), (True, False), (np.float32, np.float64)):
+        marks.LEAST_PAIRED = least
+        x = cupy.asarray(rng.random((601, 3)).astype(real))
+        grid = pm.UniformGrid(pm.Box((1.0,) * 3, periodic=periodic), cell_size=(0.2, 0.2, 0.05)).build(x)
+        for half, order in itertools.product((False, True), ("grid", "input")):
+            for _ in range(2):  # the second time by marks, from the mean that was learned
+                grid.pairs(0.2, half=half, order=order)
+                calls += 1
     return calls
 
 
