@@ -44,7 +44,7 @@ CLOUDS = ("uniform", "uniform", "clustered", "lattice")  # drawn with equal chan
 HOPELESS = 20  # times the best prediction of both kinds: slower methods are not timed
 MOST = {"cpu": 1e6}  # particles, 1e7 elsewhere: on the CPU nothing changes from 1e5 on
 NEARLY_HOPELESS = 4  # the same, of a sample
-AT_ONCE = 16  # threads that compile for a sample
+AT_ONCE = 6  # threads that compile for a sample; 16 wait for each other (16 cores and an H100)
 COMPILE = 0.7  # of the seconds of a sample: then what is compiled is measured
 LONGEST = 5.0  # predicted seconds of ten applications: slower methods are timed only if they are chosen
 
