@@ -63,11 +63,14 @@ class Choice:
     def problem(self, workspace: Workspace) -> Problem:
         """Return the problem that methods are asked about: the plan's particles or, without any, its capacity.
 
-        A reproducible choice follows from the plan's arguments alone. It assumes one particle per node, whatever the
-        plan's past and present particles.
+        A reproducible choice follows from the plan's arguments alone. It assumes a particle for four nodes, whatever
+        the plan's past and present particles.
         """
         sizes = {f.name: getattr(workspace, f.name) for f in fields(Sizes)}
-        sizes["count"] = workspace.nodes if self._deterministic else workspace.count or workspace.capacity
+        if self._deterministic:
+            sizes["count"] = max(1, workspace.nodes // 4)
+        else:
+            sizes["count"] = workspace.count or workspace.capacity
         return Problem(**sizes, **self.arrangement._asdict())
 
     def choose(self, workspace: Workspace, what: str, derivatives: int = 1) -> type[Method]:
@@ -123,7 +126,9 @@ class Choice:
             answers = self._measured.get(what) or [candidates.ask(m, problem, cost) for m in methods]
             tables.append(candidates.table(what, answers, replace(problem, count=workspace.count), chosen[what]))
         if self._deterministic:
-            return "\n".join([*tables, f"predictions: {OWN_MODELS}, for one particle per node: a reproducible choice"])
+            return "\n".join(
+                [*tables, f"predictions: {OWN_MODELS}, for a particle for four nodes: a reproducible choice"]
+            )
         times = known(workspace.backend)
         return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])
 

@@ -37,6 +37,7 @@ _AT_ONCE = (
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM, _OF_OFFSETS = 1024, 6144  # bytes of local memory of each group, beside nodes and weights
 _TILES, _MANY = 4, 16  # tiles of a group, groups of a multiprocessor at least, where its registers are not known
+_BUSY = 2.6  # parts of tiles, a multiprocessor: fewer leave the device idle
 _SECTOR = 32  # bytes
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
 
@@ -168,11 +169,13 @@ class Tile(ByBlock):
         reached = math.prod(n + axis.support - 1 for n, axis in zip(tiles.cells, problem.axes, strict=True))
         crowd = max(problem.count, 1) * math.prod(tiles.cells) / (cls._everywhere(problem) * problem.filled)
         taken = tiles.total * problem.filled * -math.expm1(-crowd)
-        copied = (taken + problem.count / cls.option(problem, "particles")) * reached * size
-        # H200, from prototypes (a model until the method is tuned)
-        each = 2.5e-11 + 3.7e-14 * problem.stencil * size
+        parts = taken + problem.count / cls.option(problem, "particles")
+        copied = parts * reached * size
+        # H100: copies, and stencils read from local memory. The median of 0.7 to 1.6 times the model is 1.
+        each = 1.5e-11 + 6e-14 * problem.stencil * size
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
-        return cls.ordering(problem) + 4e-6, slow * (3e-6 + copied / 8e12 + problem.count * each)
+        busy = min(1.0, parts / (_BUSY * problem.backend.units))
+        return cls.ordering(problem) + 4e-6, slow * (4e-6 + (copied / 3.6e12 + problem.count * each) / busy)
 
     # ---- the tiles -------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ _RESIDENT = {
 }  # fmt: skip
 _LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _LEAST_LEVELS = 4  # of a window, where others would do as well
+_BUSY = 5.5  # windows of a multiprocessor: fewer leave the device idle
 _SLABS = 2**26  # bytes that slabs may take, or half of what the field takes
 
 
@@ -113,13 +114,14 @@ class Owner(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         windows, size = cls.windows(problem), problem.dtype.itemsize
         mean = visits.visited(problem.axes, windows.length)
-        # H200: visits, each with a product of levels; levels stored
-        each = (9.5e-12 if size == 4 else 7e-12) * (1 + 0.15 * problem.axes[0].support * problem.components)
-        stored = problem.nodes * problem.components * size / 3.6e12
+        # H100: visits, each with a product of levels; levels stored. The median of 0.7 to 1.6 times the model is 1.
+        first, level = (3.2e-11, 0.07) if size == 4 else (2.6e-11, 0.16)
+        each = first * (1 + level * problem.axes[0].support * problem.components)
+        stored = problem.nodes * problem.components * size / 1.8e12
         slow = 1.0 if problem.backend.facts()["HAS_WARP"] else 1000.0
-        crowded = 1.0 / problem.filled**0.5
+        busy = min(1.0, windows.total / (_BUSY * problem.backend.units))
         return visits.seconds(problem, windows, problem.filled), slow * (
-            5e-6 + stored + problem.count * mean * each * crowded
+            6e-6 + stored + problem.count * mean * each / busy
         )
 
     def reserve(self, workspace: Workspace) -> None:
