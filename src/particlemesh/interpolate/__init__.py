@@ -5,9 +5,10 @@ from particlemesh.interpolate.direct import Direct
 from particlemesh.interpolate.domain_copies import DomainCopies
 from particlemesh.interpolate.ordered import Ordered
 from particlemesh.interpolate.particle import Particle
+from particlemesh.interpolate.ring import Ring
 from particlemesh.interpolate.stored import Stored
 from particlemesh.interpolate.tile import Tile
 from particlemesh.interpolate.tiles import Tiles
 from particlemesh.interpolate.walk import Walk
 
-METHODS = (Particle, Ordered, Direct, DomainCopies, Stored, Walk, Tile, Tiles)
+METHODS = (Particle, Ordered, Direct, DomainCopies, Stored, Walk, Tile, Ring, Tiles)

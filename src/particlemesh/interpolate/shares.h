@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the lanes that share a particle divide its stencil (stencil.h), its weights and its sums. Rows are dealt in runs:
-// lane_y has LANE_ROWS rows from lane_y * LANE_ROWS on.
+// How the lanes that share a particle divide its stencil (stencil.h), its weights and its sums. Rows of a level are dealt
+// in runs: lane_y has LANE_ROWS rows from lane_y * LANE_ROWS on. Where that leaves lanes without a row, rows are dealt in
+// turn instead, through all levels (IN_TURN): so few lanes wait.
 //
 // Compile-time facts beside those of stencil.h: FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
@@ -24,6 +25,7 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
 #define OFFSET_ANEW(x)
 #endif
 #ifdef __CUDACC__
+#define LOCAL_ANEW(x) asm volatile("" : "+l"(x))
 #define POINTER_ANEW(x)                    \
     do {                                   \
         asm volatile("" : "+l"(x));        \
@@ -33,6 +35,20 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
 #define POINTER_ANEW(x) asm volatile("" : "+l"(x))
 #else
 #define POINTER_ANEW(x)
+#endif
+#ifndef LOCAL_ANEW
+#define LOCAL_ANEW(x)
+#endif
+
+#ifndef IN_TURN
+#define IN_TURN 0
+#endif
+#if IN_TURN // after so many rows of a lane, all begin with a level again
+#define OWN_ROWS (SUPPORT_Y % LANES_Y == 0 ? SUPPORT_Y / LANES_Y : SUPPORT_Y % 2 == 0 ? 2 * SUPPORT_Y / LANES_Y : SUPPORT_Y)
+#define ROW_OF(lane_y, b) (((b) * LANES_Y + (lane_y)) % SUPPORT_Y)
+#else
+#define OWN_ROWS LANE_ROWS
+#define ROW_OF(lane_y, b) ((lane_y)*LANE_ROWS + (b))
 #endif
 
 #define TEAM (WARP_SIZE / LANES) // particles that a warp takes at a time
@@ -44,7 +60,7 @@ typedef int offset_t; // offsets within the field are below 2^31 reals
 
 // A lane's share of a particle's weights: all along x, of its rows, and of the nodes of its slots. [1] are slopes.
 typedef struct {
-    real x[1 + GRADIENT][SUPPORT], y[1 + GRADIENT][LANE_ROWS], z[1 + GRADIENT][LANE_SLOTS * NODES_OF_READ];
+    real x[1 + GRADIENT][SUPPORT], y[1 + GRADIENT][OWN_ROWS], z[1 + GRADIENT][LANE_SLOTS * NODES_OF_READ];
 } Weights;
 
 // All weights along an axis, or their slopes.
@@ -79,9 +95,9 @@ DEVICE void weights_of_lane(PRIVATE Weights* w, PRIVATE const Window* window, PR
         real all[SUPPORT], placed[PLACES_Z];
         along(w->x[slope], window, 0, slope, fraction[0]);
         along(all, window, 1, slope, fraction[1]);
-        UNROLL for (int b = 0; b < LANE_ROWS; b++) {
+        UNROLL for (int b = 0; b < OWN_ROWS; b++) {
             real own[LANES_Y];
-            UNROLL for (int l = 0; l < LANES_Y; l++) own[l] = l * LANE_ROWS + b < SUPPORT_Y ? all[l * LANE_ROWS + b] : 0;
+            UNROLL for (int l = 0; l < LANES_Y; l++) own[l] = ROW_OF(l, b) < SUPPORT_Y ? all[ROW_OF(l, b)] : 0;
             OF_LANE(own, LANES_Y, lane_y);
             w->y[slope][b] = own[0];
         }

@@ -21,6 +21,8 @@ class Lanes:
         What one lane reads at a time.
     each, rows : int
         How many reads of a row a lane has, and rows of a level.
+    in_turn : bool
+        Whether rows are dealt to lanes in turn, through all levels.
     """
 
     z: int
@@ -28,14 +30,23 @@ class Lanes:
     reals: int
     each: int
     rows: int
+    in_turn: bool = False
 
     @classmethod
-    def of(cls, axes: tuple[Axis, Axis, Axis], parts: int, lanes: int, reals: int, most: int = 8) -> Lanes:
-        """Return how ``lanes``, ``most`` of them along z, share a stencil of nodes with ``parts`` reals."""
+    def of(
+        cls, axes: tuple[Axis, Axis, Axis], parts: int, lanes: int, reals: int, most: int = 8, *, turns: bool = False
+    ) -> Lanes:
+        """Return how ``lanes``, ``most`` of them along z, share a stencil of nodes with ``parts`` reals.
+
+        With ``turns`` rows may be dealt in turn.
+        """
         row, slack = axes[2].support * parts, max(0, reals - parts)
         slots = -(-(row + slack) // reals)
         z = min(8 if slots > 4 else 4 if slots > 2 else slots, lanes, most)
         y = 1 if axes[1].support == 1 else lanes // z
+        # Nodes of 16 bytes in rows of 5 or 6: of eight lanes along z some would read none.
+        if turns and lanes == 8 and z == 8 and slots in (5, 6) and axes[1].support == slots and reals == parts:
+            return cls(2, 4, reals, -(-slots // 2), -(-axes[1].support // 4), in_turn=True)
         return cls(z, y, reals, -(-slots // z), -(-axes[1].support // y))
 
     @property

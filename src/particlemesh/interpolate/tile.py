@@ -35,7 +35,7 @@ _AT_ONCE = (
     2048  # cells of a multiprocessor: with so few, all tiles run at once, and single precision wants small groups
 )
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
-_OF_SYSTEM, _OF_OFFSETS = 1024, 6144  # bytes of local memory of each group, beside nodes and weights
+_OF_SYSTEM = 1024  # bytes of local memory of each group, beside the method's
 _TILES, _MANY = 4, 16  # tiles of a group, groups of a multiprocessor at least, where its registers are not known
 _BUSY = 2.6  # parts of tiles, a multiprocessor: fewer leave the device idle
 _SECTOR = 32  # bytes
@@ -81,6 +81,8 @@ class Local:
         z += align - 1
         chunks = -(-z * parts // copy)
         pitch = _pitch(chunks * copy, lanes, size, step)
+        if lanes.in_turn:  # lanes go on in the next level, as if it were the next row
+            y += (axes[1].support - y) % lanes.y
         return cls((x, y, z), align, chunks, pitch, x * y * pitch + lanes.span, x * y * chunks * copy)
 
 
@@ -90,6 +92,9 @@ def _pitch(reals: int, lanes: Lanes, size: int, sector: int) -> int:
         pitch = -(-reals // sector) * sector
         return pitch + sector if pitch * size % 64 == 0 else pitch
     # What is read of several rows at a time has banks of its own: they repeat every 128 bytes.
+    if lanes.in_turn:
+        bank = 128 // size
+        return next(n for n in range(reals, reals + bank) if n % bank == 128 // lanes.y // size)
     width = lanes.z * lanes.reals * size
     for step in (sector, 16 // size):
         pitches = range(-(-reals // step) * step, reals + 128 // size + step, step)
@@ -114,6 +119,7 @@ class Tile(ByBlock):
     """
 
     name = "tile"
+    offset_bytes: ClassVar[int] = 6144  # of local memory for the places of a tile's rows
     cite = "particlemesh2026"
     deterministic = True
     order_independent = True  # a particle's value does not depend on the others
@@ -136,24 +142,46 @@ class Tile(ByBlock):
             blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
             tiles = cls.tiles(problem, problem.count, blocks)
             # A field may be complex, whatever the plan expects of values.
-            needed = cls._local_bytes(problem, tiles, min(max(problem.components, 2), MOST))
+            needed = cls._local_bytes(problem, blocks, tiles, min(max(problem.components, 2), MOST))
             if needed > problem.backend.local_bytes:
-                return f"tiles with {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
+                return f"nodes that take {needed:,} of {problem.backend.local_bytes:,} bytes of local memory"
             if tiles.total >= 2**31:
                 return "2**31 tiles or more"
         return reason
 
+    @staticmethod
+    def reals_of(sizes: Sizes) -> int:
+        """Return the reals of a node that local memory is planned for."""
+        # A complex field has two reals, whatever the plan expects: tiles that fill all memory must hold them.
+        return min(max(sizes.components, 2 if sizes.backend.local_bytes <= _SMALL else 1), MOST)
+
     @classmethod
-    def _local_bytes(cls, sizes: Sizes, tiles: Tiles, parts: int) -> int:
+    def most(cls, sizes: Sizes, count: int) -> int:
+        """Return the most particles that a group takes at a time, of ``count``."""
+        return int(cls.option(sizes, "particles"))
+
+    @classmethod
+    def held(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles) -> tuple[int, int, int]:
+        """Return the cells whose stencils are in local memory at a time."""
+        return tiles.cells
+
+    @classmethod
+    def facts(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles, local: Local) -> dict[str, int]:
+        """Return what the kernel knows of nodes along x when it is compiled."""
+        return {"TILE_X": local.nodes[0]}
+
+    @classmethod
+    def _local_bytes(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles, parts: int) -> int:
         """Return the bytes of local memory of a group, for nodes of ``parts`` reals."""
         lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
-        nodes = Local.of(sizes.axes, tiles.cells, lanes, parts, 16 // size, size).reals * size
-        return nodes + _OF_OFFSETS + lanes.beside(size, cls.threads(sizes, lanes, sizes.count))
+        nodes = Local.of(sizes.axes, cls.held(sizes, blocks, tiles), lanes, parts, 16 // size, size).reals * size
+        return nodes + cls.offset_bytes + lanes.beside(size, cls.threads(sizes, lanes, sizes.count))
 
     @classmethod
     def at_once(cls, sizes: Sizes) -> int:
-        tiles = cls.tiles(sizes, sizes.count, block_order.blocks_of(sizes.axes, cls.cells(sizes, sizes.count)))
-        return MOST if cls._local_bytes(sizes, tiles, MOST) <= sizes.backend.local_bytes else 2
+        blocks = block_order.blocks_of(sizes.axes, cls.cells(sizes, sizes.count))
+        tiles = cls.tiles(sizes, sizes.count, blocks)
+        return MOST if cls._local_bytes(sizes, blocks, tiles, MOST) <= sizes.backend.local_bytes else 2
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
@@ -169,7 +197,7 @@ class Tile(ByBlock):
         reached = math.prod(n + axis.support - 1 for n, axis in zip(tiles.cells, problem.axes, strict=True))
         crowd = max(problem.count, 1) * math.prod(tiles.cells) / (cls._everywhere(problem) * problem.filled)
         taken = tiles.total * problem.filled * -math.expm1(-crowd)
-        parts = taken + problem.count / cls.option(problem, "particles")
+        parts = taken + problem.count / cls.most(problem, problem.count)
         copied = parts * reached * size
         # H100: copies, and stencils read from local memory. The median of 0.7 to 1.6 times the model is 1.
         each = 1.5e-11 + 6e-14 * problem.stencil * size
@@ -197,7 +225,7 @@ class Tile(ByBlock):
             lanes = 4  # a row of 10 nodes leaves 6 places of 16 empty, of 12 it leaves 2
         lanes = cls.option(sizes, "lanes") or lanes
         reals = min(cls.option(sizes, "reads") or reals, 16 // size)
-        return Lanes.of(sizes.axes, parts, lanes, reals)
+        return Lanes.of(sizes.axes, parts, lanes, reals, turns=True)
 
     @classmethod
     def tiles(cls, sizes: Sizes, count: int, blocks: Blocks) -> Tiles:
@@ -208,18 +236,16 @@ class Tile(ByBlock):
             x, y, z = (max(1, round(n / c)) for n, c in zip(shape, blocks.cells, strict=True))
             y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
             return block_tiles.tiles_of(blocks, (x, y, max(1, min(z, block_tiles.MOST_LINES // y))))
-        size, local = sizes.dtype.itemsize, sizes.backend.local_bytes
-        # A complex field has two reals, whatever the plan expects: tiles that fill all memory must hold them.
-        parts = min(max(sizes.components, 2 if local <= _SMALL else 1), MOST)
+        size = sizes.dtype.itemsize
+        parts = cls.reals_of(sizes)
         lanes = cls.lanes(sizes, parts)
         resident = _GROUPS[parts * size]
         if parts * size == 16 and count > _CROWDED * cls._everywhere(sizes):
             resident += 1 if sizes.window.support <= 4 else 2 if sizes.window.support <= 8 else 0
-        room = local if local <= _SMALL else local // resident - _OF_SYSTEM
-        room -= _OF_OFFSETS + lanes.beside(size, cls.threads(sizes, lanes, count))
+        room = room_of(cls, sizes, lanes, resident, count)
         groups = sizes.backend.units * resident
         # Powers of two: plans do not compile anew for every number of particles.
-        share = cls.option(sizes, "particles") * cls._everywhere(sizes) / max(count, 1)
+        share = cls.most(sizes, count) * cls._everywhere(sizes) / max(count, 1)
         most = 1 << min(30, max(0, round(math.log2(share))))
         return _tiles_for(sizes.axes, blocks, lanes, parts, size, room, most, groups)
 
@@ -231,7 +257,7 @@ class Tile(ByBlock):
         wide = sizes.dtype.itemsize == 8 and lanes.all == 4  # windows, with few particles of a tile
         small = sizes.dtype.itemsize == 4 and cls._everywhere(sizes) <= _AT_ONCE * sizes.backend.units
         threads = 128 if lanes.all == 1 or wide or small or cls._crowded(sizes, lanes, count) else 256
-        while lanes.beside(sizes.dtype.itemsize, threads) + _OF_OFFSETS > _DECLARED:
+        while lanes.beside(sizes.dtype.itemsize, threads) + cls.offset_bytes > _DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads
 
@@ -251,8 +277,8 @@ class Tile(ByBlock):
             groups = min(6, groups * 256 // threads)
         return cls.option(sizes, "groups") or groups
 
-    @staticmethod
-    def _at_a_time(sizes: Sizes, lanes: Lanes, threads: int, bound: int | None, local: int) -> int:
+    @classmethod
+    def _at_a_time(cls, sizes: Sizes, lanes: Lanes, threads: int, bound: int | None, local: int) -> int:
         """Return how many groups the device runs at a time, or 0 if nobody knows.
 
         With just so many, all groups have neighbouring tiles at any time. Nodes that they share come from the
@@ -260,7 +286,7 @@ class Tile(ByBlock):
         """
         if bound is None:
             return 0
-        beside = _OF_SYSTEM + _OF_OFFSETS + lanes.beside(sizes.dtype.itemsize, threads)
+        beside = _OF_SYSTEM + cls.offset_bytes + lanes.beside(sizes.dtype.itemsize, threads)
         if (room := sizes.backend.local_bytes) > _SMALL:
             bound = max(1, min(bound, room // (local + beside)))
         return sizes.backend.units * bound
@@ -274,7 +300,7 @@ class Tile(ByBlock):
             turns = (int(_CROWDED * self._everywhere(workspace)) + n for n in (0, 1))
             numbers = {1, count, *(n for n in turns if 1 < n < count)}  # tiles may be smaller on either side of a turn
             most = max(self.tiles(workspace, n, blocks).total for n in numbers)
-            size = self.option(workspace, "particles")
+            size = self.option(workspace, "particles") or _PARTICLES
             block_tiles.reserve(workspace, min(most, count) + count // size)
 
     def prepare(self, workspace: Workspace) -> None:
@@ -286,25 +312,27 @@ class Tile(ByBlock):
         """Return the tiles of ``workspace``, and those that have particles."""
         order = self.order(workspace)
         tiles = self.tiles(workspace, workspace.count, order.blocks)
-        return tiles, block_tiles.parts_of(workspace, order, tiles, self.option(workspace, "particles"))
+        return tiles, block_tiles.parts_of(workspace, order, tiles, self.most(workspace, workspace.count))
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
-        unplaced, tiles = form.variant
+        unplaced, blocks, tiles = form.variant
         backend, size, axes = workspace.backend, workspace.dtype.itemsize, workspace.axes
         lanes = self.lanes(workspace, group.parts)
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
-        local = Local.of(axes, tiles.cells, lanes, group.parts, copy, size)
+        local = Local.of(axes, self.held(workspace, blocks, tiles), lanes, group.parts, copy, size)
         threads = self.threads(workspace, lanes, workspace.count)
         groups = self.resident(workspace, group.parts, threads)
         open_ = not all(axis.wraps for axis in axes)  # nor do missing axes, beyond which tiles may have rows
         facts = defines(
-            workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, COPY=copy, TILE_X=local.nodes[0],
-            TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, ALIGN=local.align, LINES=tiles.lines,
-            LINES_Z=tiles.blocks[2], OPEN=int(open_), FIELD_IS_WIDE=patches.wide(field), GROUP_SIZE=threads,
-            SYMMETRIC=patches.symmetric(workspace.window), **written(*values), **weightless.FACTS[unplaced],
+            workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, IN_TURN=int(lanes.in_turn),
+            COPY=copy, TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, ALIGN=local.align,
+            LINES=tiles.lines, LINES_Z=tiles.blocks[2], OPEN=int(open_), FIELD_IS_WIDE=patches.wide(field),
+            GROUP_SIZE=threads, SYMMETRIC=patches.symmetric(workspace.window), **written(*values),
+            **weightless.FACTS[unplaced], **self.facts(workspace, blocks, tiles, local),
             **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
-        kernel, local_bytes = backend.kernel("interpolate/tile.c", "interpolate_tile", facts), local.reals * size
+        kernel = backend.kernel(f"interpolate/{self.name}.c", f"interpolate_{self.name}", facts)
+        local_bytes = local.reals * size
         return kernel, threads, local_bytes, self._at_a_time(workspace, lanes, threads, groups, local_bytes)
 
     def apply(
@@ -313,16 +341,23 @@ class Tile(ByBlock):
         order = self.order(workspace)
         tiles, parts = self.parts(workspace)
         unplaced, located, node, _ = weightless.weightless(workspace)
-        form = Form(variant=(unplaced, tiles))
+        form = Form(variant=(unplaced, order.blocks, tiles))
         for run, threads, local, at_a_time, *layouts in self.launches(workspace, form, field, values, gradient):
             many = max(-(-parts.most // _TILES), workspace.backend.units * _MANY)
             groups = min(parts.most, at_a_time or many)
             run(
                 threads * groups, order.records, order.start, located, node, parts.listed, parts.parts, field.array,
-                *targets(values, gradient), self.option(workspace, "particles"), workspace.count,
+                *targets(values, gradient), self.most(workspace, workspace.count), workspace.count,
                 workspace.particles.rows, order.blocks.record, tiles.record, *layouts, workspace.window_record,
                 workspace.jacobian_record, local_bytes=local,
             )  # fmt: skip
+
+
+def room_of(method: type[Tile], sizes: Sizes, lanes: Lanes, groups: int, count: int) -> int:
+    """Return the bytes of local memory for nodes, where a multiprocessor runs ``groups`` at a time."""
+    local = sizes.backend.local_bytes
+    room = local if local <= _SMALL else local // groups - _OF_SYSTEM
+    return room - method.offset_bytes - lanes.beside(sizes.dtype.itemsize, method.threads(sizes, lanes, count))
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,34 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The nodes that a tile's stencils reach come to local memory. Missing nodes are zeros; nodes that no stencil reaches may
-// be anything.
+// The nodes that a tile's stencils reach come to local memory.
 //
-// Compile-time facts: OPEN (nodes may be missing), COPY, ALIGN, TILE_X, TILE_Y, CHUNKS, ROW_PITCH, as tile.c has them.
+// Compile-time facts beside those of tile_box.h: OPEN (nodes may be missing), TILE_X, CHUNKS, as tile.c has them.
+
+#include "interpolate/tile_box.h"
 
 #define ROWS (TILE_X * TILE_Y)
-#define LEVEL_PITCH (TILE_Y * ROW_PITCH)
-#define NODES_OF_COPY (COPY < PARTS ? 1 : COPY / PARTS)
-#define COPIES_OF_NODE (COPY < PARTS ? PARTS / COPY : 1)
 #define ROWS_AT_ONCE (GROUP_SIZE / CHUNKS > 0 ? GROUP_SIZE / CHUNKS : 1)
 
-// The tile's first node along each axis, the node behind the last, and where its rows begin, aligned.
-typedef struct {
-    int first[3], past[3], row;
-} Box;
-
-DEVICE void box_of(PRIVATE Box* box, PRIVATE const int* first, PRIVATE const Blocks* blocks, PRIVATE const Tiles* tiles)
-{
-    const int support[3] = {SUPPORT_X, SUPPORT_Y, SUPPORT_Z};
-    UNROLL for (int a = 0; a < 3; a++) {
-        const int past = first[a] + tiles->blocks[a], count = blocks->counts[a];
-        box->first[a] = begin_of(blocks, a, first[a]);
-        box->past[a] = begin_of(blocks, a, past < count ? past : count) + support[a] - 1;
-    }
-    box->row = box->first[2] & ~(ALIGN - 1);
-}
-
 // Where rows and the copies of a row are in the field.
-#define LEFT_OUT OFF_FIELD                  // no stencil reaches it
-#define MISSING ((offset_t)(OFF_FIELD + 1)) // no such node
 #define OFFSETS (ROWS + CHUNKS)
 #define EACH (ROWS / ROWS_AT_ONCE) // copies of a row that every work-item has; some have one more
 #define SOME 4                     // whose offsets are read at a time
@@ -67,14 +47,15 @@ DEVICE void copy_some(LOCAL real* to, GLOBAL const real* from, LOCAL const offse
         }
 }
 
-DEVICE void copy_nodes(LOCAL real* nodes, GLOBAL const real* plane, LOCAL const offset_t* offsets)
+// All copies of the group; zeros if nothing is `here`.
+DEVICE void copy_nodes(LOCAL real* nodes, GLOBAL const real* plane, LOCAL const offset_t* offsets, const int here)
 {
     if (LOCAL_ID >= ROWS_AT_ONCE * CHUNKS) return;
     const int row = LOCAL_ID / CHUNKS;
     for (int chunk = LOCAL_ID % CHUNKS; chunk < CHUNKS; chunk += GROUP_SIZE) {
         const offset_t of_z = offsets[ROWS + chunk];
         if (of_z == LEFT_OUT) continue;
-        const int there = !OPEN || of_z != MISSING;
+        const int there = !OPEN || (here && of_z != MISSING);
         GLOBAL const real* from = plane + (there ? of_z : 0);
         POINTER_ANEW(from); // else the compiler adds up all offsets for each copy
         LOCAL real* to = nodes + (row * ROW_PITCH + chunk * COPY);

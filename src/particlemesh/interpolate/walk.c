@@ -28,7 +28,7 @@
 #define SUMS (TAKEN * RESULTS)
 #define OWN_SUMS ((SUMS + 32 / LANES_Y_BIT - 1) / (32 / LANES_Y_BIT)) // of them that a lane has in the end, at most
 
-#include "interpolate/ring.h"
+#include "interpolate/walk_levels.h"
 
 #define WARP_REALS (ROWS_STAGED * PITCH + BATCH * RECORD_REALS + BLOCK_X * LEVEL_NODES * WARP_SIZE) // of local memory
 

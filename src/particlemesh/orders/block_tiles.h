@@ -34,4 +34,19 @@ DEVICE void run_of(GLOBAL const u32* start, PRIVATE const Blocks* blocks, PRIVAT
     }
 }
 
+// A part of a tile's particles: the tile's first blocks, and the part's number in the tile.
+typedef struct {
+    int first[3];
+    u32 number;
+} Part;
+
+// The part at place `k` of the list, or the last.
+DEVICE void find_part(PRIVATE Part* part, GLOBAL const u32* parts, const i64 k, const i64 all)
+{
+    u32 words[4];
+    read_quads(words, parts + 4 * (k < all ? k : all > 0 ? all - 1 : 0), 1);
+    UNROLL for (int a = 0; a < 3; a++) part->first[a] = (int)words[a];
+    part->number = words[3];
+}
+
 #endif

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Interpolation column by column: a work-group walks along x, with the nodes of a few levels in local memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import ClassVar
+
+from particlemesh.interpolate.shares import Lanes
+from particlemesh.interpolate.tile import Local, Tile, room_of
+from particlemesh.methods.contract import Option, Problem
+from particlemesh.orders import block_order, block_tiles
+from particlemesh.orders.block_order import Blocks
+from particlemesh.orders.block_tiles import Tiles
+from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Sizes
+
+_STEP = 4  # levels of a step
+_BEGIN = 2  # steps that take as long as the beginning of a tile
+_THREADS = 128  # of a group
+_LEVELS = 96  # of a tile at most: groups on longer ways get out of step, and read nodes that they share from far
+_LEAST, _PARTS = 1024, 4  # particles of a part at least; parts of a group, where they have more
+_FAR = 40e6  # bytes of records and values: more of them come from memory
+
+
+class Ring(Tile):
+    """Columns of blocks, with the levels that stencils reach on a ring in local memory; lanes share particles.
+
+    A group walks along x. A step copies only levels that the step before did not have, while the group interpolates.
+    Otherwise this is ``tile``: here a tile is a piece of a column, many steps long.
+    """
+
+    name = "ring"
+    offset_bytes = 0
+    options: ClassVar[dict[str, Option]] = Tile.options | {
+        "shape": Option(None, tuple, "levels of a step, and cells across a column, rounded to blocks"),
+        "steps": Option(None, range(1, 2**14), "steps of a tile"),
+        "threads": Option(_THREADS, range(32, 513, 32), "work-items of a group, where lanes are a warp"),
+        "particles": Option(None, range(32, 2**20), "particles of a group at most"),
+    }
+
+    @classmethod
+    def cost(cls, problem: Problem) -> tuple[float, float]:
+        blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
+        tiles = cls.tiles(problem, problem.count, blocks)
+        levels, *across = cls.held(problem, blocks, tiles)
+        size = problem.components * problem.dtype.itemsize
+        crowd = max(problem.count, 1) * math.prod(tiles.cells) / (cls._everywhere(problem) * problem.filled)
+        taken = tiles.total * problem.filled * -math.expm1(-crowd)
+        more = problem.count / cls.most(problem, problem.count)
+        walked = taken * tiles.cells[0] + more * levels // 2 + (taken + more) * (problem.axes[0].support - 1)
+        row = math.prod(n + axis.support - 1 for n, axis in zip(across, problem.axes[1:], strict=True))
+        moved = problem.count * (4 * problem.dtype.itemsize + size)
+        each = 2.5e-11 + 3.5e-11 * max(0.0, 1 - _FAR / max(moved, 1)) + 3.2e-14 * problem.stencil * size
+        slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
+        busy = min(1.0, (taken + more) / cls._at_once(problem))
+        return cls.ordering(problem) + 4e-6, slow * (
+            4e-6 + (walked * row * size / 5.2e12 + problem.count * each) / busy
+        )
+
+    # ---- the tiles -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def step(cls, sizes: Sizes, blocks: Blocks) -> int:
+        """Return the blocks of a step along x."""
+        shape = cls.option(sizes, "shape")
+        levels = _STEP if shape is None else shape[0] if len(shape) == 3 else 1
+        return min(blocks.counts[0], max(1, round(levels / blocks.cells[0])))
+
+    @classmethod
+    def tiles(cls, sizes: Sizes, count: int, blocks: Blocks) -> Tiles:
+        shape, step = cls.option(sizes, "shape"), cls.step(sizes, blocks)
+        parts = cls.reals_of(sizes)
+        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
+        if shape is None:
+            groups = cls.resident(sizes, parts, cls.threads(sizes, lanes, count))
+            room = room_of(cls, sizes, lanes, groups, count)
+            y, z = _across(sizes.axes, blocks, lanes, parts, size, step, room)
+        else:
+            across = (1, *shape)[-2:]
+            y, z = (max(1, round(n / c)) for n, c in zip(across, blocks.cells[1:], strict=True))
+            y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
+            z = max(1, min(z, block_tiles.MOST_LINES // y))
+        columns = -(-blocks.counts[1] // y) * -(-blocks.counts[2] // z)
+        steps = cls.option(sizes, "steps") or _steps(
+            blocks.counts[0], step, max(1, _LEVELS // (step * blocks.cells[0])), columns, cls._at_once(sizes)
+        )
+        return block_tiles.tiles_of(blocks, (step * steps, y, z))
+
+    @classmethod
+    def held(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles) -> tuple[int, int, int]:
+        return 2 * cls.step(sizes, blocks) * blocks.cells[0], *tiles.cells[1:]
+
+    @classmethod
+    def facts(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles, local: Local) -> dict[str, int]:
+        step = cls.step(sizes, blocks)
+        return {"STEP": step * blocks.cells[0], "STEP_BLOCKS": step}
+
+    @classmethod
+    def threads(cls, sizes: Sizes, lanes: Lanes, count: int) -> int:
+        return cls.option(sizes, "threads") if sizes.backend.facts()["HAS_WARP"] else sizes.backend.group_size
+
+    @classmethod
+    def resident(cls, sizes: Sizes, parts: int, threads: int) -> int:
+        wide = parts * sizes.dtype.itemsize >= 16
+        known = 2 if parts * sizes.dtype.itemsize > 16 else 3 if wide and sizes.window.support > 4 else 4
+        return cls.option(sizes, "groups") or max(1, known * _THREADS // threads)
+
+    @classmethod
+    def most(cls, sizes: Sizes, count: int) -> int:
+        share = count // (_PARTS * cls._at_once(sizes))
+        return cls.option(sizes, "particles") or max(_LEAST, 1 << max(0, share - 1).bit_length())
+
+    @classmethod
+    def _at_once(cls, sizes: Sizes) -> int:
+        parts = cls.reals_of(sizes)
+        return sizes.backend.units * cls.resident(sizes, parts, cls.threads(sizes, cls.lanes(sizes, parts), 0))
+
+
+@functools.lru_cache(maxsize=64)
+def _across(
+    axes: tuple[Axis, Axis, Axis], blocks: Blocks, lanes: Lanes, parts: int, size: int, step: int, room: int
+) -> tuple[int, int]:
+    """Return the blocks across a column, along y and z, that copy the fewest nodes in ``room`` bytes."""
+
+    def rank(across: tuple[int, int]) -> tuple[bool, float]:
+        tiles = block_tiles.tiles_of(blocks, (step, *across))
+        local = Local.of(axes, (2 * step * blocks.cells[0], *tiles.cells[1:]), lanes, parts, 16 // size, size)
+        full = local.reals * size > room
+        return (full, local.reals if full else local.copied * math.prod(tiles.counts[1:]))
+
+    most = block_tiles.MOST_LINES
+    lines = ((y, z) for y in range(1, most + 1) for z in range(1, most // y + 1))
+    return min((along for along in lines if along[0] <= blocks.counts[1] and along[1] <= blocks.counts[2]), key=rank)
+
+
+def _steps(along: int, step: int, most: int, columns: int, at_once: int) -> int:
+    """Return the steps of a tile, ``most`` of them, with which all tiles take least, ``at_once`` at a time."""
+
+    def turns(steps: int) -> float:
+        tiles = columns * -(-along // (step * steps))
+        return -(-tiles // at_once) * (steps + _BEGIN)
+
+    return min(range(1, min(most, -(-along // step)) + 1), key=turns)
