@@ -59,6 +59,12 @@ class Lanes:
         """Reals that lanes read of a row."""
         return self.z * self.each * self.reals
 
+    def reads(self, axes: tuple[Axis, Axis, Axis]) -> int:
+        """Return the reals that lanes read of a particle's stencil, with those that are not the stencil's."""
+        x, y = axes[0].support, axes[1].support
+        rows = -(-x * y // self.y) * self.y if self.in_turn else x * self.rows * self.y
+        return rows * self.span
+
     def beside(self, size: int, threads: int) -> int:
         """Return the bytes of local memory for the particles of a group, with reals of ``size`` bytes."""
         return 0 if self.all == 1 else threads * (4 * size + 4)

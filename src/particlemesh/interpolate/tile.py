@@ -6,11 +6,11 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.interpolate import weightless
+from particlemesh.interpolate.local_nodes import Local
 from particlemesh.interpolate.shares import Lanes
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, Form, Group, Launch, defines, targets, vector, written
@@ -37,77 +37,8 @@ _AT_ONCE = (
 _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may run whatever one has
 _OF_SYSTEM = 1024  # bytes of local memory of each group, beside the method's
 _TILES, _MANY = 4, 16  # tiles of a group, groups of a multiprocessor at least, where its registers are not known
-_BUSY = 2.6  # parts of tiles, a multiprocessor: fewer leave the device idle
-_SECTOR = 32  # bytes
+_CACHED = 40e6  # bytes of records and results: more of them come from memory
 _DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
-
-
-@dataclass(frozen=True)
-class Local:
-    """The nodes of a tile in local memory.
-
-    Attributes
-    ----------
-    nodes : (3,) ints
-        Nodes along each axis, those along z with what aligns copies.
-    align : int
-        Rows begin at multiples of so many nodes of the field.
-    chunks : int
-        Copies of a row.
-    pitch : int
-        Reals from one row to the next.
-    reals, copied : int
-        All reals, and those that are copied.
-    """
-
-    nodes: tuple[int, int, int]
-    align: int
-    chunks: int
-    pitch: int
-    reals: int
-    copied: int
-
-    @classmethod
-    def of(
-        cls, axes: tuple[Axis, Axis, Axis], cells: tuple[int, ...], lanes: Lanes, parts: int, copy: int, size: int
-    ) -> Local:
-        """Return the nodes of a tile of ``cells``, which come in copies of so many reals of ``size`` bytes."""
-        x, y, z = (n + axis.support - 1 for n, axis in zip(cells, axes, strict=True))
-        # Memory moves sectors: copies that lie in them otherwise than in the field take up to 1.7 times as long.
-        # Lanes that read particles of their own meet in fewer banks if rows are not.
-        sector = lanes.all > 1 and copy * size == 16
-        step = (_SECTOR if sector else 16) // size
-        align = max(1, (step if sector else copy) // parts)
-        z += align - 1
-        chunks = -(-z * parts // copy)
-        pitch = _pitch(chunks * copy, lanes, size, step)
-        if lanes.in_turn:  # lanes go on in the next level, as if it were the next row
-            y += (axes[1].support - y) % lanes.y
-        return cls((x, y, z), align, chunks, pitch, x * y * pitch + lanes.span, x * y * chunks * copy)
-
-
-def _pitch(reals: int, lanes: Lanes, size: int, sector: int) -> int:
-    """Return the reals from one row to the next, for rows of so many: in sectors, if banks allow that."""
-    if lanes.y == 1:
-        pitch = -(-reals // sector) * sector
-        return pitch + sector if pitch * size % 64 == 0 else pitch
-    # What is read of several rows at a time has banks of its own: they repeat every 128 bytes.
-    if lanes.in_turn:
-        bank = 128 // size
-        return next(n for n in range(reals, reals + bank) if n % bank == 128 // lanes.y // size)
-    width = lanes.z * lanes.reals * size
-    for step in (sector, 16 // size):
-        pitches = range(-(-reals // step) * step, reals + 128 // size + step, step)
-        for pitch in pitches:
-            if lanes.y * width > 128 or _nearest(lanes.y, lanes.rows * pitch * size) >= width:
-                return pitch
-    return -(-reals // sector) * sector
-
-
-def _nearest(rows: int, stride: int) -> int:
-    """Return the least distance of ``rows`` rows, ``stride`` bytes apart, on a circle of 128 bytes."""
-    places = sorted(k * stride % 128 for k in range(rows))
-    return min(b - a for a, b in itertools.pairwise([*places, places[0] + 128]))
 
 
 class Tile(ByBlock):
@@ -119,6 +50,13 @@ class Tile(ByBlock):
     """
 
     name = "tile"
+    kernel: ClassVar = ("interpolate/tile.c", "interpolate_tile")
+    times: ClassVar = (
+        3.8e12,
+        1.35e-11,
+        2.8e-11,
+        4.4e-14,
+    )  # H100: half of its table is 0.85 to 1.2 of it
     offset_bytes: ClassVar[int] = 6144  # of local memory for the places of a tile's rows
     cite = "particlemesh2026"
     deterministic = True
@@ -194,16 +132,31 @@ class Tile(ByBlock):
         blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))
         tiles = cls.tiles(problem, problem.count, blocks)
         size = problem.components * problem.dtype.itemsize
-        reached = math.prod(n + axis.support - 1 for n, axis in zip(tiles.cells, problem.axes, strict=True))
         crowd = max(problem.count, 1) * math.prod(tiles.cells) / (cls._everywhere(problem) * problem.filled)
         taken = tiles.total * problem.filled * -math.expm1(-crowd)
-        parts = taken + problem.count / cls.most(problem, problem.count)
-        copied = parts * reached * size
-        # H100: copies, and stencils read from local memory. The median of 0.7 to 1.6 times the model is 1.
-        each = 1.5e-11 + 6e-14 * problem.stencil * size
+        more = problem.count / cls.most(problem, problem.count)
+        # Copies; each particle, with its result beyond the caches; stencils read from local memory.
+        bandwidth, each, far, byte = cls.times
+        moved = problem.count * (4 * problem.dtype.itemsize + size)
+        if moved > _CACHED and not problem.in_order:
+            each += far * (1 - _CACHED / moved)
+        reads = cls.lanes(problem, cls.reals_of(problem)).reads(problem.axes) * problem.dtype.itemsize
+        copied = cls.copied(problem, blocks, tiles, taken, more) * size
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
-        busy = min(1.0, parts / (_BUSY * problem.backend.units))
-        return cls.ordering(problem) + 4e-6, slow * (4e-6 + (copied / 3.6e12 + problem.count * each) / busy)
+        busy = min(1.0, (taken + more) / cls.busy(problem))
+        seconds = (copied / bandwidth + problem.count * (each + byte * reads)) / busy
+        return cls.ordering(problem) + 4e-6, slow * (4e-6 + seconds)
+
+    @classmethod
+    def copied(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles, taken: float, more: float) -> float:
+        """Return the nodes that groups copy, for ``taken`` tiles and ``more`` parts of them."""
+        reached = (n + axis.support - 1 for n, axis in zip(tiles.cells, sizes.axes, strict=True))
+        return (taken + more) * math.prod(reached)
+
+    @classmethod
+    def busy(cls, sizes: Sizes) -> float:
+        """Return the parts of tiles below which the device is idle in part."""
+        return 2.6 * sizes.backend.units
 
     # ---- the tiles -------------------------------------------------------------------------------------------------
 
@@ -331,7 +284,7 @@ class Tile(ByBlock):
             **weightless.FACTS[unplaced], **self.facts(workspace, blocks, tiles, local),
             **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
-        kernel = backend.kernel(f"interpolate/{self.name}.c", f"interpolate_{self.name}", facts)
+        kernel = backend.kernel(*self.kernel, facts)
         local_bytes = local.reals * size
         return kernel, threads, local_bytes, self._at_a_time(workspace, lanes, threads, groups, local_bytes)
 
