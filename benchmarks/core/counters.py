@@ -29,7 +29,7 @@ from harness.tables import RESULTS, commit, number, short, show, write
 METHODS = {  # of a row
     "spread": (WALK,), "spread-real": (WALK,), "spread-p4": (WALK,), "spread-f64": (WALK,), "spread-4": (WALK,),
     "spread-some": (WALK, "owner"), "spread-few": ("owner",), "interpolate": (WALK, "tile"),
-    "interpolate-some": (WALK, "tile", "direct"), "interpolate-few": ("direct",),
+    "interpolate-some": (WALK, "tile", "ring", "direct"), "interpolate-few": ("direct",),
 }  # fmt: skip
 FOLDER = Path("out") / "limit-ncu"
 # By default ncu fixes clocks at their base and flushes caches before every kernel, so that counters can be compared.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times of interpolation by ``tile`` and ``direct`` with other options than the defaults, for few particles per node.
+"""Times of interpolation by ``tile``, ``ring`` and ``direct`` with other options, for few particles per node.
 
 Lanes of a particle, work-items of a group, and the groups for which a multiprocessor has registers. Kernels compile in
 many processes first. Writes ``results/forms-interpolate-DEVICE.csv``, each row as soon as it is measured.
@@ -30,6 +30,10 @@ FORMS: dict[str, tuple[dict[str, Any], ...]] = {
     "tile": (
         {}, *({"groups": n} for n in (1, 2, 3, 4)), {"threads": 128, "groups": 3}, {"threads": 128, "groups": 4},
         {"threads": 256, "groups": 3}, {"lanes": 1, "reads": 2}, {"lanes": 4}, {"lanes": 8}, {"shape": (8, 8, 16)},
+    ),
+    "ring": (
+        {}, *({"steps": n} for n in (8, 16, 32)), {"groups": 4}, {"threads": 96, "groups": 4}, {"threads": 192},
+        {"shape": (2, 9, 11)}, {"shape": (4, 12, 11)}, {"shape": (8, 12, 22)},
     ),
 }  # fmt: skip
 

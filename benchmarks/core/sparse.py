@@ -118,7 +118,7 @@ def measured(place: Place, case: Sparse, direction: str, method: str, options: A
 
 # The methods, the cases and the columns of each direction.
 DIRECTIONS = {
-    "interpolate": (("particle", "ordered", "direct", "walk", "tile"), READ, ("value", "+gradient", "order")),
+    "interpolate": (("particle", "ordered", "direct", "walk", "tile", "ring"), READ, ("value", "+gradient", "order")),
     "spread": (("walk", "walk_fixed", "particle", "ordered", "owner"), SPREAD, ("spread", "order")),
 }
 

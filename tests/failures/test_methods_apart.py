@@ -18,6 +18,7 @@ STANDS_ON = {
     "spread/gather.py": "spread.particle",  # for particles without a cell
     "spread/walk_fixed.py": "spread.walk",
     "interpolate/ordered.py": "interpolate.particle",
+    "interpolate/ring.py": "interpolate.tile",  # a tile that is walked through; its kernel is its own
 }
 MODULES = [m.__module__.removeprefix("particlemesh.") for methods in METHODS.values() for m in methods]
 NAMES = {m.name for methods in METHODS.values() for m in methods}

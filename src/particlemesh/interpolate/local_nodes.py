@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from particlemesh.interpolate.shares import Lanes
 from particlemesh.particles.stencil import Axis
 
-_SECTOR = 32  # bytes
+_SECTOR, _BANKS = 32, 128  # bytes: those of memory; of local memory, whose banks then repeat
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Local:
         Rows begin at multiples of so many nodes of the field.
     chunks : int
         Copies of a row.
-    pitch : int
-        Reals from one row to the next.
+    pitch, level : int
+        Reals from one row to the next, and from one level to the next.
     reals, copied : int
         All reals, and those that are copied.
     """
@@ -34,14 +34,19 @@ class Local:
     align: int
     chunks: int
     pitch: int
+    level: int
     reals: int
     copied: int
 
     @classmethod
     def of(
-        cls, axes: tuple[Axis, Axis, Axis], cells: tuple[int, ...], lanes: Lanes, parts: int, copy: int, size: int
-    ) -> Local:
-        """Return the nodes of a tile of ``cells``, which come in copies of so many reals of ``size`` bytes."""
+        cls, axes: tuple[Axis, Axis, Axis], cells: tuple[int, ...], lanes: Lanes, parts: int, copy: int, size: int,
+        *, apart: bool = False,
+    ) -> Local:  # fmt: skip
+        """Return the nodes of a tile of ``cells``, which come in copies of so many reals of ``size`` bytes.
+
+        If levels are ``apart``, no lane reads beyond the end of one.
+        """
         x, y, z = (n + axis.support - 1 for n, axis in zip(cells, axes, strict=True))
         # Memory moves sectors: copies that lie in them otherwise than in the field take up to 1.7 times as long.
         # Lanes that read particles of their own meet in fewer banks if rows are not.
@@ -53,7 +58,11 @@ class Local:
         pitch = _pitch(chunks * copy, lanes, size, step)
         if lanes.in_turn:  # lanes go on in the next level, as if it were the next row
             y += (axes[1].support - y) % lanes.y
-        return cls((x, y, z), align, chunks, pitch, x * y * pitch + lanes.span, x * y * chunks * copy)
+        level = y * pitch
+        if apart:
+            beyond = (z - axes[2].support) * parts + lanes.span - pitch
+            level += max(0, -(-beyond // (_BANKS // size))) * _BANKS // size
+        return cls((x, y, z), align, chunks, pitch, level, x * level + lanes.span, x * y * chunks * copy)
 
 
 def _pitch(reals: int, lanes: Lanes, size: int, sector: int) -> int:

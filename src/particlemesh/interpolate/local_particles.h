@@ -181,7 +181,7 @@ DEVICE void take_share(WARP_PARAMETER warp, LOCAL const real* nodes, PRIVATE con
         if (level >= RING) level -= RING;
 #endif
         int base = level * LEVEL_PITCH + p.offset[1] * ROW_PITCH + p.offset[2] * PARTS + of_line;
-        if (batch + LANE >= own->end) base = 0; // its results are not written
+        if (batch + LANE >= own->end) base = own->slot * LEVEL_PITCH; // its results are not written
 #if HAS_WARP // elsewhere a barrier may not stand in a branch
         if (batch + WARP_SIZE < own->end)
 #endif

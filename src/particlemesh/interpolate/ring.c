@@ -71,11 +71,6 @@ DEVICE int further(const int slot, const int by)
 #define LINE 8                                                           // copies of 16 bytes
 #define LEAD (ALIGN * PARTS / COPY > 0 ? ALIGN * PARTS / COPY : 1)       // rows begin at multiples of it in their line
 #define PLACES ((LINE - LEAD + CHUNKS + LINE - 1) / LINE * LINE)         // of a row, with some before it and behind it
-#if FIELD_IS_WIDE
-#define UP(offset) (offset)
-#else
-#define UP(offset) (u32)(offset) // in one instruction
-#endif
 #define COPIES ((TILE_Y * PLACES + GROUP_SIZE - 1) / GROUP_SIZE)
 typedef struct {
     offset_t from[COPIES];
@@ -115,7 +110,7 @@ DEVICE void copy_levels(LOCAL real* nodes, GLOBAL const real* field, PRIVATE con
         UNROLL for (int k = 0; k < COPIES; k++)
             if (copies->from[k] != LEFT_OUT) {
                 const int found = !OPEN || (here && copies->from[k] != MISSING);
-                COPY_LOCAL(to + copies->to[k], level + (found ? UP(copies->from[k]) : 0), COPY, found);
+                COPY_LOCAL(to + copies->to[k], level + (found ? copies->from[k] : 0), COPY, found);
             }
         node++, slot = further(slot, 1);
         level = !OPEN || (node > 0 && node < size) ? level + stride : field;

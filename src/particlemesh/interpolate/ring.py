@@ -34,6 +34,7 @@ class Ring(Tile):
     name = "ring"
     kernel = ("interpolate/ring.c", "interpolate_ring")
     times = (4.2e12, 1.85e-11, 2.8e-11, 4.6e-14)  # H100: half of its table is 0.8 to 1.2 of it
+    apart = True
     offset_bytes = 0
     options: ClassVar[dict[str, Option]] = Tile.options | {
         "shape": Option(None, tuple, "levels of a step, and cells across a column, rounded to blocks"),
@@ -120,7 +121,8 @@ def _across(
 
     def rank(across: tuple[int, int]) -> tuple[bool, float]:
         tiles = block_tiles.tiles_of(blocks, (step, *across))
-        local = Local.of(axes, (2 * step * blocks.cells[0], *tiles.cells[1:]), lanes, parts, 16 // size, size)
+        held = (2 * step * blocks.cells[0], *tiles.cells[1:])
+        local = Local.of(axes, held, lanes, parts, 16 // size, size, apart=True)
         full = local.reals * size > room
         return (full, local.reals if full else local.copied * math.prod(tiles.counts[1:]))
 

@@ -4,7 +4,7 @@
 //
 // Compile-time facts beside those of stencil.h, where VECTOR is the reals per read of local memory: COPY (reals per copy
 // of the field), ALIGN (rows of a tile begin at multiples of so many nodes of the field), TILE_X, TILE_Y (nodes of a tile),
-// CHUNKS (copies of a row along z), ROW_PITCH (reals from one row to the next), LINES (of blocks in a tile),
+// CHUNKS (copies of a row along z), ROW_PITCH, LEVEL_PITCH (reals to the next row and level), LINES (of blocks in a tile),
 // LINES_Z (of them along z), FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
 
 #define REALS (CHANNELS * PARTS)

@@ -57,6 +57,7 @@ class Tile(ByBlock):
         2.8e-11,
         4.4e-14,
     )  # H100: half of its table is 0.85 to 1.2 of it
+    apart: ClassVar[bool] = False  # whether a level may be written while others are read
     offset_bytes: ClassVar[int] = 6144  # of local memory for the places of a tile's rows
     cite = "particlemesh2026"
     deterministic = True
@@ -112,7 +113,8 @@ class Tile(ByBlock):
     def _local_bytes(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles, parts: int) -> int:
         """Return the bytes of local memory of a group, for nodes of ``parts`` reals."""
         lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
-        nodes = Local.of(sizes.axes, cls.held(sizes, blocks, tiles), lanes, parts, 16 // size, size).reals * size
+        held = cls.held(sizes, blocks, tiles)
+        nodes = Local.of(sizes.axes, held, lanes, parts, 16 // size, size, apart=cls.apart).reals * size
         return nodes + cls.offset_bytes + lanes.beside(size, cls.threads(sizes, lanes, sizes.count))
 
     @classmethod
@@ -272,15 +274,17 @@ class Tile(ByBlock):
         backend, size, axes = workspace.backend, workspace.dtype.itemsize, workspace.axes
         lanes = self.lanes(workspace, group.parts)
         copy = vector(group, field, size, 16 // size, pairs=16 // size)
-        local = Local.of(axes, self.held(workspace, blocks, tiles), lanes, group.parts, copy, size)
+        held = self.held(workspace, blocks, tiles)
+        local = Local.of(axes, held, lanes, group.parts, copy, size, apart=self.apart)
         threads = self.threads(workspace, lanes, workspace.count)
         groups = self.resident(workspace, group.parts, threads)
         open_ = not all(axis.wraps for axis in axes)  # nor do missing axes, beyond which tiles may have rows
         facts = defines(
             workspace, group, lanes.reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, IN_TURN=int(lanes.in_turn),
-            COPY=copy, TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, ALIGN=local.align,
-            LINES=tiles.lines, LINES_Z=tiles.blocks[2], OPEN=int(open_), FIELD_IS_WIDE=patches.wide(field),
-            GROUP_SIZE=threads, SYMMETRIC=patches.symmetric(workspace.window), **written(*values),
+            COPY=copy, TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, LEVEL_PITCH=local.level,
+            ALIGN=local.align, LINES=tiles.lines, LINES_Z=tiles.blocks[2], OPEN=int(open_),
+            FIELD_IS_WIDE=patches.wide(field), GROUP_SIZE=threads, SYMMETRIC=patches.symmetric(workspace.window),
+            **written(*values),
             **weightless.FACTS[unplaced], **self.facts(workspace, blocks, tiles, local),
             **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip

@@ -2,9 +2,8 @@
 // The nodes that the stencils of a tile reach, and how they lie in local memory: level by level along x, row by row along
 // y. Missing nodes are zeros; nodes that no stencil reaches may be anything.
 //
-// Compile-time facts: COPY, ALIGN, TILE_Y, ROW_PITCH, as tile.c has them.
+// Compile-time facts: COPY, ALIGN, TILE_Y, ROW_PITCH, LEVEL_PITCH, as tile.c has them.
 
-#define LEVEL_PITCH (TILE_Y * ROW_PITCH)
 #define NODES_OF_COPY (COPY < PARTS ? 1 : COPY / PARTS)
 #define COPIES_OF_NODE (COPY < PARTS ? PARTS / COPY : 1)
 
