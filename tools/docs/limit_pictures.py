@@ -26,7 +26,7 @@ PEER = "cuFINUFFT"
 RED = "#B2182B"
 NAVY = "#0B2F5B"
 COLOURS = {**LOOKS, "walk": RED, "walk_fixed": "#E58A93", "ordered": ORANGE, "stored": "#7A5195", "tiles": PINK,
-           "owner": NAVY, "tile": NAVY, "ring": "#56B4E9", "direct": "#009E73", PEER: "#8C510A"}  # fmt: skip
+           "owner": NAVY, "tile": NAVY, "ring": "#7A8B00", "direct": "#009E73", PEER: "#8C510A"}  # fmt: skip
 DOTTED = (0, (1, 1.5))
 PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 DIRECTIONS = ("spread", "interpolate")
