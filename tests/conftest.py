@@ -44,6 +44,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
     slow = reason("opencl") is None and survey.emulated(backends.current("opencl"))
+    if slow:
+        backends.module("opencl").OPTIONS.append("-Werror")  # PoCL counts warnings on the user's terminal
     if slow and not config.getoption("--optimised"):
         backends.module("opencl").OPTIONS.append(survey.UNOPTIMISED)
     config.thins = slow and not config.getoption("--thorough")

@@ -153,15 +153,14 @@ DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE c
     return base;
 }
 
-
 #if LANES > 1 // fractions and beginnings of a warp's particles, and their indices: what its lanes tell each other
-#define SHARED_PARTICLES                                                              \
-    LOCAL_ARRAY(real4, origin_memory, GROUP_SIZE);                                    \
-    LOCAL_ARRAY(u32, indices, GROUP_SIZE);                                            \
+#define SHARED_PARTICLES                                                                       \
+    LOCAL_ARRAY(real4, origin_memory, GROUP_SIZE);                                             \
+    LOCAL_ARRAY(u32, indices, GROUP_SIZE);                                                     \
     LOCAL real* origins = (LOCAL real*)origin_memory + LOCAL_ID / WARP_SIZE * (4 * WARP_SIZE); \
     LOCAL u32* index = indices + LOCAL_ID / WARP_SIZE * WARP_SIZE
 #else
-#define SHARED_PARTICLES      \
+#define SHARED_PARTICLES     \
     LOCAL real* origins = 0; \
     LOCAL u32* index = 0
 #endif

@@ -68,9 +68,9 @@ DEVICE int further(const int slot, const int by)
 
 // The copies of a level that a work-item has: from where in a level of the field, and to where in one of the ring. Eight
 // neighbouring work-items copy from one line of memory, of 128 bytes: parts of several lines are written one by one.
-#define LINE 8                                                           // copies of 16 bytes
-#define LEAD (ALIGN * PARTS / COPY > 0 ? ALIGN * PARTS / COPY : 1)       // rows begin at multiples of it in their line
-#define PLACES ((LINE - LEAD + CHUNKS + LINE - 1) / LINE * LINE)         // of a row, with some before it and behind it
+#define LINE 8                                                     // copies of 16 bytes
+#define LEAD (ALIGN * PARTS / COPY > 0 ? ALIGN * PARTS / COPY : 1) // rows begin at multiples of it in their line
+#define PLACES ((LINE - LEAD + CHUNKS + LINE - 1) / LINE * LINE)   // of a row, with some before it and behind it
 #define COPIES ((TILE_Y * PLACES + GROUP_SIZE - 1) / GROUP_SIZE)
 typedef struct {
     offset_t from[COPIES];
@@ -153,7 +153,7 @@ KERNEL interpolate_ring(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
             UNROLL for (int w = 0; w < RECORD_WORDS; w++) words[w] = next_words[w] = 0;
             int of_line = 0, begun = 0, more = 1;
             own.begin = own.end = own.slot = own.bx = 0; // the first turn has no step: it prepares the next
-            while (more) {
+            while (more) { // one place copies: PoCL 3.0 spoils a kernel with two such loops between barriers
                 COPY_WAIT();
                 BARRIER(); // so have others, and nobody reads the levels that the next replace
                 more = ahead.left > 0;

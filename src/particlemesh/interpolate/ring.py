@@ -33,7 +33,7 @@ class Ring(Tile):
 
     name = "ring"
     kernel = ("interpolate/ring.c", "interpolate_ring")
-    times = (4.2e12, 1.85e-11, 2.8e-11, 4.6e-14)  # H100: half of its table is 0.8 to 1.2 of it
+    times = (4.2e12, 1.85e-11, 2.8e-11, 4.6e-14)  # half of the table is 0.8 to 1.2 of the model
     apart = True
     offset_bytes = 0
     options: ClassVar[dict[str, Option]] = Tile.options | {
@@ -72,10 +72,7 @@ class Ring(Tile):
             room = room_of(cls, sizes, lanes, groups, count)
             y, z = _across(sizes.axes, blocks, lanes, parts, size, step, room)
         else:
-            across = (1, *shape)[-2:]
-            y, z = (max(1, round(n / c)) for n, c in zip(across, blocks.cells[1:], strict=True))
-            y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
-            z = max(1, min(z, block_tiles.MOST_LINES // y))
+            y, z = block_tiles.across(blocks, (1, *shape)[-2:])
         columns = -(-blocks.counts[1] // y) * -(-blocks.counts[2] // z)
         steps = cls.option(sizes, "steps") or _steps(
             blocks.counts[0], step, max(1, _LEVELS // (step * blocks.cells[0])), columns, cls._at_once(sizes)
@@ -134,7 +131,7 @@ def _across(
 def _steps(along: int, step: int, most: int, columns: int, at_once: int) -> int:
     """Return the steps of a tile, ``most`` of them, with which all tiles take least, ``at_once`` at a time."""
 
-    def turns(steps: int) -> float:
+    def turns(steps: int) -> int:
         tiles = columns * -(-along // (step * steps))
         return -(-tiles // at_once) * (steps + _BEGIN)
 

@@ -3,7 +3,7 @@
 // in runs: lane_y has LANE_ROWS rows from lane_y * LANE_ROWS on. Where that leaves lanes without a row, rows are dealt in
 // turn instead, through all levels (IN_TURN): so few lanes wait.
 //
-// Compile-time facts beside those of stencil.h: FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT.
+// Compile-time facts beside those of stencil.h: FIELD_IS_WIDE, SYMMETRIC, VALUE, GRADIENT, IN_TURN (0 unless given).
 
 #include "interpolate/halving.h"
 #include "walk/weights.h"
@@ -191,7 +191,7 @@ DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const in
     UNROLL for (int k = 0; k < DEALT_1; k++) {
         const int kind = (dealt.from + k) / PARTS, part = (dealt.from + k) % PARTS;
         if (k < dealt.count) {
-            if (VALUE && (!GRADIENT || kind == 0))
+            if (GRADIENT ? VALUE && kind == 0 : VALUE)
                 values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
                        + part * value_layout->part] = results[k];
             else

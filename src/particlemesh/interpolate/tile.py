@@ -51,12 +51,9 @@ class Tile(ByBlock):
 
     name = "tile"
     kernel: ClassVar = ("interpolate/tile.c", "interpolate_tile")
-    times: ClassVar = (
-        3.8e12,
-        1.35e-11,
-        2.8e-11,
-        4.4e-14,
-    )  # H100: half of its table is 0.85 to 1.2 of it
+    # For the model, from an H100's table, half of which is 0.85 to 1.2 of it: bytes copied per second; seconds of a
+    # particle, of one whose result comes from memory, and of a byte of local memory that lanes read.
+    times: ClassVar = (3.8e12, 1.35e-11, 2.8e-11, 4.4e-14)
     apart: ClassVar[bool] = False  # whether a level may be written while others are read
     offset_bytes: ClassVar[int] = 6144  # of local memory for the places of a tile's rows
     cite = "particlemesh2026"
@@ -187,10 +184,9 @@ class Tile(ByBlock):
         """Return the tiles for ``count`` particles in ``blocks``."""
         shape = cls.option(sizes, "shape")
         if shape is not None:
-            shape = (1,) * (3 - len(shape)) + tuple(shape)
-            x, y, z = (max(1, round(n / c)) for n, c in zip(shape, blocks.cells, strict=True))
-            y = min(y, blocks.counts[1], block_tiles.MOST_LINES)
-            return block_tiles.tiles_of(blocks, (x, y, max(1, min(z, block_tiles.MOST_LINES // y))))
+            x, *across = (1,) * (3 - len(shape)) + tuple(shape)
+            x = max(1, round(x / blocks.cells[0]))
+            return block_tiles.tiles_of(blocks, (x, *block_tiles.across(blocks, across)))
         size = sizes.dtype.itemsize
         parts = cls.reals_of(sizes)
         lanes = cls.lanes(sizes, parts)
@@ -284,8 +280,7 @@ class Tile(ByBlock):
             COPY=copy, TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, LEVEL_PITCH=local.level,
             ALIGN=local.align, LINES=tiles.lines, LINES_Z=tiles.blocks[2], OPEN=int(open_),
             FIELD_IS_WIDE=patches.wide(field), GROUP_SIZE=threads, SYMMETRIC=patches.symmetric(workspace.window),
-            **written(*values),
-            **weightless.FACTS[unplaced], **self.facts(workspace, blocks, tiles, local),
+            **written(*values), **weightless.FACTS[unplaced], **self.facts(workspace, blocks, tiles, local),
             **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         kernel = backend.kernel(*self.kernel, facts)

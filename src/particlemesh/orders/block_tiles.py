@@ -9,6 +9,7 @@ part for each tile that has particles, and more where they crowd.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,13 @@ def tiles_of(blocks: Blocks, along: tuple[int, ...]) -> Tiles:
     )
     counts = (-(-count // n) for n, count in zip(tile, blocks.counts, strict=True))
     return Tiles(tile, (*counts,), (*cells,))  # type: ignore[arg-type]
+
+
+def across(blocks: Blocks, cells: Sequence[int]) -> tuple[int, int]:
+    """Return the blocks along y and z that are nearest to so many ``cells``, and as many lines as a tile may have."""
+    y, z = (max(1, round(n / c)) for n, c in zip(cells, blocks.cells[1:], strict=True))
+    y = min(y, blocks.counts[1], MOST_LINES)
+    return y, max(1, min(z, MOST_LINES // y))
 
 
 def most_parts(tiles: Tiles, count: int, size: int) -> int:
