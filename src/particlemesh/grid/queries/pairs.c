@@ -181,7 +181,7 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
         places[LOCAL_ID] = r < taken ? place[number] : 0;
         BARRIER();
 #else
-        const int written = r < taken || (!ROWS_BY_INDEX && r < rows);
+        const int written = ROWS_BY_INDEX ? r < taken : r < taken || r < rows;
         places[LOCAL_ID] = written ? number * width : -1;
         if (written) counts[number] = length;
         if (length > width) ATOMIC_MAX_U64(found + FOUND_LONGEST, length);
