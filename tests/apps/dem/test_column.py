@@ -341,11 +341,14 @@ def test_every_phase_has_a_graph_of_its_own(backend, monkeypatch, how):
 @pytest.mark.parametrize("how", [{}, {"builder": "linked_list_packed"}, {"builder": "fixed", "search": "storage"},
                                  {"builder": "scan", "search": "stream"}], ids=str)  # fmt: skip
 def test_graphs_take_the_steps_of_plain_launches(backend, how):
-    """Soft contacts, since rounding grows with hard ones and atomics leave the order to chance."""
+    """Soft contacts, since rounding grows with hard ones and atomics leave the order to chance.
+
+    Few spheres: friction begins at once where two touch. With 400, two of them pass so closely that rounding decides.
+    """
     green = Green(spring=0.01, dashpot=0.01, shear=0.01)
-    made = column(backend, forces=green, **how).run(150)
+    made = column(backend, 100, forces=green, **how).run(150)
     assert made._steps._graphs
-    check(made, oracle(*cloud().values(), 150, green), 2e-3)
+    check(made, oracle(*cloud(count=100).values(), 150, green), 2e-3)
 
 
 class TestCuda:
