@@ -40,7 +40,7 @@ def field_on(mesh, dtype, components, rng):
         ((19, 22), "bspline3", "float64", (6, 12)),
         ((29, 17, 22), "bspline2", "float32", (3, 6, 12)),
         ((31, 14, 23), "bspline5", "float64", (2, 8, 11)),
-        ((37, 13, 20), "bspline6", "float64", (4, 6, 11)),
+        ((37, 13, 20), "bspline6", "float64", (4, 4, 8)),
         ((26, 15, 18), "bspline9", "float32", (4, 4, 8)),
         ((7, 7, 7), "bspline6", "float32", (3, 3, 10)),
     ],
