@@ -8,9 +8,10 @@ with the device's table of times (``particlemesh tune`` on a new device), and ``
 alone. Both are judged by the same times. Writes ``results/regret-DEVICE.csv``; its column ``seconds`` adds up to the
 time of measuring.
 
-With ``--seconds`` the same problems are taken in their order for as long as the time lasts. Kernels are then compiled
-in threads, and only methods within a few times the best prediction are timed. Mean and worst regret so far are printed
-after each problem, so that a run always ends with a number. It writes ``results/regret-sample-DEVICE.csv``.
+With ``--seconds`` the same problems are taken in their order for as long as the time lasts. On CUDA their kernels are
+compiled first, by several processes. Only methods within a few times the best prediction are timed. Mean and worst
+regret so far are printed after each problem, so that a run always ends with a number. It writes
+``results/regret-sample-DEVICE.csv``.
 
     python benchmarks/core/regret.py [--backend cuda] [--small] [--problems 60] [--most 1e7] [--seconds S] [--out DIR]
 """
@@ -24,7 +25,6 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,20 +32,20 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
 
-from harness import runs
+from harness import inside, runs
 from harness.clouds import positions
 from harness.place import Place
 from particlemesh.choosing import candidates, predict, trial
 from particlemesh.choosing.choice import METHODS
-from particlemesh.command.tune import COMPILING, Case, plan_of
+from particlemesh.command.tune import Case, plan_of
 
 SEED = 60  # tables of times have Halton's sequence instead
 CLOUDS = ("uniform", "uniform", "clustered", "lattice")  # drawn with equal chances
 HOPELESS = 20  # times the best prediction of both kinds: slower methods are not timed
 MOST = {"cpu": 1e6}  # particles, 1e7 elsewhere: on the CPU nothing changes from 1e5 on
 NEARLY_HOPELESS = 4  # the same, of a sample
-AT_ONCE = 6  # threads that compile for a sample; 16 wait for each other (16 cores and an H100)
-COMPILE = 0.7  # of the seconds of a sample: then what is compiled is measured
+AT_ONCE = 12  # processes that compile for a sample, at most
+COMPILE = 0.5  # of the seconds of a sample, at most
 LONGEST = 5.0  # predicted seconds of ten applications: slower methods are timed only if they are chosen
 
 
@@ -117,52 +117,27 @@ def measured(plan: Any, problem: Problem, direction: str, hopeless: float) -> di
     return row | dict(times=" ".join(f"{m.name}:{p:.4g}:{a:.4g}" for m, (p, a) in times.items()))
 
 
-def sample(backend: Any, drawn: list[Problem], seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield rows of the first problems until the time is over, and one row at least.
-
-    On a GPU all directions of :data:`AT_ONCE` problems compile at once; those that are ready in time are measured.
-    """
+def sample(backend: Any, drawn: list[Problem], stop: float) -> Iterator[dict[str, Any]]:
+    """Yield rows of the first problems until the time is ``stop``, and one row at least."""
     begin = time.perf_counter()
-    stop = begin + seconds
-    jobs = itertools.product(drawn, METHODS)
-    made = False
-    while time.perf_counter() < stop or not made:
-        some = list(itertools.islice(jobs, 2 * AT_ONCE if backend.name in COMPILING else 1))
-        if not some:
+    for made, (problem, direction) in enumerate(itertools.product(drawn, METHODS)):
+        if made and time.perf_counter() > stop:
             return
-        for problem, direction in ready(backend, some, begin + COMPILE * seconds):
-            if made and time.perf_counter() > stop:
-                return
-            with plan_on(backend, problem) as plan:
-                row = measured(plan, problem, direction, NEARLY_HOPELESS)
-            if row is not None:
-                made = True
-                yield {**row, "seconds": float(f"{time.perf_counter() - begin:.4g}")}
+        with plan_on(backend, problem) as plan:
+            row = measured(plan, problem, direction, NEARLY_HOPELESS)
+        if row is not None:
+            yield {**row, "seconds": float(f"{time.perf_counter() - begin:.4g}")}
 
 
-def ready(backend: Any, jobs: list[tuple[Problem, str]], stop: float) -> list[tuple[Problem, str]]:
-    """Return the problems and directions whose kernels are compiled by ``stop``, one at least."""
-    if backend.name not in COMPILING:
-        return jobs
-
-    def compile_all(job: tuple[Problem, str]) -> None:
-        problem, direction = job
-        with backend.scope(), plan_on(backend, problem) as plan:  # new threads have the first device
+def compile_for(backend: Any, drawn: list[Problem], stop: float) -> None:
+    """Make each call of a sample once, until the time is ``stop``: kernels stay compiled on disk."""
+    for problem, direction in itertools.product(drawn, METHODS):
+        with contextlib.suppress(MemoryError), plan_on(backend, problem) as plan:
             for method in choices(plan, direction, NEARLY_HOPELESS)[1]:
-                if time.perf_counter() > stop and any(f.done() for f in waiting):
-                    raise TimeoutError
+                if time.perf_counter() > stop:
+                    return
                 with contextlib.suppress(MemoryError):
                     trial.once(plan.workspace, direction, method)
-
-    waiting: list[Future[None]] = []
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        waiting += [threads.submit(compile_all, job) for job in jobs]
-        wait(waiting)
-    failed = [future.exception() for future in waiting]
-    for error in failed:
-        if error is not None and not isinstance(error, (TimeoutError, MemoryError)):
-            raise error
-    return [job for job, error in zip(jobs, failed, strict=True) if error is None]
 
 
 def hopeful(methods: tuple[Any, ...], problem: Any, costs: dict[str, Any], hopeless: float) -> set[Any]:
@@ -201,10 +176,29 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=60)
     parser.add_argument("--most", type=float, help="particles of the largest problem")
     parser.add_argument("--seconds", type=float, help="measure problems in their order until this time is over")
+    parser.add_argument("--compile", type=int, nargs=2, help=runs.argparse.SUPPRESS)
     asked = parser.parse_args()
+    begin = time.perf_counter()
     place = Place(asked.backend)
     count = 2 if asked.small else asked.problems
     most = 2e3 if asked.small else asked.most or MOST.get(place.name, 1e7)
+    drawn = problems(count, most)
+    if asked.compile:
+        share, shares = asked.compile
+        compile_for(place.backend, drawn[share::shares], begin + COMPILE * asked.seconds)
+        return
+    if asked.seconds and place.name == "cuda":  # a compiler takes a core
+        arguments = [
+            "--backend",
+            place.name,
+            "--problems",
+            str(count),
+            "--most",
+            str(most),
+            "--seconds",
+            str(asked.seconds),
+        ]
+        runs.compile_at_once(__file__, arguments, min(AT_ONCE, inside.available_threads()))
     table = predict.known(place.backend)
 
     def rows_of(problem: Problem) -> Iterator[dict[str, Any]]:
@@ -213,10 +207,10 @@ def main() -> None:
     with runs.Run(place, asked.out) as run:
         run.say(f"auto: {table.source}\n{table.hint}".rstrip())
         if asked.seconds is None:
-            rows = run.measure("problems", problems(count, most), rows_of)
+            rows = run.measure("problems", drawn, rows_of)
         else:
             rows = []
-            for row in sample(place.backend, problems(count, most), asked.seconds):
+            for row in sample(place.backend, drawn, begin + asked.seconds):
                 rows.append({**row, **place.facts})
                 run.say(f"{row['seconds']:6.1f} s, {len(rows)} rows: {summary(rows, 'auto')}")
         run.write("regret" if asked.seconds is None else "regret-sample", rows)
