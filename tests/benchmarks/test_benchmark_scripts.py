@@ -73,6 +73,16 @@ def test_a_sample_of_regrets_ends_with_a_number_when_its_time_is_over(monkeypatc
     assert "mean regret" in capsys.readouterr().out
 
 
+def test_a_share_of_a_sample_is_compiled_and_not_measured(monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr("particlemesh.choosing.trial.once", lambda workspace, direction, method: made.append(direction))
+    run(
+        "core.regret", monkeypatch, *CPU, "--problems", "2", "--seconds", "60", "--compile", "1", "2", "--out", tmp_path
+    )
+    assert {"spread", "interpolate"} <= set(made)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch, tmp_path):
     arguments, names = SCRIPTS[script]

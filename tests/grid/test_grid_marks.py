@@ -22,7 +22,7 @@ def cloud_of(name, count, real):
     rng, side = np.random.default_rng(3), (count / 6.2) ** (1 / 3)
     x = rng.random((count, 3)) * side
     if name == "clustered":  # the marks of many rows have no room
-        x[: count // 4] = x[0] + rng.normal(0, 0.2, (count // 4, 3))
+        x[: count // 8] = x[0] + rng.normal(0, 0.2, (count // 8, 3))
     elif name == "halves":  # twice the mean in a half: not every group has room for its pairs
         x[:, 0] = np.where(rng.random(count) < 0.75, x[:, 0] / 2, x[:, 0])
     return (x % side).astype(real), side
