@@ -119,13 +119,14 @@ def measured(plan: Any, problem: Problem, direction: str, hopeless: float) -> di
 
 def sample(backend: Any, drawn: list[Problem], stop: float) -> Iterator[dict[str, Any]]:
     """Yield rows of the first problems until the time is ``stop``, and one row at least."""
-    begin = time.perf_counter()
-    for made, (problem, direction) in enumerate(itertools.product(drawn, METHODS)):
+    begin, made = time.perf_counter(), False
+    for problem, direction in itertools.product(drawn, METHODS):
         if made and time.perf_counter() > stop:
             return
         with plan_on(backend, problem) as plan:
             row = measured(plan, problem, direction, NEARLY_HOPELESS)
         if row is not None:
+            made = True
             yield {**row, "seconds": float(f"{time.perf_counter() - begin:.4g}")}
 
 
@@ -188,17 +189,7 @@ def main() -> None:
         compile_for(place.backend, drawn[share::shares], begin + COMPILE * asked.seconds)
         return
     if asked.seconds and place.name == "cuda":  # a compiler takes a core
-        arguments = [
-            "--backend",
-            place.name,
-            "--problems",
-            str(count),
-            "--most",
-            str(most),
-            "--seconds",
-            str(asked.seconds),
-        ]
-        runs.compile_at_once(__file__, arguments, min(AT_ONCE, inside.available_threads()))
+        runs.compile_at_once(__file__, sys.argv[1:], min(AT_ONCE, inside.available_threads()))
     table = predict.known(place.backend)
 
     def rows_of(problem: Problem) -> Iterator[dict[str, Any]]:

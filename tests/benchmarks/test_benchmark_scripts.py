@@ -76,9 +76,8 @@ def test_a_sample_of_regrets_ends_with_a_number_when_its_time_is_over(monkeypatc
 def test_a_share_of_a_sample_is_compiled_and_not_measured(monkeypatch, tmp_path):
     made = []
     monkeypatch.setattr("particlemesh.choosing.trial.once", lambda workspace, direction, method: made.append(direction))
-    run(
-        "core.regret", monkeypatch, *CPU, "--problems", "2", "--seconds", "60", "--compile", "1", "2", "--out", tmp_path
-    )
+    share = ["--problems", "2", "--seconds", "60", "--compile", "1", "2"]
+    run("core.regret", monkeypatch, *CPU, *share, "--out", tmp_path)
     assert {"spread", "interpolate"} <= set(made)
     assert not list(tmp_path.iterdir())
 
