@@ -12,8 +12,7 @@ import oracle
 import particlemesh as pm
 from particlemesh.backends import cpu
 from particlemesh.orders.cpu import tiles
-from particlemesh.orders.cpu.placing import Cells
-from particlemesh.orders.cpu.tiles import CHUNK
+from particlemesh.orders.cpu.tiles import CHUNK, Cells
 from particlemesh.particles.stencil import axes_of
 from particlemesh.sorting.cpu import counting_sort, scan
 

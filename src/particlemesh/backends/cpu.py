@@ -21,6 +21,7 @@ from particlemesh.backends.simd import fetch_add
 # Below this many particles a second thread costs more than it saves: waking one takes 10 to 20 us,
 # in which one thread spreads about 500 particles (measured, EPYC 9005).
 PARTICLES_PER_THREAD = 2000
+CLEARED = 1 << 18  # bytes that a thread clears at a time: about 10 us
 _LONG = 2e8  # steps: more work than this leaves the main thread, so that it can handle signals
 _LOOK, _PATIENCE = 0.2, 0.5  # seconds: between checks for signals; that an interrupted call waits for its threads
 # Of an interrupted call: larger than any number of shares; times the items of a share it is still an int64.
@@ -263,10 +264,9 @@ def clear(array: np.ndarray, threads: int | None = None) -> None:
         array[...] = 0
         return
     numbers = array.reshape(-1).view(np.uint8)
-    share = 1 << 18
-    shares = numbers.size // share
+    shares = numbers.size // CLEARED
     used = min(threads_for(threads, PARTICLES_PER_THREAD * shares), 1 + shares)
-    run(_fill_zero, used, numbers, share)
+    run(_fill_zero, used, numbers, CLEARED)
 
 
 class CpuBackend:

@@ -31,7 +31,7 @@ from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
 from particlemesh.orders.cpu.boxes import copy_box
 from particlemesh.orders.cpu.rows import SPARSE, Rows
-from particlemesh.orders.cpu.tiles import TileOrdering, box_of, box_pitch, ordering_of
+from particlemesh.orders.cpu.tiles import TileOrdering, box_of_task, box_pitch, ordering_of
 from particlemesh.particles.workspace import Workspace
 
 _AHEAD = 16  # particles between asking for a result's place and writing it
@@ -39,7 +39,7 @@ _AHEAD = 16  # particles between asking for a result's place and writing it
 
 @compiled(inline="always")
 def _read_values(
-    tiling, begin, end, mask, records, packed, order, values, rows, plane, pitch, box, weights
+    tiling, begin, end, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Interpolate at particles [begin, end) of the ordering in the private box."""
     table, terms, parts, width, missing = rows
@@ -50,7 +50,7 @@ def _read_values(
     if missing == 2:  # the weights of the other axes are 1
         for k in range(begin, end):
             prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
-            place = (item(packed, 4 * k + 3) & mask) * parts
+            place = ((item(packed, 4 * k + 3) - origin) & mask) * parts
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
             even, odd = sums(keep(mul(along, load(box, place, width)), sz * parts))
             at = parts * item(order, k)
@@ -63,7 +63,7 @@ def _read_values(
     if missing == 1:  # a loop of its own takes two thirds of the time
         for k in range(begin, end):
             prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
-            local = item(packed, 4 * k + 3) & mask
+            local = (item(packed, 4 * k + 3) - origin) & mask
             place = (local >> 10) * pitch + (local & 1023) * parts
             store(weights, 0, horner(table, axis, terms, item(records, 4 * k + 1), width))
             total = zero
@@ -81,7 +81,7 @@ def _read_values(
         return
     for k in range(begin, end):
         prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
-        local = item(packed, 4 * k + 3) & mask
+        local = (item(packed, 4 * k + 3) - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
         store(weights, 0, horner(table, 0, terms, item(records, 4 * k), width))
         store(weights, lanes, horner(table, axis, terms, item(records, 4 * k + 1), width))
@@ -105,7 +105,8 @@ def _read_values(
 
 @compiled(inline="always")
 def _read_gradients(
-    tiling, begin, end, mask, records, packed, order, values, gradients, jacobian, rows, plane, pitch, box, weights
+    tiling, begin, end, origin, mask, records, packed, order, values, gradients, jacobian, rows, plane, pitch, box,
+    weights,
 ):  # fmt: skip
     """Interpolate values (if there is room for any) and gradients in one pass over the stencils."""
     table, terms, parts, width, _ = rows
@@ -116,7 +117,7 @@ def _read_gradients(
     zero = splat(box.dtype.type(0), width)
     for k in range(begin, end):
         prefetch_to_write(gradients, ndim * parts * order[min(k + _AHEAD, order.size - 1)])
-        local = packed[4 * k + 3] & mask
+        local = (packed[4 * k + 3] - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
         x, y, z = records[4 * k], records[4 * k + 1], records[4 * k + 2]
         store(weights, 0, horner(table, 0, terms, x, width))
@@ -161,18 +162,17 @@ def _read_gradients(
 
 @compiled
 def _read_tasks(
-    tiling, tile, begin, end, records, packed, order, values, gradients, jacobian, rows, boxes, field, counter
+    tiling, cells, tile, begin, end, records, packed, order, values, gradients, jacobian, rows, size, field, counter
 ):  # fmt: skip
     """Do tasks until none is left."""
     parts, lanes = rows.parts, len(rows.width)
-    box = boxes[fetch_add(counter, 1, 1)]
-    weights = np.empty(4 * lanes, box.dtype)
+    box, weights = np.empty(size, field.dtype), np.empty(4 * lanes, field.dtype)
     support = tiling.support
     while True:  # measured: with claimed() tasks take a tenth longer
         task = fetch_add(counter, 0, 1)
         if task >= tile.size:
             return
-        low, nodes = box_of(tiling, tile[task])
+        low, nodes, origin = box_of_task(tiling, cells, packed, tile[task], begin[task], end[task] - 1)
         # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
@@ -182,29 +182,24 @@ def _read_tasks(
         plane = shape[1] * pitch
         for k in range(begin[task], end[task], step):
             if not dense:
-                local = packed[4 * k + 3]
+                local = packed[4 * k + 3] - origin
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
             copy_box(tiling, parts, field, corner, shape, pitch, box)
             if jacobian is None:
                 _read_values(
-                    tiling, k, k + step, mask, records, packed, order, values, rows, plane, pitch, box, weights
+                    tiling, k, k + step, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
                 )  # fmt: skip
             else:
                 _read_gradients(
-                    tiling, k, k + step, mask, records, packed, order, values, gradients, jacobian, rows, plane,
+                    tiling, k, k + step, origin, mask, records, packed, order, values, gradients, jacobian, rows, plane,
                     pitch, box, weights,
                 )  # fmt: skip
 
 
 def read_tiles(
-    ordering: TileOrdering,
-    rows: Rows,
-    field: np.ndarray,
-    values: np.ndarray | None,
-    gradients: np.ndarray | None = None,
-    jacobian: np.ndarray | None = None,
-    threads: int | None = None,
-) -> None:
+    ordering: TileOrdering, rows: Rows, field: np.ndarray, values: np.ndarray | None,
+    gradients: np.ndarray | None = None, jacobian: np.ndarray | None = None, threads: int | None = None,
+) -> None:  # fmt: skip
     """Interpolate a field's values, gradients, or both.
 
     Parameters
@@ -223,16 +218,16 @@ def read_tiles(
         The most threads to use; by default as many as suit N.
     """
     workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
-    boxes = np.zeros((workers, ordering.box_size(rows.parts, len(rows.width)) + 64 // field.itemsize), field.dtype)
+    size = ordering.box_size(rows.parts, len(rows.width)) + 64 // field.itemsize
     without = ordering.order[ordering.kept :]
     for results in (values, gradients):
         if results is not None and len(without):
             results[without] = 0
     nothing = np.empty(0, field.dtype)
     run(
-        _read_tasks, workers, ordering.tiling, ordering.tile, ordering.begin, ordering.end, ordering.records,
-        ordering.packed, ordering.order, nothing if values is None else values.reshape(-1),
-        None if gradients is None else gradients.reshape(-1), jacobian, rows, boxes, plain(field),
+        _read_tasks, workers, ordering.tiling, ordering.cells, ordering.tile, ordering.begin, ordering.end,
+        ordering.records, ordering.packed, ordering.order, nothing if values is None else values.reshape(-1),
+        None if gradients is None else gradients.reshape(-1), jacobian, rows, size, plain(field),
         steps=100 * len(ordering.order),
     )  # fmt: skip
 

@@ -292,7 +292,7 @@ class HostParticles:
         if few is not None:
             records[:], order[:] = few.records, few.order
             self._ordering = TileOrdering(
-                few.tiling, records, order, few.kept, few.tile, few.begin, few.end, few.ready
+                few.tiling, few.cells, records, order, few.kept, few.tile, few.begin, few.end, few.ready
             )  # fmt: skip
         else:
             assert counted is not None

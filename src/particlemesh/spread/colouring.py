@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import claimed, run, threads_for
+from particlemesh.backends.cpu import CLEARED, PARTICLES_PER_THREAD, claimed, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
     add,
@@ -28,10 +28,19 @@ from particlemesh.backends.simd import (
 from particlemesh.methods.by_tile import CALL, TileMethod
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
-from particlemesh.orders.cpu.boxes import add_box
+from particlemesh.orders.cpu.boxes import add_box, ask_for_box
 from particlemesh.orders.cpu.rows import SPARSE, Rows
-from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of, box_pitch, ordering_of
+from particlemesh.orders.cpu.tiles import (
+    CHUNK,
+    TileOrdering,
+    await_count,
+    await_turn,
+    box_of_task,
+    box_pitch,
+    ordering_of,
+)
 from particlemesh.particles.workspace import Workspace
+from particlemesh.sorting.cpu import share_of
 from particlemesh.spread.cpu.lines import shares_of, spread_line
 
 _AHEAD = 16  # particles between asking for a value and using it
@@ -39,7 +48,7 @@ _AHEAD = 16  # particles between asking for a value and using it
 
 @compiled(inline="always")
 def _spread_values(
-    tiling, begin, end, mask, records, packed, order, values, rows, plane, pitch, box, weights
+    tiling, begin, end, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Add particles [begin, end) of the ordering to the private box."""
     table, terms, parts, width, missing = rows
@@ -50,7 +59,7 @@ def _spread_values(
         for k in range(begin, end):
             prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
             at = parts * item(order, k)
-            place = (item(packed, 4 * k + 3) & mask) * parts
+            place = ((item(packed, 4 * k + 3) - origin) & mask) * parts
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
             along = keep(mul(along, alternate(item(values, at), item(values, at + parts - 1), width)), sz * parts)
             store(box, place, add(along, load(box, place, width)))
@@ -59,7 +68,7 @@ def _spread_values(
         for k in range(begin, end):
             prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
             at = parts * item(order, k)
-            local = item(packed, 4 * k + 3) & mask
+            local = (item(packed, 4 * k + 3) - origin) & mask
             place = (local >> 10) * pitch + (local & 1023) * parts
             store(weights, 0, horner(table, axis, terms, item(records, 4 * k + 1), width))
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
@@ -71,7 +80,7 @@ def _spread_values(
     for k in range(begin, end):
         prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
         at = parts * item(order, k)
-        local = item(packed, 4 * k + 3) & mask
+        local = (item(packed, 4 * k + 3) - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
         store(weights, 0, horner(table, 0, terms, item(records, 4 * k), width))
         store(weights, lanes, horner(table, axis, terms, item(records, 4 * k + 1), width))
@@ -87,7 +96,7 @@ def _spread_values(
 
 @compiled(inline="always")
 def _spread_vectors(
-    tiling, begin, end, mask, records, packed, order, values, jacobian, rows, plane, pitch, box, weights
+    tiling, begin, end, origin, mask, records, packed, order, values, jacobian, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Add the slopes of particles [begin, end) times their vectors to the private box."""
     table, terms, parts, width, _ = rows
@@ -98,7 +107,7 @@ def _spread_vectors(
     for k in range(begin, end):
         prefetch(values, ndim * parts * order[min(k + _AHEAD, order.size - 1)])
         at = ndim * parts * order[k]
-        local = packed[4 * k + 3] & mask
+        local = (packed[4 * k + 3] - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
         x, y, z = records[4 * k], records[4 * k + 1], records[4 * k + 2]
         store(weights, 0, horner(table, 0, terms, x, width))
@@ -133,17 +142,28 @@ def _spread_vectors(
 
 @compiled
 def _spread_tasks(
-    tiling, tile, begin, end, ready, records, packed, order, values, jacobian, rows, boxes, done, field, counter
+    tiling, cells, tile, begin, end, ready, records, packed, order, values, jacobian, rows, size, clears, done, field,
+    counter,
 ):  # fmt: skip
-    """Do tasks until none is left. Every thread runs this; results do not depend on which thread does which task."""
+    """Clear the field, in ``clears`` shares, and do tasks until none is left.
+
+    Every thread runs this; results do not depend on which thread does which task. A thread adds its first box when all
+    shares are cleared, of which the last number of ``done`` is the count.
+    """
     parts, lanes = rows.parts, len(rows.width)
-    box = boxes[fetch_add(counter, 1, 1)]
-    weights = np.empty(4 * lanes, box.dtype)
+    box = np.zeros(size, field.dtype)  # by each thread: near to its core, and often in its cache
+    weights = np.empty(4 * lanes, field.dtype)
     support = tiling.support
-    for task in claimed(counter, tile.size):
+    for share in claimed(counter, clears + tile.size):
+        if share < clears:
+            first, last = share_of(field.size, clears, share)
+            field[first:last] = 0
+            fetch_add(done, done.size - 1, 1)
+            continue
+        task = share - clears
         this = tile[task]
         chunk = (begin[task] - ready[this, 0]) // CHUNK
-        low, nodes = box_of(tiling, this)
+        low, nodes, origin = box_of_task(tiling, cells, packed, this, begin[task], end[task] - 1)
         # Few particles: one box per particle, the size of a stencil.
         dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
@@ -154,30 +174,29 @@ def _spread_tasks(
         for k in range(begin[task], end[task], step):
             if jacobian is None:
                 _spread_values(
-                    tiling, k, k + step, mask, records, packed, order, values, rows, plane, pitch, box, weights
+                    tiling, k, k + step, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
                 )  # fmt: skip
             else:
                 _spread_vectors(
-                    tiling, k, k + step, mask, records, packed, order, values, jacobian, rows, plane, pitch, box,
-                    weights,
+                    tiling, k, k + step, origin, mask, records, packed, order, values, jacobian, rows, plane, pitch,
+                    box, weights,
                 )  # fmt: skip
             if k == begin[task]:
+                await_count(done, done.size - 1, clears)
                 await_turn(tiling, ready, done, this, chunk)
+                if dense and ready[this, 1] > 1:
+                    ask_for_box(tiling, parts, corner, shape, field)
             if not dense:
-                local = packed[4 * k + 3]
+                local = packed[4 * k + 3] - origin
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
             add_box(tiling, parts, box, corner, shape, pitch, field)
         release(done, this, chunk + 1)
 
 
 def spread_tiles(
-    ordering: TileOrdering,
-    rows: Rows,
-    values: np.ndarray,
-    field: np.ndarray,
-    jacobian: np.ndarray | None = None,
-    threads: int | None = None,
-) -> None:
+    ordering: TileOrdering, rows: Rows, values: np.ndarray, field: np.ndarray, jacobian: np.ndarray | None = None,
+    threads: int | None = None, *, fresh: bool = False,
+) -> None:  # fmt: skip
     """Add values, or vectors against the window's slopes, to a field.
 
     Parameters
@@ -192,14 +211,17 @@ def spread_tiles(
         Slopes of mesh coordinates in user coordinates.
     threads
         The most threads to use; by default as many as suit N.
+    fresh
+        Whether the field is cleared before.
     """
-    workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
-    size = ordering.box_size(rows.parts, len(rows.width))
-    boxes = np.zeros((workers, size + 64 // field.itemsize), field.dtype)
+    clears = -(-field.nbytes // CLEARED) if fresh else 0
+    work = len(ordering.order) + PARTICLES_PER_THREAD * clears
+    size = ordering.box_size(rows.parts, len(rows.width)) + 64 // field.itemsize
     run(
-        _spread_tasks, workers, ordering.tiling, ordering.tile, ordering.begin, ordering.end, ordering.ready,
-        ordering.records, ordering.packed, ordering.order, plain(values), jacobian, rows, boxes,
-        np.zeros(len(ordering.ready), np.int64), field.reshape(-1), steps=100 * len(ordering.order),
+        _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), ordering.tiling,
+        ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
+        ordering.packed, ordering.order, plain(values), jacobian, rows, size, clears,
+        np.zeros(len(ordering.ready) + 1, np.int64), field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip
 
 
@@ -211,7 +233,7 @@ class Colouring(TileMethod):
 
     name = "colouring"
     cite = "liu2014"
-    clears = True
+    clears = fills = True
     # One thread, between a Xeon at 2.5 GHz (1.3 times these) and an EPYC (0.75): benchmarks/results/cpu-*.csv
     seconds = (8.2e-9, 0.36e-9, 0.87e-9, 3.2e-8, 2.8e-10)
 
@@ -225,24 +247,31 @@ class Colouring(TileMethod):
         return 0.0, 0.6 * CALL + shared / used + alone
 
     def apply(
-        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False, **_: Any
-    ) -> None:
+        self, workspace: Workspace, values: View, field: View, gradient: bool = False, hessian: bool = False,
+        fresh: bool = False, **_: Any,
+    ) -> None:  # fmt: skip
         line, parts = workspace.particles.line, values.layout.parts
         ordering = ordering_of(workspace) if hessian or line is None else None
         jacobian = workspace.jacobian if gradient or hessian else None
         for source, target in zip(values.numpy(), field.numpy(), strict=True):
-            whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
+            within = target.flags.c_contiguous
+            whole = target if within else np.empty(target.shape, target.dtype)
+            clears = fresh or not within
             if ordering is None:
                 nodes, numbers = whole.reshape(-1, parts), np.ascontiguousarray(source).reshape(-1, parts)
                 slope = 0.0 if jacobian is None else float(jacobian[2, 0])
                 rows = self.rows(workspace, parts)
-                spread_line(line, rows, workspace.axes[2], numbers, nodes, slope, workspace.threads)
+                spread_line(
+                    line, rows, workspace.axes[2], numbers, nodes, slope, workspace.threads, fresh=clears
+                )  # fmt: skip
             elif hessian:  # vectors against the slopes of each derivative, axis by axis
                 for rows, along in self.derived(workspace, parts):
-                    vectors = sum(along[b] * source[:, b] for b in np.flatnonzero(along))
-                    spread_tiles(ordering, rows, np.ascontiguousarray(vectors), whole, jacobian, workspace.threads)
+                    vectors = np.ascontiguousarray(sum(along[b] * source[:, b] for b in np.flatnonzero(along)))
+                    spread_tiles(ordering, rows, vectors, whole, jacobian, workspace.threads, fresh=clears)
+                    clears = False
             else:
                 rows = self.rows(workspace, parts)
-                spread_tiles(ordering, rows, np.ascontiguousarray(source), whole, jacobian, workspace.threads)
-            if whole is not target:
-                target += whole
+                numbers = np.ascontiguousarray(source)
+                spread_tiles(ordering, rows, numbers, whole, jacobian, workspace.threads, fresh=clears)
+            if not within:
+                np.add(0 if fresh else target, whole, out=target)

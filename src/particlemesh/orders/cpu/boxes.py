@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import WIDTHS, add, load, splat, store
+from particlemesh.backends.simd import WIDTHS, add, load, prefetch_to_write, splat, store
 
 _WIDTH = WIDTHS[8]
 
@@ -16,6 +16,19 @@ def row_of(tiling, axis, node):
     if tiling.wraps[axis]:
         return node % size
     return node if 0 <= node < size else -1
+
+
+@compiled
+def ask_for_box(tiling, parts, low, rows, field):
+    """Ask for the field's nodes of a box that another thread has just written: one by one each takes 0.1 us."""
+    size, numbers = tiling.size[2], 64 // field.itemsize
+    for i in range(rows[0]):
+        x = row_of(tiling, 0, low[0] + i)
+        for j in range(rows[1]):
+            y = row_of(tiling, 1, low[1] + j)
+            first = ((x * tiling.size[1] + y) * size + low[2] % size) * parts
+            for n in range(0, rows[2] * parts + numbers - 1, numbers):
+                prefetch_to_write(field, first + n)
 
 
 @compiled

@@ -14,7 +14,7 @@ import numpy as np
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, store_record
-from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, list_tasks, tiling_of
+from particlemesh.orders.cpu.tiles import CHUNK, Cells, TileOrdering, list_tasks, tiling_of
 from particlemesh.particles.locate import BLOCK, SKIP, Located, block_room, frame_of, locate_block, located, note_bad
 from particlemesh.sorting.cpu import counting_sort
 
@@ -122,5 +122,6 @@ def tiles_of_line(
     ready = np.empty((tiles, 2), np.int64)
     tasks = list_tasks(tiling, start, tile, begin, end, ready)
     return TileOrdering(
-        tiling, records, placed.order, int(start[tiles]), tile[:tasks], begin[:tasks], end[:tasks], ready
+        tiling, Cells.of(tiling, count), records, placed.order, int(start[tiles]), tile[:tasks], begin[:tasks],
+        end[:tasks], ready,
     )  # fmt: skip

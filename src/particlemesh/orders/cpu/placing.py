@@ -18,7 +18,7 @@ import numpy as np
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import item, prefetch_to_write, put, store_record
-from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, TileOrdering, Tiling, list_tasks, tiling_of
+from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, Cells, TileOrdering, Tiling, list_tasks, tiling_of
 from particlemesh.particles.locate import (
     BLOCK,
     NOTHING_WRONG,
@@ -38,28 +38,6 @@ if TYPE_CHECKING:
     from particlemesh.particles.stencil import Axis
 
 _SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
-# Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
-# cache. With supports of 7 to 12 spreading takes 0.7 of the time (Xeon, 10**6 particles, 128^3).
-_CROWDED = 4
-
-
-class Cells(NamedTuple):
-    """How a tile is cut into cells."""
-
-    bits: tuple[int, int, int]  # a cell is 2**bits wide; the last one of an axis also has the rest
-    along: tuple[int, int, int]
-
-    @classmethod
-    def of(cls, tiling: Tiling, count: int) -> Cells:
-        """Return the cells of three-dimensional tiles with many particles, or one for each tile."""
-        if min(tiling.extent) == 1 or count < _CROWDED * math.prod(tiling.tiles):
-            return cls(tiling.bits, (1, 1, 1))
-        most = 3 if max(tiling.support) < 10 else 2
-        bits = tuple(min(b, most) for b in tiling.bits)
-        along = tuple(1 << b - c for b, c in zip(tiling.bits, bits, strict=True))
-        if count < _CROWDED * math.prod(tiling.tiles) * math.prod(along):
-            return cls(tiling.bits, (1, 1, 1))
-        return cls(bits, along)  # type: ignore[arg-type]
 
 
 class Counted(NamedTuple):
@@ -246,7 +224,7 @@ def order_few(
     )  # fmt: skip
     bad = NOTHING_WRONG if status[0, 2] < 0 else located(status)
     tile, begin, end = room[:, :tasks]
-    return bad, TileOrdering(tiling, records, order, kept, tile, begin, end, ready)
+    return bad, TileOrdering(tiling, cells, records, order, kept, tile, begin, end, ready)
 
 
 def count_positions(
@@ -317,4 +295,4 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     ready = np.empty((tiles, 2), np.int64)
     tasks = list_tasks(tiling, start, tile, begin, end, ready)
     kept = int(start[tiles])
-    return TileOrdering(tiling, records, order, kept, tile[:tasks], begin[:tasks], end[:tasks], ready)
+    return TileOrdering(tiling, cells, records, order, kept, tile[:tasks], begin[:tasks], end[:tasks], ready)

@@ -18,7 +18,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import acquire, give_way
+from particlemesh.backends.simd import acquire, give_way, item
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
@@ -26,6 +26,9 @@ from particlemesh.particles.workspace import Workspace
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
 _ALIGN = 8
 LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
+# Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
+# cache. With supports of 7 to 12 spreading takes 0.7 of the time (Xeon, 10**6 particles, 128^3).
+_CROWDED = 4
 MOST_TILES = 2**24  # beyond, as on a mesh of 4096 nodes cubed, tiles grow: counts would cost more than they save
 
 
@@ -41,14 +44,33 @@ class Tiling(NamedTuple):
     tiles: tuple[int, int, int]
 
 
+class Cells(NamedTuple):
+    """How a tile is cut into cells."""
+
+    bits: tuple[int, int, int]  # a cell is 2**bits wide; the last one of an axis also has the rest
+    along: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, tiling: Tiling, count: int) -> Cells:
+        """Return the cells of three-dimensional tiles with many particles, or one for each tile."""
+        if min(tiling.extent) == 1 or count < _CROWDED * math.prod(tiling.tiles):
+            return cls(tiling.bits, (1, 1, 1))
+        most = 3 if max(tiling.support) < 10 else 2
+        bits = tuple(min(b, most) for b in tiling.bits)
+        along = tuple(1 << b - c for b, c in zip(tiling.bits, bits, strict=True))
+        if count < _CROWDED * math.prod(tiling.tiles) * math.prod(along):
+            return cls(tiling.bits, (1, 1, 1))
+        return cls(bits, along)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class TileOrdering:
     """The particles of one configuration in the order of tiles.
 
     Attributes
     ----------
-    tiling
-        How the mesh is cut.
+    tiling, cells
+        How the mesh is cut into tiles, and a tile into cells, by which its particles follow each other.
     records : (4 N,)
         Fractions of each particle in this order, and its place in the tile as the bits of an integer.
     order : (N,)
@@ -60,6 +82,7 @@ class TileOrdering:
     """
 
     tiling: Tiling
+    cells: Cells
     records: np.ndarray
     order: np.ndarray
     kept: int
@@ -122,6 +145,38 @@ def box_of(tiling, tile):
         (1 << bz if z < nz - 1 else ez - (z << bz)) + sz - 1,
     )
     return low, nodes
+
+
+@compiled
+def _reached(first, nodes, end, is_last):
+    """Return how many of a tile's nodes some stencils reach that end at ``end``; the last cell also has the rest."""
+    return nodes - first if is_last else min(nodes, end) - first
+
+
+@compiled
+def box_of_task(tiling, cells, packed, tile, first, last):
+    """Return first node, nodes per axis, and packed place in the tile, of the box in which a task works.
+
+    Its particles follow each other by cells, from the first's to the last's. So in a cluster its box is that of one
+    cell or a few: it fits the first cache, and what threads add to the field one after the other is little.
+    """
+    low, nodes = box_of(tiling, tile)
+    (bx, by, bz), (mx, my, mz), (sx, sy, sz) = cells.bits, cells.along, tiling.support
+    a, b = item(packed, 4 * first + 3), item(packed, 4 * last + 3)
+    x0, x1 = min(a >> 20 >> bx, mx - 1), min(b >> 20 >> bx, mx - 1)
+    y0, y1 = min((a >> 10 & 1023) >> by, my - 1), min((b >> 10 & 1023) >> by, my - 1)
+    z0, z1 = min((a & 1023) >> bz, mz - 1), min((b & 1023) >> bz, mz - 1)
+    if x0 != x1:  # cells of an axis follow each other only within one cell of the axes before it
+        y0, y1 = 0, my - 1
+    if x0 != x1 or y0 != y1:
+        z0, z1 = 0, mz - 1
+    x, y, z = x0 << bx, y0 << by, z0 << bz
+    nodes = (
+        _reached(x, nodes[0], (x1 + 1 << bx) + sx - 1, x1 == mx - 1),
+        _reached(y, nodes[1], (y1 + 1 << by) + sy - 1, y1 == my - 1),
+        _reached(z, nodes[2], (z1 + 1 << bz) + sz - 1, z1 == mz - 1),
+    )
+    return (low[0] + x, low[1] + y, low[2] + z), nodes, x << 20 | y << 10 | z
 
 
 def tiling_of(axes: tuple[Axis, ...], bits: tuple[int, ...] | None = None) -> Tiling:
@@ -216,6 +271,16 @@ def ordering_of(workspace: Workspace) -> TileOrdering:
 
 
 @compiled
+def await_count(counts, place, target):
+    """Wait until a count that other threads raise is ``target``."""
+    turns = 0
+    while acquire(counts, place) < target:
+        turns += 1
+        if turns > 100:
+            give_way()
+
+
+@compiled
 def await_turn(tiling, ready, done, tile, chunk):
     """Wait until every task that overlaps this one and is listed before it has been added.
 
@@ -244,8 +309,4 @@ def await_turn(tiling, ready, done, tile, chunk):
             continue
         if group == mine:  # itself, or across the seam of an odd number of tiles
             target = min(target, chunk + 1 if other < tile else chunk)
-        turns = 0
-        while acquire(done, other) < target:
-            turns += 1
-            if turns > 100:
-                give_way()
+        await_count(done, other, target)

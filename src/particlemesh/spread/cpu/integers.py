@@ -17,7 +17,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
 from particlemesh.orders.cpu.boxes import row_of
 from particlemesh.orders.cpu.rows import SPARSE
-from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of
+from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of, box_of_task
 from particlemesh.particles.stencil import Axis
 
 
@@ -96,7 +96,7 @@ def _add_box(tiling, parts, box, low, rows, sums):
 
 @compiled
 def _add_tasks(
-    tiling, tile, begin, end, ready, records, packed, order, values, table, boxes, done, sums, counter
+    tiling, cells, tile, begin, end, ready, records, packed, order, values, table, boxes, done, sums, counter
 ):  # fmt: skip
     """Do tasks until none is left; `await_turn` keeps two threads from adding to one node."""
     parts = values.shape[1]
@@ -106,14 +106,14 @@ def _add_tasks(
     for task in claimed(counter, tile.size):
         this = tile[task]
         chunk = (begin[task] - ready[this, 0]) // CHUNK
-        low, nodes = box_of(tiling, this)
+        low, nodes, origin = box_of_task(tiling, cells, packed, this, begin[task], end[task] - 1)
         dense = (end[task] - begin[task]) * sx * sy > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
         mask = -1 if dense else 0
         corner, shape = low, nodes if dense else tiling.support
         for k in range(begin[task], end[task], step):
             for n in range(k, k + step):
-                local = packed[4 * n + 3] & mask
+                local = (packed[4 * n + 3] - origin) & mask
                 place = (((local >> 20) * shape[1] + (local >> 10 & 1023)) * shape[2] + (local & 1023)) * parts
                 _factors(table, records[4 * n], records[4 * n + 1], records[4 * n + 2], factors)
                 for i in range(sx):
@@ -123,7 +123,7 @@ def _add_tasks(
             if k == begin[task]:
                 await_turn(tiling, ready, done, this, chunk)
             if not dense:
-                local = packed[4 * k + 3]
+                local = packed[4 * k + 3] - origin
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
             _add_box(tiling, parts, box, corner, shape, sums)
         release(done, this, chunk + 1)
@@ -150,8 +150,8 @@ def add_integers(
     workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
     boxes = np.zeros((workers, _box_size(ordering) * values.shape[1]), np.int64)
     run(
-        _add_tasks, workers, ordering.tiling, ordering.tile, ordering.begin, ordering.end, ordering.ready,
-        ordering.records, ordering.packed, ordering.order, values, table, boxes,
+        _add_tasks, workers, ordering.tiling, ordering.cells, ordering.tile, ordering.begin, ordering.end,
+        ordering.ready, ordering.records, ordering.packed, ordering.order, values, table, boxes,
         np.zeros(len(ordering.ready), np.int64), sums.reshape(-1), steps=200 * len(ordering.order),
     )  # fmt: skip
 

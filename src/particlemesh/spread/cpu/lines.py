@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.backends.cpu import claimed, run, threads_for
+from particlemesh.backends.cpu import claimed, clear, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import add, alternate, horner, item, keep, load, mul, prefetch_to_write, put, store
 from particlemesh.orders.cpu.lines import Line
@@ -95,7 +95,7 @@ def _spread(node, fraction, values, support, slope, rows, size, wraps, fields, c
 
 def spread_line(
     line: Line, rows: Rows, axis: Axis, values: np.ndarray, field: np.ndarray, slope: float = 0.0,
-    threads: int | None = None,
+    threads: int | None = None, *, fresh: bool = False,
 ) -> None:  # fmt: skip
     """Add values, or vectors against the window's slopes, to a field.
 
@@ -111,7 +111,11 @@ def spread_line(
         Of node coordinates in user coordinates, for vectors.
     threads
         The most threads to use; by default as many as suit N.
+    fresh
+        Whether the field is cleared before.
     """
+    if fresh:
+        clear(field, threads)
     count, numbers = len(line.node), field.size
     shares = shares_of(count, len(field))
     fields = field.reshape(1, -1) if shares == 1 else np.empty((shares, numbers), field.dtype)
