@@ -28,13 +28,14 @@ from particlemesh.backends.simd import (
 from particlemesh.methods.by_tile import CALL, TileMethod
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
-from particlemesh.orders.cpu.boxes import add_box, ask_for_box
+from particlemesh.orders.cpu.boxes import add_box, add_plane, ask_for_plane
 from particlemesh.orders.cpu.rows import SPARSE, Rows
 from particlemesh.orders.cpu.tiles import (
     CHUNK,
     TileOrdering,
     await_count,
     await_turn,
+    box_of,
     box_of_task,
     box_pitch,
     ordering_of,
@@ -141,9 +142,33 @@ def _spread_vectors(
 
 
 @compiled
+def _add_planes(tiling, parts, box, low, nodes, first, pitch, tile, begin, chunk, planes, field):
+    """Add the box of a task to the field, plane by plane, each after that of the tile's task before.
+
+    So threads follow each other closely through a crowded tile, instead of waiting for whole boxes. ``first`` is the
+    box's first plane in the tile; ``planes`` counts for each task the planes that it has passed.
+    """
+    mine, before = _place(begin, chunk), _place(begin - CHUNK, chunk - 1)
+    _, whole = box_of(tiling, tile)
+    for i in range(whole[0]):
+        if chunk > 0:
+            await_count(planes, before, i + 1)
+        if first <= i < first + nodes[0]:
+            ask_for_plane(tiling, parts, low, nodes, i - first, field)
+            add_plane(tiling, parts, box, low, nodes, pitch, i - first, field)
+        release(planes, mine, i + 1)
+
+
+@compiled(inline="always")
+def _place(begin, chunk):
+    """Return where a task of a crowded tile counts its planes: of two that begin close by, one is a tile's first."""
+    return 16 * (begin // CHUNK) + 8 * (chunk == 0)  # each in a line of its own
+
+
+@compiled
 def _spread_tasks(
-    tiling, cells, tile, begin, end, ready, records, packed, order, values, jacobian, rows, size, clears, done, field,
-    counter,
+    tiling, cells, tile, begin, end, ready, records, packed, order, values, jacobian, rows, size, clears, done, planes,
+    field, counter,
 ):  # fmt: skip
     """Clear the field, in ``clears`` shares, and do tasks until none is left.
 
@@ -164,8 +189,9 @@ def _spread_tasks(
         this = tile[task]
         chunk = (begin[task] - ready[this, 0]) // CHUNK
         low, nodes, origin = box_of_task(tiling, cells, packed, this, begin[task], end[task] - 1)
+        crowded = ready[this, 1] > 1
         # Few particles: one box per particle, the size of a stencil.
-        dense = (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
+        dense = crowded or (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
         mask = -1 if dense else 0
         corner, shape = low, nodes if dense else support
@@ -184,12 +210,16 @@ def _spread_tasks(
             if k == begin[task]:
                 await_count(done, done.size - 1, clears)
                 await_turn(tiling, ready, done, this, chunk)
-                if dense and ready[this, 1] > 1:
-                    ask_for_box(tiling, parts, corner, shape, field)
             if not dense:
                 local = packed[4 * k + 3] - origin
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
-            add_box(tiling, parts, box, corner, shape, pitch, field)
+            if crowded:
+                _add_planes(
+                    tiling, parts, box, low, nodes, origin >> 20, pitch, this, begin[task], chunk, planes, field
+                )
+            else:
+                add_box(tiling, parts, box, corner, shape, pitch, field)
+        await_count(done, this, chunk)
         release(done, this, chunk + 1)
 
 
@@ -221,7 +251,8 @@ def spread_tiles(
         _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), ordering.tiling,
         ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
         ordering.packed, ordering.order, plain(values), jacobian, rows, size, clears,
-        np.zeros(len(ordering.ready) + 1, np.int64), field.reshape(-1), steps=100 * len(ordering.order),
+        np.zeros(len(ordering.ready) + 1, np.int64), np.zeros(16 * (len(ordering.order) // CHUNK + 1), np.int64),
+        field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip
 
 

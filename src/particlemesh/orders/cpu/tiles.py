@@ -282,7 +282,7 @@ def await_count(counts, place, target):
 
 @compiled
 def await_turn(tiling, ready, done, tile, chunk):
-    """Wait until every task that overlaps this one and is listed before it has been added.
+    """Wait until every task of other tiles that overlaps this one and is listed before it has been added.
 
     Those tasks were claimed before this one, by threads that are running, and wait only for still
     earlier ones: some thread can always go on. The order is that of `list_tasks`: slab and colour, chunk, tile.
@@ -293,6 +293,8 @@ def await_turn(tiling, ready, done, tile, chunk):
     tx = tile // nz // ny
     mine = 4 * tx + 2 * (ty & 1) + (tz & 1)
     for n in range(27):
+        if n == 13:  # the tile itself
+            continue
         x, y, z = tx + n // 9 % 3 - 1, ty + n // 3 % 3 - 1, tz + n % 3 - 1
         if tiling.wraps[0]:
             x = (x + nx) % nx
@@ -307,6 +309,6 @@ def await_turn(tiling, ready, done, tile, chunk):
         group = 4 * x + 2 * (y & 1) + (z & 1)
         if group > mine:
             continue
-        if group == mine:  # itself, or across the seam of an odd number of tiles
+        if group == mine:  # across the seam of an odd number of tiles, or of its own
             target = min(target, chunk + 1 if other < tile else chunk)
         await_count(done, other, target)
