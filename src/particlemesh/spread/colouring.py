@@ -28,16 +28,16 @@ from particlemesh.backends.simd import (
 from particlemesh.methods.by_tile import CALL, TileMethod
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
-from particlemesh.orders.cpu.boxes import add_box, add_plane, ask_for_plane
+from particlemesh.orders.cpu.boxes import add_box, add_rows
 from particlemesh.orders.cpu.rows import SPARSE, Rows
 from particlemesh.orders.cpu.tiles import (
     CHUNK,
     TileOrdering,
     await_count,
     await_turn,
-    box_of,
     box_of_task,
     box_pitch,
+    crowded_from,
     ordering_of,
 )
 from particlemesh.particles.workspace import Workspace
@@ -45,6 +45,7 @@ from particlemesh.sorting.cpu import share_of
 from particlemesh.spread.cpu.lines import shares_of, spread_line
 
 _AHEAD = 16  # particles between asking for a value and using it
+_SLACK = 16  # numbers behind a box: the last vector may reach so far
 
 
 @compiled(inline="always")
@@ -142,54 +143,76 @@ def _spread_vectors(
 
 
 @compiled
-def _add_planes(tiling, parts, box, low, nodes, first, pitch, tile, begin, chunk, planes, field):
-    """Add the box of a task to the field, plane by plane, each after that of the tile's task before.
-
-    So threads follow each other closely through a crowded tile, instead of waiting for whole boxes. ``first`` is the
-    box's first plane in the tile; ``planes`` counts for each task the planes that it has passed.
-    """
-    mine, before = _place(begin, chunk), _place(begin - CHUNK, chunk - 1)
-    _, whole = box_of(tiling, tile)
-    for i in range(whole[0]):
-        if chunk > 0:
-            await_count(planes, before, i + 1)
-        if first <= i < first + nodes[0]:
-            ask_for_plane(tiling, parts, low, nodes, i - first, field)
-            add_plane(tiling, parts, box, low, nodes, pitch, i - first, field)
-        release(planes, mine, i + 1)
+def _box_places(tiling, cells, packed, tile, begin, end, crowded, parts, lanes, places):
+    """Write first node, nodes, packed place in the tile and offset of each crowded task's box; return all numbers."""
+    total = 0
+    for k in range(crowded.size):
+        task = crowded[k]
+        low, nodes, origin = box_of_task(tiling, cells, packed, tile[task], begin[task], end[task] - 1)
+        for a in range(3):
+            places[k, a], places[k, 3 + a] = low[a], nodes[a]
+        places[k, 6], places[k, 7] = origin, total
+        total += nodes[0] * nodes[1] * box_pitch(nodes[2], tiling.support[2], parts, lanes) + _SLACK
+    return total
 
 
 @compiled(inline="always")
-def _place(begin, chunk):
-    """Return where a task of a crowded tile counts its planes: of two that begin close by, one is a tile's first."""
-    return 16 * (begin // CHUNK) + 8 * (chunk == 0)  # each in a line of its own
+def _box_place(places, k):
+    """Return first node, nodes, packed place in the tile and offset of a crowded task's box."""
+    low, nodes = (places[k, 0], places[k, 1], places[k, 2]), (places[k, 3], places[k, 4], places[k, 5])
+    return low, nodes, places[k, 6], places[k, 7]
+
+
+@compiled
+def _add_crowded(tiling, parts, lanes, unit, places, kept, field):
+    """Add the rows of all crowded boxes that lie at one node of the first axis, in the order of tasks."""
+    axis = 0 if tiling.size[0] > 1 else 1
+    size = tiling.size[axis]
+    for k in range(places.shape[0]):
+        low, nodes, _, offset = _box_place(places, k)
+        first = unit - low[axis]
+        first = first % size if tiling.wraps[axis] else first
+        pitch = box_pitch(nodes[2], tiling.support[2], parts, lanes)
+        for i in range(first if first >= 0 else nodes[axis], nodes[axis], size):
+            planes, lines = ((i, i + 1), (0, nodes[1])) if axis == 0 else ((0, nodes[0]), (i, i + 1))
+            add_rows(tiling, parts, kept[offset:], low, nodes, pitch, planes, lines, False, field)
 
 
 @compiled
 def _spread_tasks(
-    tiling, cells, tile, begin, end, ready, records, packed, order, values, jacobian, rows, size, clears, done, planes,
-    field, counter,
+    tiling, cells, tile, begin, end, ready, records, packed, order, values, jacobian, rows, size, clears, tasks, places,
+    kept, done, field, counter,
 ):  # fmt: skip
-    """Clear the field, in ``clears`` shares, and do tasks until none is left.
+    """Clear the field, in ``clears`` shares, do crowded tasks, do the others, and add the boxes of the crowded ones.
 
-    Every thread runs this; results do not depend on which thread does which task. A thread adds its first box when all
-    shares are cleared, of which the last number of ``done`` is the count.
+    Every thread runs this; results do not depend on which thread does which share. The last two numbers of ``done``
+    count shares that are cleared and tasks that are done.
     """
     parts, lanes = rows.parts, len(rows.width)
-    box = np.zeros(size, field.dtype)  # by each thread: near to its core, and often in its cache
+    own = np.zeros(size, field.dtype)  # by each thread: near to its core, and often in its cache
     weights = np.empty(4 * lanes, field.dtype)
     support = tiling.support
-    for share in claimed(counter, clears + tile.size):
+    cleared, finished = done.size - 2, done.size - 1
+    units = 0 if places.shape[0] == 0 else tiling.size[0] if tiling.size[0] > 1 else tiling.size[1]
+    for share in claimed(counter, clears + tile.size + units):
         if share < clears:
             first, last = share_of(field.size, clears, share)
             field[first:last] = 0
-            fetch_add(done, done.size - 1, 1)
+            fetch_add(done, cleared, 1)
             continue
-        task = share - clears
+        if share >= clears + tile.size:
+            await_count(done, cleared, clears)
+            await_count(done, finished, tile.size)
+            _add_crowded(tiling, parts, lanes, share - clears - tile.size, places, kept, field)
+            continue
+        task = tasks[share - clears]
         this = tile[task]
-        chunk = (begin[task] - ready[this, 0]) // CHUNK
-        low, nodes, origin = box_of_task(tiling, cells, packed, this, begin[task], end[task] - 1)
-        crowded = ready[this, 1] > 1
+        crowded = share - clears < places.shape[0]
+        if crowded:
+            low, nodes, origin, offset = _box_place(places, share - clears)
+        else:
+            low, nodes, origin = box_of_task(tiling, cells, packed, this, begin[task], end[task] - 1)
+            offset = 0
         # Few particles: one box per particle, the size of a stencil.
         dense = crowded or (end[task] - begin[task]) * support[0] * support[1] > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
@@ -197,6 +220,9 @@ def _spread_tasks(
         corner, shape = low, nodes if dense else support
         pitch = box_pitch(shape[2], support[2], parts, lanes)
         plane = shape[1] * pitch
+        box = kept[offset : offset + shape[0] * plane + _SLACK] if crowded else own
+        if crowded:
+            box[:] = 0
         for k in range(begin[task], end[task], step):
             if jacobian is None:
                 _spread_values(
@@ -207,20 +233,19 @@ def _spread_tasks(
                     tiling, k, k + step, origin, mask, records, packed, order, values, jacobian, rows, plane, pitch,
                     box, weights,
                 )  # fmt: skip
+            if crowded:
+                continue
+            chunk = (begin[task] - ready[this, 0]) // CHUNK
             if k == begin[task]:
-                await_count(done, done.size - 1, clears)
-                await_turn(tiling, ready, done, this, chunk)
+                await_count(done, cleared, clears)
+                await_turn(tiling, ready, crowded_from(tile.size), done, this, chunk)
             if not dense:
                 local = packed[4 * k + 3] - origin
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
-            if crowded:
-                _add_planes(
-                    tiling, parts, box, low, nodes, origin >> 20, pitch, this, begin[task], chunk, planes, field
-                )
-            else:
-                add_box(tiling, parts, box, corner, shape, pitch, field)
-        await_count(done, this, chunk)
-        release(done, this, chunk + 1)
+            add_box(tiling, parts, box, corner, shape, pitch, field)
+        if not crowded:
+            release(done, this, (begin[task] - ready[this, 0]) // CHUNK + 1)
+        fetch_add(done, finished, 1)
 
 
 def spread_tiles(
@@ -246,12 +271,16 @@ def spread_tiles(
     """
     clears = -(-field.nbytes // CLEARED) if fresh else 0
     work = len(ordering.order) + PARTICLES_PER_THREAD * clears
-    size = ordering.box_size(rows.parts, len(rows.width)) + 64 // field.itemsize
+    parts, lanes = rows.parts, len(rows.width)
+    crowded, others = ordering.shares
+    places = np.empty((len(crowded), 8), np.int64)
+    each = ordering.tiling, ordering.cells, ordering.packed, ordering.tile, ordering.begin, ordering.end
+    kept = np.empty(_box_places(*each, crowded, parts, lanes, places) if len(crowded) else 0, field.dtype)
     run(
         _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), ordering.tiling,
         ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
-        ordering.packed, ordering.order, plain(values), jacobian, rows, size, clears,
-        np.zeros(len(ordering.ready) + 1, np.int64), np.zeros(16 * (len(ordering.order) // CHUNK + 1), np.int64),
+        ordering.packed, ordering.order, plain(values), jacobian, rows, ordering.box_size(parts, lanes) + _SLACK,
+        clears, np.concatenate([crowded, others]), places, kept, np.zeros(len(ordering.ready) + 2, np.int64),
         field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import WIDTHS, add, load, prefetch_to_write, splat, store
+from particlemesh.backends.simd import WIDTHS, add, load, splat, store
 
 _WIDTH = WIDTHS[8]
 
@@ -19,42 +19,32 @@ def row_of(tiling, axis, node):
 
 
 @compiled
-def ask_for_plane(tiling, parts, low, rows, i, field):
-    """Ask for the nodes of plane i, which another thread has just written: one by one each line takes 0.1 us."""
-    size, numbers = tiling.size[2], 64 // field.itemsize
-    x = row_of(tiling, 0, low[0] + i)
-    for j in range(rows[1]):
-        y = row_of(tiling, 1, low[1] + j)
-        first = ((x * tiling.size[1] + y) * size + low[2] % size) * parts
-        for n in range(0, rows[2] * parts + numbers - 1, numbers):
-            prefetch_to_write(field, first + n)
-
-
-@compiled
-def add_plane(tiling, parts, box, low, rows, pitch, i, field):
-    """Add plane i of the private ``box`` to the field and clear it; see `add_box`."""
+def add_rows(tiling, parts, box, low, rows, pitch, planes, lines, clears, field):
+    """Add rows of the private ``box``, of a range of planes and of lines, to the field. See `add_box`."""
     size = tiling.size[2]
     zero = splat(box.dtype.type(0), _WIDTH)
-    x = row_of(tiling, 0, low[0] + i)
-    for j in range(rows[1]):
-        y = row_of(tiling, 1, low[1] + j)
-        source = (i * rows[1] + j) * pitch
-        if x >= 0 and y >= 0:
-            target = (x * tiling.size[1] + y) * size * parts
-            k = 0 if tiling.wraps[2] else max(0, -low[2])
-            last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
-            while k < last:
-                z = (low[2] + k) % size
-                length = min(last - k, size - z) * parts
-                a, b = target + z * parts, source + k * parts
-                whole = length - length % 8
-                for n in range(0, whole, 8):
-                    store(field, a + n, add(load(field, a + n, _WIDTH), load(box, b + n, _WIDTH)))
-                for n in range(whole, length):
-                    field[a + n] += box[b + n]
-                k += size - z
-        for n in range(0, pitch, 8):  # the pitch is a multiple of 8
-            store(box, source + n, zero)
+    for i in range(planes[0], planes[1]):
+        x = row_of(tiling, 0, low[0] + i)
+        for j in range(lines[0], lines[1]):
+            y = row_of(tiling, 1, low[1] + j)
+            source = (i * rows[1] + j) * pitch
+            if x >= 0 and y >= 0:
+                target = (x * tiling.size[1] + y) * size * parts
+                k = 0 if tiling.wraps[2] else max(0, -low[2])
+                last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
+                while k < last:
+                    z = (low[2] + k) % size
+                    length = min(last - k, size - z) * parts
+                    a, b = target + z * parts, source + k * parts
+                    whole = length - length % 8
+                    for n in range(0, whole, 8):
+                        store(field, a + n, add(load(field, a + n, _WIDTH), load(box, b + n, _WIDTH)))
+                    for n in range(whole, length):
+                        field[a + n] += box[b + n]
+                    k += size - z
+            if clears:
+                for n in range(0, pitch, 8):  # the pitch is a multiple of 8
+                    store(box, source + n, zero)
 
 
 @compiled
@@ -64,8 +54,7 @@ def add_box(tiling, parts, box, low, rows, pitch, field):
     ``low`` is the box's first node and ``rows`` its number of nodes, per axis. Two of its rows along the
     last axis begin ``pitch`` numbers apart.
     """
-    for i in range(rows[0]):
-        add_plane(tiling, parts, box, low, rows, pitch, i, field)
+    add_rows(tiling, parts, box, low, rows, pitch, (0, rows[0]), (0, rows[1]), True, field)
 
 
 @compiled

@@ -24,6 +24,7 @@ from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
+CROWDED = 64  # a tile with more than this part of all tasks is crowded
 _ALIGN = 8
 LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
 # Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
@@ -91,6 +92,12 @@ class TileOrdering:
     end: np.ndarray
     ready: np.ndarray
 
+    @functools.cached_property
+    def shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tasks of tiles with many of all tasks, `CROWDED` and more, and the other tasks, each in order."""
+        crowded = self.ready[self.tile, 1] >= crowded_from(len(self.tile))
+        return np.flatnonzero(crowded), np.flatnonzero(~crowded)
+
     @property
     def nbytes(self) -> int:
         """Bytes beside ``records`` and ``order``, which may be longer than what is shown of them."""
@@ -124,6 +131,12 @@ class TileOrdering:
             nodes = starts + self.tiling.support[a] - 1
             size *= nodes if a < 2 else box_pitch(nodes, self.tiling.support[a], parts, lanes)
         return size
+
+
+@compiled
+def crowded_from(tasks):
+    """Return from how many tasks on a tile is crowded: in turns, they would keep most threads waiting."""
+    return max(2, tasks // CROWDED + 1)
 
 
 @compiled
@@ -281,8 +294,10 @@ def await_count(counts, place, target):
 
 
 @compiled
-def await_turn(tiling, ready, done, tile, chunk):
-    """Wait until every task of other tiles that overlaps this one and is listed before it has been added.
+def await_turn(tiling, ready, crowded, done, tile, chunk):
+    """Wait until every task that overlaps this one and is listed before it has been added.
+
+    Tiles with ``crowded`` tasks and more take no turns.
 
     Those tasks were claimed before this one, by threads that are running, and wait only for still
     earlier ones: some thread can always go on. The order is that of `list_tasks`: slab and colour, chunk, tile.
@@ -293,8 +308,6 @@ def await_turn(tiling, ready, done, tile, chunk):
     tx = tile // nz // ny
     mine = 4 * tx + 2 * (ty & 1) + (tz & 1)
     for n in range(27):
-        if n == 13:  # the tile itself
-            continue
         x, y, z = tx + n // 9 % 3 - 1, ty + n // 3 % 3 - 1, tz + n % 3 - 1
         if tiling.wraps[0]:
             x = (x + nx) % nx
@@ -307,8 +320,8 @@ def await_turn(tiling, ready, done, tile, chunk):
         other = (x * ny + y) * nz + z
         target = ready[other, 1]
         group = 4 * x + 2 * (y & 1) + (z & 1)
-        if group > mine:
+        if group > mine or target >= crowded:
             continue
-        if group == mine:  # across the seam of an odd number of tiles, or of its own
+        if group == mine:  # itself, or across the seam of an odd number of tiles
             target = min(target, chunk + 1 if other < tile else chunk)
         await_count(done, other, target)

@@ -17,7 +17,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
 from particlemesh.orders.cpu.boxes import row_of
 from particlemesh.orders.cpu.rows import SPARSE
-from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_count, await_turn, box_of, box_of_task
+from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of, box_of_task
 from particlemesh.particles.stencil import Axis
 
 
@@ -121,8 +121,7 @@ def _add_tasks(
                         row = place + (i * shape[1] + j) * shape[2] * parts
                         _add_row(box, row, factors, values, order[n], parts, i, j, sz)
             if k == begin[task]:
-                await_turn(tiling, ready, done, this, chunk)
-                await_count(done, this, chunk)
+                await_turn(tiling, ready, tile.size + 1, done, this, chunk)
             if not dense:
                 local = packed[4 * k + 3] - origin
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
