@@ -25,6 +25,7 @@ from particlemesh.particles.workspace import Workspace
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
 CROWDED = 64  # a tile with more than this part of all tasks is crowded
+_TOGETHER = 128  # tiles of slabs that are listed together: 32 of each colour
 _ALIGN = 8
 LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
 # Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
@@ -240,27 +241,43 @@ def _three(numbers: Iterable[int]) -> tuple[int, int, int]:
 
 
 @compiled
+def slabs_together(tiling):
+    """Return how many slabs of tiles that do not touch are listed together: enough for many threads."""
+    return max(1, _TOGETHER // (tiling.tiles[1] * tiling.tiles[2]))
+
+
+@compiled
+def group_of(x, y, z, together):
+    """Return which group of tiles that do not touch a tile belongs to: every other slab of some, and one colour."""
+    return 8 * (x // (2 * together)) + 4 * (x & 1) + 2 * (y & 1) + (z & 1)
+
+
+@compiled
 def list_tasks(tiling, start, tile, begin, end, ready):
     """List tasks slab by slab, so that a slab of the field is still in a cache when its next tile comes.
 
-    Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns. Most
-    of a slab lies between tasks that overlap, so that threads seldom wait for each other.
+    Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns. Where slabs
+    have few tiles, several take part that do not touch. So many tasks lie between two that overlap, and threads seldom
+    wait for each other. This is the order of `group_of`.
     """
     nx, ny, nz = tiling.tiles
-    active = np.empty((ny // 2 + 1) * (nz // 2 + 1), np.int64)
+    together = slabs_together(tiling)
+    active = np.empty(together * (ny // 2 + 1) * (nz // 2 + 1), np.int64)
     tasks = 0
-    for x in range(nx):
+    for slab in range(2 * ((nx - 1) // (2 * together) + 1)):
+        first = slab // 2 * 2 * together + slab % 2
         for colour in range(4):
             left = 0
-            for y in range(colour >> 1, ny, 2):
-                for z in range(colour & 1, nz, 2):
-                    this = (x * ny + y) * nz + z
-                    count = start[this + 1] - start[this]
-                    ready[this, 0] = start[this]
-                    ready[this, 1] = (count + CHUNK - 1) // CHUNK
-                    if count > 0:
-                        active[left] = this
-                        left += 1
+            for x in range(first, min(nx, first + 2 * together), 2):
+                for y in range(colour >> 1, ny, 2):
+                    for z in range(colour & 1, nz, 2):
+                        this = (x * ny + y) * nz + z
+                        count = start[this + 1] - start[this]
+                        ready[this, 0] = start[this]
+                        ready[this, 1] = (count + CHUNK - 1) // CHUNK
+                        if count > 0:
+                            active[left] = this
+                            left += 1
             chunk = 0
             while left > 0:
                 still = 0
@@ -300,13 +317,14 @@ def await_turn(tiling, ready, crowded, done, tile, chunk):
     Tiles with ``crowded`` tasks and more take no turns.
 
     Those tasks were claimed before this one, by threads that are running, and wait only for still
-    earlier ones: some thread can always go on. The order is that of `list_tasks`: slab and colour, chunk, tile.
+    earlier ones: some thread can always go on. The order is that of `list_tasks`: group, chunk, tile.
     """
     nx, ny, nz = tiling.tiles
     tz = tile % nz
     ty = tile // nz % ny
     tx = tile // nz // ny
-    mine = 4 * tx + 2 * (ty & 1) + (tz & 1)
+    together = slabs_together(tiling)
+    mine = group_of(tx, ty, tz, together)
     for n in range(27):
         x, y, z = tx + n // 9 % 3 - 1, ty + n // 3 % 3 - 1, tz + n % 3 - 1
         if tiling.wraps[0]:
@@ -319,7 +337,7 @@ def await_turn(tiling, ready, crowded, done, tile, chunk):
             continue
         other = (x * ny + y) * nz + z
         target = ready[other, 1]
-        group = 4 * x + 2 * (y & 1) + (z & 1)
+        group = group_of(x, y, z, together)
         if group > mine or target >= crowded:
             continue
         if group == mine:  # itself, or across the seam of an odd number of tiles
