@@ -143,11 +143,11 @@ def _spread_vectors(
 
 
 @compiled
-def _box_places(tiling, cells, packed, tile, begin, end, crowded, parts, lanes, places):
+def _box_places(tiling, cells, packed, tile, begin, end, tasks, parts, lanes, places):
     """Write first node, nodes, packed place in the tile and offset of each crowded task's box; return all numbers."""
     total = 0
-    for k in range(crowded.size):
-        task = crowded[k]
+    for k in range(places.shape[0]):
+        task = tasks[k]
         low, nodes, origin = box_of_task(tiling, cells, packed, tile[task], begin[task], end[task] - 1)
         for a in range(3):
             places[k, a], places[k, 3 + a] = low[a], nodes[a]
@@ -189,7 +189,7 @@ def _spread_tasks(
     count shares that are cleared and tasks that are done.
     """
     parts, lanes = rows.parts, len(rows.width)
-    own = np.zeros(size, field.dtype)  # by each thread: near to its core, and often in its cache
+    private = np.zeros(size, field.dtype)  # by each thread: near to its core, and often in its cache
     weights = np.empty(4 * lanes, field.dtype)
     support = tiling.support
     cleared, finished = done.size - 2, done.size - 1
@@ -207,6 +207,7 @@ def _spread_tasks(
             continue
         task = tasks[share - clears]
         this = tile[task]
+        chunk = (begin[task] - ready[this, 0]) // CHUNK
         crowded = share - clears < places.shape[0]
         if crowded:
             low, nodes, origin, offset = _box_place(places, share - clears)
@@ -220,7 +221,7 @@ def _spread_tasks(
         corner, shape = low, nodes if dense else support
         pitch = box_pitch(shape[2], support[2], parts, lanes)
         plane = shape[1] * pitch
-        box = kept[offset : offset + shape[0] * plane + _SLACK] if crowded else own
+        box = kept[offset : offset + shape[0] * plane + _SLACK] if crowded else private
         if crowded:
             box[:] = 0
         for k in range(begin[task], end[task], step):
@@ -235,7 +236,6 @@ def _spread_tasks(
                 )  # fmt: skip
             if crowded:
                 continue
-            chunk = (begin[task] - ready[this, 0]) // CHUNK
             if k == begin[task]:
                 await_count(done, cleared, clears)
                 await_turn(tiling, ready, crowded_from(tile.size), done, this, chunk)
@@ -244,7 +244,7 @@ def _spread_tasks(
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
             add_box(tiling, parts, box, corner, shape, pitch, field)
         if not crowded:
-            release(done, this, (begin[task] - ready[this, 0]) // CHUNK + 1)
+            release(done, this, chunk + 1)
         fetch_add(done, finished, 1)
 
 
@@ -272,15 +272,16 @@ def spread_tiles(
     clears = -(-field.nbytes // CLEARED) if fresh else 0
     work = len(ordering.order) + PARTICLES_PER_THREAD * clears
     parts, lanes = rows.parts, len(rows.width)
-    crowded, others = ordering.shares
-    places = np.empty((len(crowded), 8), np.int64)
-    each = ordering.tiling, ordering.cells, ordering.packed, ordering.tile, ordering.begin, ordering.end
-    kept = np.empty(_box_places(*each, crowded, parts, lanes, places) if len(crowded) else 0, field.dtype)
+    tasks, crowded = ordering.claims
+    places, numbers = np.empty((crowded, 8), np.int64), 0
+    if crowded:
+        particles = ordering.packed, ordering.tile, ordering.begin, ordering.end
+        numbers = _box_places(ordering.tiling, ordering.cells, *particles, tasks, parts, lanes, places)
     run(
         _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), ordering.tiling,
         ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
         ordering.packed, ordering.order, plain(values), jacobian, rows, ordering.box_size(parts, lanes) + _SLACK,
-        clears, np.concatenate([crowded, others]), places, kept, np.zeros(len(ordering.ready) + 2, np.int64),
+        clears, tasks, places, np.empty(numbers, field.dtype), np.zeros(len(ordering.ready) + 2, np.int64),
         field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip
 

@@ -25,7 +25,8 @@ from particlemesh.particles.workspace import Workspace
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
 CROWDED = 64  # a tile with more than this part of all tasks is crowded
-_TOGETHER = 128  # tiles of slabs that are listed together: 32 of each colour
+_TOGETHER = 64  # tiles of slabs that are listed together: 16 of each colour. With 128 they leave the caches
+_FEW = 256  # particles: a smaller box saves them less time than finding it takes
 _ALIGN = 8
 LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
 # Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
@@ -94,10 +95,10 @@ class TileOrdering:
     ready: np.ndarray
 
     @functools.cached_property
-    def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tasks of tiles with many of all tasks, `CROWDED` and more, and the other tasks, each in order."""
+    def claims(self) -> tuple[np.ndarray, int]:
+        """Tasks in the order in which spreading claims them: first those of crowded tiles, and how many these are."""
         crowded = self.ready[self.tile, 1] >= crowded_from(len(self.tile))
-        return np.flatnonzero(crowded), np.flatnonzero(~crowded)
+        return np.argsort(~crowded, kind="stable"), int(crowded.sum())
 
     @property
     def nbytes(self) -> int:
@@ -172,9 +173,11 @@ def box_of_task(tiling, cells, packed, tile, first, last):
     """Return first node, nodes per axis, and packed place in the tile, of the box in which a task works.
 
     Its particles follow each other by cells, from the first's to the last's. So in a cluster its box is that of one
-    cell or a few: it fits the first cache, and what threads add to the field one after the other is little.
+    cell or a few: it fits the first cache, and little is added to the field. Few particles get the tile's.
     """
     low, nodes = box_of(tiling, tile)
+    if last - first < _FEW:
+        return low, nodes, 0
     (bx, by, bz), (mx, my, mz), (sx, sy, sz) = cells.bits, cells.along, tiling.support
     a, b = item(packed, 4 * first + 3), item(packed, 4 * last + 3)
     x0, x1 = min(a >> 20 >> bx, mx - 1), min(b >> 20 >> bx, mx - 1)
