@@ -103,7 +103,7 @@ def test_tasks_wait_only_for_tasks_before_them(shape, wraps):
     start = np.concatenate([[0], np.cumsum(counts), [counts.sum()]])
     tile, begin, end = (np.empty(tiles * 4, np.int64) for _ in range(3))
     ready = np.empty((tiles, 2), np.int64)
-    tasks = list_tasks(tiling, start, tile, begin, end, ready)
+    tasks = list_tasks(tiling, CHUNK, start, tile, begin, end, ready)
     assert ready[:, 1].sum() == tasks
     np.testing.assert_array_equal(np.bincount(tile[:tasks], end[:tasks] - begin[:tasks], tiles), counts)
     together = slabs_together(tiling)

@@ -31,7 +31,6 @@ from particlemesh.methods.on_line import seconds_on_line
 from particlemesh.orders.cpu.boxes import add_box, add_rows
 from particlemesh.orders.cpu.rows import SPARSE, Rows
 from particlemesh.orders.cpu.tiles import (
-    CHUNK,
     TileOrdering,
     await_count,
     await_turn,
@@ -207,7 +206,7 @@ def _spread_tasks(
             continue
         task = tasks[share - clears]
         this = tile[task]
-        chunk = (begin[task] - ready[this, 0]) // CHUNK
+        chunk = (begin[task] - ready[this, 0]) // cells.chunk
         crowded = share - clears < places.shape[0]
         if crowded:
             low, nodes, origin, offset = _box_place(places, share - clears)

@@ -109,6 +109,7 @@ def tiles_of_line(
         The most threads to use; by default as many as suit N.
     """
     tiling, count = tiling_of(axes), len(line.node)
+    cells = Cells.of(tiling, count)
     low, bits, tiles = tiling.low[2], tiling.bits[2], tiling.tiles[2]
     at = line.node.astype(np.int64) - low
     keys = np.minimum(at >> bits, tiles - 1)
@@ -120,8 +121,8 @@ def tiles_of_line(
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
     ready = np.empty((tiles, 2), np.int64)
-    tasks = list_tasks(tiling, start, tile, begin, end, ready)
+    tasks = list_tasks(tiling, cells.chunk, start, tile, begin, end, ready)
     return TileOrdering(
-        tiling, Cells.of(tiling, count), records, placed.order, int(start[tiles]), tile[:tasks], begin[:tasks],
+        tiling, cells, records, placed.order, int(start[tiles]), tile[:tasks], begin[:tasks],
         end[:tasks], ready,
     )  # fmt: skip

@@ -166,7 +166,7 @@ def _order_few(address, stride, frame, tiling, cells, system, pitch, status, rec
     counter[0] = 0
     _place_in_cells(address, stride, count, frame, tiling, cells, system, pitch, histogram, records, order, counter)
     start = start[: bins : (bins - 1) // ready.shape[0]].copy()
-    return list_tasks(tiling, start, tasks[0], tasks[1], tasks[2], ready), start[ready.shape[0]]
+    return list_tasks(tiling, cells.chunk, start, tasks[0], tasks[1], tasks[2], ready), start[ready.shape[0]]
 
 
 @functools.lru_cache(maxsize=64)
@@ -293,6 +293,6 @@ def place_positions(counted: Counted, records: np.ndarray, order: np.ndarray) ->
     most = tiles + count // CHUNK + 1
     tile, begin, end = (np.empty(most, np.int64) for _ in range(3))
     ready = np.empty((tiles, 2), np.int64)
-    tasks = list_tasks(tiling, start, tile, begin, end, ready)
+    tasks = list_tasks(tiling, cells.chunk, start, tile, begin, end, ready)
     kept = int(start[tiles])
     return TileOrdering(tiling, cells, records, order, kept, tile[:tasks], begin[:tasks], end[:tasks], ready)

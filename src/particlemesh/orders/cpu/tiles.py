@@ -24,6 +24,8 @@ from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
+_LARGE_CHUNK = 16384  # of many particles: fewer boxes
+_TASKS = 512  # that are enough for many threads
 CROWDED = 64  # a tile with more than this part of all tasks is crowded
 _TOGETHER = 64  # tiles of slabs that are listed together: 16 of each colour. With 128 they leave the caches
 _FEW = 256  # particles: a smaller box saves them less time than finding it takes
@@ -31,7 +33,7 @@ _ALIGN = 8
 LOCAL_BITS = 10  # of each coordinate within a tile, in the record of a particle
 # Particles follow each other by cells of a tile, where cells have so many: stencils that overlap are then in the first
 # cache. With supports of 7 to 12 spreading takes 0.7 of the time (Xeon, 10**6 particles, 128^3).
-_CROWDED = 4
+_IN_CELLS = 4
 MOST_TILES = 2**24  # beyond, as on a mesh of 4096 nodes cubed, tiles grow: counts would cost more than they save
 
 
@@ -48,22 +50,24 @@ class Tiling(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """How a tile is cut into cells."""
+    """How the particles of a tile are cut: into cells, by which they follow each other, and into tasks."""
 
     bits: tuple[int, int, int]  # a cell is 2**bits wide; the last one of an axis also has the rest
     along: tuple[int, int, int]
+    chunk: int  # particles of a task at most
 
     @classmethod
     def of(cls, tiling: Tiling, count: int) -> Cells:
         """Return the cells of three-dimensional tiles with many particles, or one for each tile."""
-        if min(tiling.extent) == 1 or count < _CROWDED * math.prod(tiling.tiles):
-            return cls(tiling.bits, (1, 1, 1))
+        chunk = min(max(CHUNK, count // _TASKS), _LARGE_CHUNK)
+        if min(tiling.extent) == 1 or count < _IN_CELLS * math.prod(tiling.tiles):
+            return cls(tiling.bits, (1, 1, 1), chunk)
         most = 3 if max(tiling.support) < 10 else 2
         bits = tuple(min(b, most) for b in tiling.bits)
         along = tuple(1 << b - c for b, c in zip(tiling.bits, bits, strict=True))
-        if count < _CROWDED * math.prod(tiling.tiles) * math.prod(along):
-            return cls(tiling.bits, (1, 1, 1))
-        return cls(bits, along)  # type: ignore[arg-type]
+        if count < _IN_CELLS * math.prod(tiling.tiles) * math.prod(along):
+            return cls(tiling.bits, (1, 1, 1), chunk)
+        return cls(bits, along, chunk)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -256,8 +260,8 @@ def group_of(x, y, z, together):
 
 
 @compiled
-def list_tasks(tiling, start, tile, begin, end, ready):
-    """List tasks slab by slab, so that a slab of the field is still in a cache when its next tile comes.
+def list_tasks(tiling, size, start, tile, begin, end, ready):
+    """List tasks of up to ``size`` particles slab by slab: a slab of the field is still in a cache for its next tile.
 
     Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns. Where slabs
     have few tiles, several take part that do not touch. So many tasks lie between two that overlap, and threads seldom
@@ -277,7 +281,7 @@ def list_tasks(tiling, start, tile, begin, end, ready):
                         this = (x * ny + y) * nz + z
                         count = start[this + 1] - start[this]
                         ready[this, 0] = start[this]
-                        ready[this, 1] = (count + CHUNK - 1) // CHUNK
+                        ready[this, 1] = (count + size - 1) // size
                         if count > 0:
                             active[left] = this
                             left += 1
@@ -287,8 +291,8 @@ def list_tasks(tiling, start, tile, begin, end, ready):
                 for k in range(left):
                     this = active[k]
                     tile[tasks] = this
-                    begin[tasks] = start[this] + chunk * CHUNK
-                    end[tasks] = min(begin[tasks] + CHUNK, start[this + 1])
+                    begin[tasks] = start[this] + chunk * size
+                    end[tasks] = min(begin[tasks] + size, start[this + 1])
                     tasks += 1
                     if chunk + 1 < ready[this, 1]:
                         active[still] = this

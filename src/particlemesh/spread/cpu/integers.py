@@ -17,7 +17,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
 from particlemesh.orders.cpu.boxes import row_of
 from particlemesh.orders.cpu.rows import SPARSE
-from particlemesh.orders.cpu.tiles import CHUNK, TileOrdering, await_turn, box_of, box_of_task
+from particlemesh.orders.cpu.tiles import TileOrdering, await_turn, box_of, box_of_task
 from particlemesh.particles.stencil import Axis
 
 
@@ -105,7 +105,7 @@ def _add_tasks(
     sx, sy, sz = tiling.support
     for task in claimed(counter, tile.size):
         this = tile[task]
-        chunk = (begin[task] - ready[this, 0]) // CHUNK
+        chunk = (begin[task] - ready[this, 0]) // cells.chunk
         low, nodes, origin = box_of_task(tiling, cells, packed, this, begin[task], end[task] - 1)
         dense = (end[task] - begin[task]) * sx * sy > SPARSE * nodes[0] * nodes[1]
         step = end[task] - begin[task] if dense else 1
