@@ -177,7 +177,7 @@ def box_of_task(tiling, cells, packed, tile, first, last):
     """Return first node, nodes per axis, and packed place in the tile, of the box in which a task works.
 
     Its particles follow each other by cells, from the first's to the last's. So in a cluster its box is that of one
-    cell or a few: it fits the first cache, and little is added to the field. Few particles get the tile's.
+    cell or a few. It fits the first cache, and little is added to the field. Few particles get the tile's.
     """
     low, nodes = box_of(tiling, tile)
     if last - first < _FEW:
@@ -261,7 +261,7 @@ def group_of(x, y, z, together):
 
 @compiled
 def list_tasks(tiling, size, start, tile, begin, end, ready):
-    """List tasks of up to ``size`` particles slab by slab: a slab of the field is still in a cache for its next tile.
+    """List tasks of up to ``size`` particles slab by slab: its field stays in a cache for the next tile.
 
     Within a slab tiles of one colour (parity in y and z) follow each other, and their chunks take turns. Where slabs
     have few tiles, several take part that do not touch. So many tasks lie between two that overlap, and threads seldom
