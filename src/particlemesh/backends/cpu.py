@@ -67,8 +67,7 @@ class _Call:
         """Admit no more threads, and wait briefly for those inside."""
         with self.lock:
             self.closed = True
-            if self.inside:
-                self.empty.wait(_PATIENCE)
+            self.empty.wait_for(lambda: not self.inside, _PATIENCE)
 
     def finish(self) -> None:
         """Admit no more threads, and wait for those inside."""

@@ -28,7 +28,7 @@ from particlemesh.backends.simd import (
 from particlemesh.methods.by_tile import CALL, TileMethod
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
-from particlemesh.orders.cpu.boxes import add_box, add_rows
+from particlemesh.orders.cpu.boxes import add_box, add_rows, row_of
 from particlemesh.orders.cpu.rows import SPARSE, Rows
 from particlemesh.orders.cpu.tiles import (
     TileOrdering,
@@ -36,7 +36,6 @@ from particlemesh.orders.cpu.tiles import (
     await_turn,
     box_of_task,
     box_pitch,
-    crowded_from,
     ordering_of,
 )
 from particlemesh.particles.workspace import Workspace
@@ -44,7 +43,7 @@ from particlemesh.sorting.cpu import share_of
 from particlemesh.spread.cpu.lines import shares_of, spread_line
 
 _AHEAD = 16  # particles between asking for a value and using it
-_SLACK = 16  # numbers behind a box: the last vector may reach so far
+_KEPT = 8  # numbers of crowded tiles' boxes per particle, at most: twice the bytes of records in the same precision
 
 
 @compiled(inline="always")
@@ -142,17 +141,30 @@ def _spread_vectors(
 
 
 @compiled
-def _box_places(tiling, cells, packed, tile, begin, end, tasks, parts, lanes, places):
-    """Write first node, nodes, packed place in the tile and offset of each crowded task's box; return all numbers."""
-    total = 0
+def _box_places(tiling, cells, packed, tile, begin, end, tasks, parts, lanes, places, reached):
+    """Write first node, nodes, packed place in the tile and offset of each crowded task's box; return all numbers.
+
+    Mark the nodes of the first axis that boxes reach.
+    """
+    total, axis = 0, _first_axis(tiling)
     for k in range(places.shape[0]):
         task = tasks[k]
         low, nodes, origin = box_of_task(tiling, cells, packed, tile[task], begin[task], end[task] - 1)
         for a in range(3):
             places[k, a], places[k, 3 + a] = low[a], nodes[a]
         places[k, 6], places[k, 7] = origin, total
-        total += nodes[0] * nodes[1] * box_pitch(nodes[2], tiling.support[2], parts, lanes) + _SLACK
+        total += nodes[0] * nodes[1] * box_pitch(nodes[2], tiling.support[2], parts, lanes)
+        for i in range(nodes[axis]):
+            node = row_of(tiling, axis, low[axis] + i)
+            if node >= 0:
+                reached[node] = True
     return total
+
+
+@compiled
+def _first_axis(tiling):
+    """Return the first axis along which the field has several nodes, except the last."""
+    return 0 if tiling.size[0] > 1 else 1
 
 
 @compiled(inline="always")
@@ -163,13 +175,13 @@ def _box_place(places, k):
 
 
 @compiled
-def _add_crowded(tiling, parts, lanes, unit, places, kept, field):
+def _add_crowded(tiling, parts, lanes, node, places, kept, field):
     """Add the rows of all crowded boxes that lie at one node of the first axis, in the order of tasks."""
-    axis = 0 if tiling.size[0] > 1 else 1
+    axis = _first_axis(tiling)
     size = tiling.size[axis]
     for k in range(places.shape[0]):
         low, nodes, _, offset = _box_place(places, k)
-        first = unit - low[axis]
+        first = node - low[axis]
         first = first % size if tiling.wraps[axis] else first
         pitch = box_pitch(nodes[2], tiling.support[2], parts, lanes)
         for i in range(first if first >= 0 else nodes[axis], nodes[axis], size):
@@ -179,10 +191,12 @@ def _add_crowded(tiling, parts, lanes, unit, places, kept, field):
 
 @compiled
 def _spread_tasks(
-    tiling, cells, tile, begin, end, ready, records, packed, order, values, jacobian, rows, size, clears, tasks, places,
-    kept, done, field, counter,
+    tiling, cells, tile, begin, end, ready, records, packed, order, values, jacobian, rows, size, clears, tasks, limit,
+    places, reached, kept, done, field, counter,
 ):  # fmt: skip
     """Clear the field, in ``clears`` shares, do crowded tasks, do the others, and add the boxes of the crowded ones.
+
+    Tiles with ``limit`` tasks and more are crowded.
 
     Every thread runs this; results do not depend on which thread does which share. The last two numbers of ``done``
     count shares that are cleared and tasks that are done.
@@ -192,8 +206,7 @@ def _spread_tasks(
     weights = np.empty(4 * lanes, field.dtype)
     support = tiling.support
     cleared, finished = done.size - 2, done.size - 1
-    units = 0 if places.shape[0] == 0 else tiling.size[0] if tiling.size[0] > 1 else tiling.size[1]
-    for share in claimed(counter, clears + tile.size + units):
+    for share in claimed(counter, clears + tile.size + reached.size):
         if share < clears:
             first, last = share_of(field.size, clears, share)
             field[first:last] = 0
@@ -202,7 +215,7 @@ def _spread_tasks(
         if share >= clears + tile.size:
             await_count(done, cleared, clears)
             await_count(done, finished, tile.size)
-            _add_crowded(tiling, parts, lanes, share - clears - tile.size, places, kept, field)
+            _add_crowded(tiling, parts, lanes, reached[share - clears - tile.size], places, kept, field)
             continue
         task = tasks[share - clears]
         this = tile[task]
@@ -220,7 +233,7 @@ def _spread_tasks(
         corner, shape = low, nodes if dense else support
         pitch = box_pitch(shape[2], support[2], parts, lanes)
         plane = shape[1] * pitch
-        box = kept[offset : offset + shape[0] * plane + _SLACK] if crowded else private
+        box = kept[offset : offset + shape[0] * plane] if crowded else private
         if crowded:
             box[:] = 0
         for k in range(begin[task], end[task], step):
@@ -237,7 +250,7 @@ def _spread_tasks(
                 continue
             if k == begin[task]:
                 await_count(done, cleared, clears)
-                await_turn(tiling, ready, crowded_from(tile.size), done, this, chunk)
+                await_turn(tiling, ready, limit, done, this, chunk)
             if not dense:
                 local = packed[4 * k + 3] - origin
                 corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
@@ -271,16 +284,21 @@ def spread_tiles(
     clears = -(-field.nbytes // CLEARED) if fresh else 0
     work = len(ordering.order) + PARTICLES_PER_THREAD * clears
     parts, lanes = rows.parts, len(rows.width)
-    tasks, crowded = ordering.claims
-    places, numbers = np.empty((crowded, 8), np.int64), 0
+    tasks, crowded, limit = ordering.claims
+    tiling, numbers, nodes = ordering.tiling, 0, np.empty(0, np.int64)
     if crowded:
+        places, reached = np.empty((crowded, 8), np.int64), np.zeros(tiling.size[_first_axis(tiling)], bool)
         particles = ordering.packed, ordering.tile, ordering.begin, ordering.end
-        numbers = _box_places(ordering.tiling, ordering.cells, *particles, tasks, parts, lanes, places)
+        numbers = _box_places(tiling, ordering.cells, *particles, tasks, parts, lanes, places, reached)
+        nodes = np.flatnonzero(reached)
+    if not crowded or numbers > _KEPT * len(ordering.order):  # too much memory: all tiles take turns
+        tasks, limit, numbers = np.arange(len(tasks)), len(tasks) + 1, 0
+        places, nodes = np.empty((0, 8), np.int64), nodes[:0]
     run(
-        _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), ordering.tiling,
+        _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), tiling,
         ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
-        ordering.packed, ordering.order, plain(values), jacobian, rows, ordering.box_size(parts, lanes) + _SLACK,
-        clears, tasks, places, np.empty(numbers, field.dtype), np.zeros(len(ordering.ready) + 2, np.int64),
+        ordering.packed, ordering.order, plain(values), jacobian, rows, ordering.box_size(parts, lanes), clears,
+        tasks, limit, places, nodes, np.empty(numbers, field.dtype), np.zeros(len(ordering.ready) + 2, np.int64),
         field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip
 
@@ -333,5 +351,7 @@ class Colouring(TileMethod):
                 rows = self.rows(workspace, parts)
                 numbers = np.ascontiguousarray(source)
                 spread_tiles(ordering, rows, numbers, whole, jacobian, workspace.threads, fresh=clears)
-            if not within:
-                np.add(0 if fresh else target, whole, out=target)
+            if not within and fresh:
+                target[...] = whole
+            elif not within:
+                target += whole

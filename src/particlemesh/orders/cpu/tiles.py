@@ -3,7 +3,7 @@
 
 A tile holds the particles whose stencil starts in it. Tiles are at least as wide as a stencil reaches,
 so only neighbours overlap. Work is cut into tasks: a tile and at most so many of its particles.
-Every thread claims the next one in a fixed order; see `particlemesh.spread.colouring`.
+Threads claim them in a fixed order; see `particlemesh.spread.colouring`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
-_LARGE_CHUNK = 16384  # of many particles: fewer boxes
+_LARGE_CHUNK = 16384  # the same of many particles: fewer boxes
 _TASKS = 512  # that are enough for many threads
-CROWDED = 64  # a tile with more than this part of all tasks is crowded
+_CROWDED = 64  # a tile with more than this part of all tasks is crowded
 _TOGETHER = 64  # tiles of slabs that are listed together: 16 of each colour. With 128 they leave the caches
 _FEW = 256  # particles: a smaller box saves them less time than finding it takes
 _ALIGN = 8
@@ -83,7 +83,7 @@ class TileOrdering:
     order : (N,)
         The caller's index of each; those from ``kept`` on have no weight.
     tile, begin, end : (tasks,)
-        The tasks in the order in which they are claimed.
+        The tasks, as `list_tasks` lists them.
     ready : (tiles, 2)
         Where a tile's particles start, and how many tasks it has.
     """
@@ -99,10 +99,14 @@ class TileOrdering:
     ready: np.ndarray
 
     @functools.cached_property
-    def claims(self) -> tuple[np.ndarray, int]:
-        """Tasks in the order in which spreading claims them: first those of crowded tiles, and how many these are."""
-        crowded = self.ready[self.tile, 1] >= crowded_from(len(self.tile))
-        return np.argsort(~crowded, kind="stable"), int(crowded.sum())
+    def claims(self) -> tuple[np.ndarray, int, int]:
+        """Tasks of crowded tiles, then the others; how many of them are crowded; from how many on a tile is crowded.
+
+        In turns, the tasks of such a tile would keep most threads waiting.
+        """
+        limit = max(2, len(self.tile) // _CROWDED + 1)
+        crowded = self.ready[self.tile, 1] >= limit
+        return np.argsort(~crowded, kind="stable"), int(crowded.sum()), limit
 
     @property
     def nbytes(self) -> int:
@@ -137,12 +141,6 @@ class TileOrdering:
             nodes = starts + self.tiling.support[a] - 1
             size *= nodes if a < 2 else box_pitch(nodes, self.tiling.support[a], parts, lanes)
         return size
-
-
-@compiled
-def crowded_from(tasks):
-    """Return from how many tasks on a tile is crowded: in turns, they would keep most threads waiting."""
-    return max(2, tasks // CROWDED + 1)
 
 
 @compiled
@@ -318,10 +316,10 @@ def await_count(counts, place, target):
 
 
 @compiled
-def await_turn(tiling, ready, crowded, done, tile, chunk):
+def await_turn(tiling, ready, limit, done, tile, chunk):
     """Wait until every task that overlaps this one and is listed before it has been added.
 
-    Tiles with ``crowded`` tasks and more take no turns.
+    Tiles with ``limit`` tasks and more take no turns.
 
     Those tasks were claimed before this one, by threads that are running, and wait only for still
     earlier ones: some thread can always go on. The order is that of `list_tasks`: group, chunk, tile.
@@ -345,7 +343,7 @@ def await_turn(tiling, ready, crowded, done, tile, chunk):
         other = (x * ny + y) * nz + z
         target = ready[other, 1]
         group = group_of(x, y, z, together)
-        if group > mine or target >= crowded:
+        if group > mine or target >= limit:
             continue
         if group == mine:  # itself, or across the seam of an odd number of tiles
             target = min(target, chunk + 1 if other < tile else chunk)
