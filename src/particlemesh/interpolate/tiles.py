@@ -218,7 +218,7 @@ def read_tiles(
         The most threads to use; by default as many as suit N.
     """
     workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
-    size = ordering.box_size(rows.parts, len(rows.width))
+    size = ordering.box_size(rows.parts, len(rows.width)) + 64 // field.itemsize  # apart from another thread's
     without = ordering.order[ordering.kept :]
     for results in (values, gradients):
         if results is not None and len(without):

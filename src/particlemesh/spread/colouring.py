@@ -43,6 +43,7 @@ from particlemesh.sorting.cpu import share_of
 from particlemesh.spread.cpu.lines import shares_of, spread_line
 
 _AHEAD = 16  # particles between asking for a value and using it
+_APART = 16  # numbers between boxes: two threads write to no line of the cache in common
 _KEPT = 8  # numbers of crowded tiles' boxes per particle, at most: twice the bytes of records in the same precision
 
 
@@ -153,7 +154,7 @@ def _box_places(tiling, cells, packed, tile, begin, end, tasks, parts, lanes, pl
         for a in range(3):
             places[k, a], places[k, 3 + a] = low[a], nodes[a]
         places[k, 6], places[k, 7] = origin, total
-        total += nodes[0] * nodes[1] * box_pitch(nodes[2], tiling.support[2], parts, lanes)
+        total += nodes[0] * nodes[1] * box_pitch(nodes[2], tiling.support[2], parts, lanes) + _APART
         for i in range(nodes[axis]):
             node = row_of(tiling, axis, low[axis] + i)
             if node >= 0:
@@ -297,9 +298,9 @@ def spread_tiles(
     run(
         _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), tiling,
         ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
-        ordering.packed, ordering.order, plain(values), jacobian, rows, ordering.box_size(parts, lanes), clears,
-        tasks, limit, places, nodes, np.empty(numbers, field.dtype), np.zeros(len(ordering.ready) + 2, np.int64),
-        field.reshape(-1), steps=100 * len(ordering.order),
+        ordering.packed, ordering.order, plain(values), jacobian, rows, ordering.box_size(parts, lanes) + _APART,
+        clears, tasks, limit, places, nodes, np.empty(numbers, field.dtype),
+        np.zeros(len(ordering.ready) + 2, np.int64), field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip
 
 
