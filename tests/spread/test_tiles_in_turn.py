@@ -152,3 +152,24 @@ def test_many_equal_tiles_are_not_crowded():
     _, crowded, limit = ordering.claims
     assert crowded == 0
     assert limit > ordering.ready[:, 1].max()
+
+
+@pytest.mark.parametrize("method", ["colouring", "fixed_point"])
+def test_particles_in_a_wrong_cell_damage_no_other_memory(many_threads, method):
+    """They come there if another thread of the caller writes to positions while these are placed."""
+    mesh, x = pm.Mesh((40, 36, 70), (1.0,) * 3), cluster(MESHES["cube"], 5 * CHUNK)
+    for threads in (1, 16):
+        plan = pm.Plan(mesh, pm.bspline(6), dtype="float64", threads=threads, method=method).set_positions(x)
+        ordering = plan.workspace.particles.ordering
+        records = ordering.records.reshape(-1, 4)
+        records[:] = records[np.random.default_rng(0).permutation(len(records))]
+        outside = 0
+        for tile, begin, end in zip(ordering.tile, ordering.begin, ordering.end, strict=True):
+            _, nodes, origin = box_of_task(ordering.tiling, ordering.cells, ordering.packed, tile, begin, end - 1)
+            local = ordering.packed[4 * begin + 3 : 4 * end : 4] - origin
+            place = np.stack([local >> 20, local >> 10 & 1023, local & 1023])
+            outside += int(((place < 0) | (place + 6 > np.array(nodes)[:, None])).any())
+        assert outside  # without a limit they would write there
+        field = plan.spread(np.ones(len(x)))
+        assert np.isfinite(field).all()
+        assert np.isfinite(plan.value_and_gradient(field)[1]).all()

@@ -31,7 +31,7 @@ from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
 from particlemesh.orders.cpu.boxes import copy_box
 from particlemesh.orders.cpu.rows import SPARSE, Rows
-from particlemesh.orders.cpu.tiles import TileOrdering, box_of_task, box_pitch, ordering_of
+from particlemesh.orders.cpu.tiles import TileOrdering, box_of_task, box_pitch, last_stencil, ordering_of
 from particlemesh.particles.workspace import Workspace
 
 _AHEAD = 16  # particles between asking for a result's place and writing it
@@ -39,7 +39,7 @@ _AHEAD = 16  # particles between asking for a result's place and writing it
 
 @compiled(inline="always")
 def _read_values(
-    tiling, begin, end, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
+    tiling, begin, end, origin, most, mask, records, packed, order, values, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Interpolate at particles [begin, end) of the ordering in the private box."""
     table, terms, parts, width, missing = rows
@@ -50,7 +50,7 @@ def _read_values(
     if missing == 2:  # the weights of the other axes are 1
         for k in range(begin, end):
             prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
-            place = ((item(packed, 4 * k + 3) - origin) & mask) * parts
+            place = max(0, min(most, ((item(packed, 4 * k + 3) - origin) & mask) * parts))
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
             even, odd = sums(keep(mul(along, load(box, place, width)), sz * parts))
             at = parts * item(order, k)
@@ -64,7 +64,7 @@ def _read_values(
         for k in range(begin, end):
             prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
             local = (item(packed, 4 * k + 3) - origin) & mask
-            place = (local >> 10) * pitch + (local & 1023) * parts
+            place = max(0, min(most, (local >> 10) * pitch + (local & 1023) * parts))
             store(weights, 0, horner(table, axis, terms, item(records, 4 * k + 1), width))
             total = zero
             for j in range(sy):
@@ -83,6 +83,7 @@ def _read_values(
         prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
         local = (item(packed, 4 * k + 3) - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
+        corner = max(0, min(most, corner))
         store(weights, 0, horner(table, 0, terms, item(records, 4 * k), width))
         store(weights, lanes, horner(table, axis, terms, item(records, 4 * k + 1), width))
         total = zero
@@ -105,8 +106,8 @@ def _read_values(
 
 @compiled(inline="always")
 def _read_gradients(
-    tiling, begin, end, origin, mask, records, packed, order, values, gradients, jacobian, rows, plane, pitch, box,
-    weights,
+    tiling, begin, end, origin, most, mask, records, packed, order, values, gradients, jacobian, rows, plane, pitch,
+    box, weights,
 ):  # fmt: skip
     """Interpolate values (if there is room for any) and gradients in one pass over the stencils."""
     table, terms, parts, width, _ = rows
@@ -119,6 +120,7 @@ def _read_gradients(
         prefetch_to_write(gradients, ndim * parts * order[min(k + _AHEAD, order.size - 1)])
         local = (packed[4 * k + 3] - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
+        corner = max(0, min(most, corner))
         x, y, z = records[4 * k], records[4 * k + 1], records[4 * k + 2]
         store(weights, 0, horner(table, 0, terms, x, width))
         store(weights, lanes, horner(table, axis, terms, y, width))
@@ -180,6 +182,7 @@ def _read_tasks(
         corner, shape = low, nodes if dense else support
         pitch = box_pitch(shape[2], support[2], parts, lanes)
         plane = shape[1] * pitch
+        most = last_stencil(tiling, shape, parts, pitch)
         for k in range(begin[task], end[task], step):
             if not dense:
                 local = packed[4 * k + 3] - origin
@@ -187,12 +190,13 @@ def _read_tasks(
             copy_box(tiling, parts, field, corner, shape, pitch, box)
             if jacobian is None:
                 _read_values(
-                    tiling, k, k + step, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
+                    tiling, k, k + step, origin, most, mask, records, packed, order, values, rows, plane, pitch, box,
+                    weights,
                 )  # fmt: skip
             else:
                 _read_gradients(
-                    tiling, k, k + step, origin, mask, records, packed, order, values, gradients, jacobian, rows, plane,
-                    pitch, box, weights,
+                    tiling, k, k + step, origin, most, mask, records, packed, order, values, gradients, jacobian, rows,
+                    plane, pitch, box, weights,
                 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from particlemesh.orders.cpu.tiles import (
     await_turn,
     box_of_task,
     box_pitch,
+    last_stencil,
     ordering_of,
 )
 from particlemesh.particles.workspace import Workspace
@@ -49,7 +50,7 @@ _KEPT = 8  # numbers of crowded tiles' boxes per particle, at most: twice the by
 
 @compiled(inline="always")
 def _spread_values(
-    tiling, begin, end, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
+    tiling, begin, end, origin, most, mask, records, packed, order, values, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Add particles [begin, end) of the ordering to the private box."""
     table, terms, parts, width, missing = rows
@@ -60,7 +61,7 @@ def _spread_values(
         for k in range(begin, end):
             prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
             at = parts * item(order, k)
-            place = ((item(packed, 4 * k + 3) - origin) & mask) * parts
+            place = max(0, min(most, ((item(packed, 4 * k + 3) - origin) & mask) * parts))
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
             along = keep(mul(along, alternate(item(values, at), item(values, at + parts - 1), width)), sz * parts)
             store(box, place, add(along, load(box, place, width)))
@@ -70,7 +71,7 @@ def _spread_values(
             prefetch(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
             at = parts * item(order, k)
             local = (item(packed, 4 * k + 3) - origin) & mask
-            place = (local >> 10) * pitch + (local & 1023) * parts
+            place = max(0, min(most, (local >> 10) * pitch + (local & 1023) * parts))
             store(weights, 0, horner(table, axis, terms, item(records, 4 * k + 1), width))
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
             along = keep(mul(along, alternate(item(values, at), item(values, at + parts - 1), width)), sz * parts)
@@ -83,6 +84,7 @@ def _spread_values(
         at = parts * item(order, k)
         local = (item(packed, 4 * k + 3) - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
+        corner = max(0, min(most, corner))
         store(weights, 0, horner(table, 0, terms, item(records, 4 * k), width))
         store(weights, lanes, horner(table, axis, terms, item(records, 4 * k + 1), width))
         along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
@@ -97,7 +99,7 @@ def _spread_values(
 
 @compiled(inline="always")
 def _spread_vectors(
-    tiling, begin, end, origin, mask, records, packed, order, values, jacobian, rows, plane, pitch, box, weights
+    tiling, begin, end, origin, most, mask, records, packed, order, values, jacobian, rows, plane, pitch, box, weights
 ):  # fmt: skip
     """Add the slopes of particles [begin, end) times their vectors to the private box."""
     table, terms, parts, width, _ = rows
@@ -110,6 +112,7 @@ def _spread_vectors(
         at = ndim * parts * order[k]
         local = (packed[4 * k + 3] - origin) & mask
         corner = (local >> 20) * plane + (local >> 10 & 1023) * pitch + (local & 1023) * parts
+        corner = max(0, min(most, corner))
         x, y, z = records[4 * k], records[4 * k + 1], records[4 * k + 2]
         store(weights, 0, horner(table, 0, terms, x, width))
         store(weights, lanes, horner(table, axis, terms, y, width))
@@ -234,18 +237,20 @@ def _spread_tasks(
         corner, shape = low, nodes if dense else support
         pitch = box_pitch(shape[2], support[2], parts, lanes)
         plane = shape[1] * pitch
+        most = last_stencil(tiling, shape, parts, pitch)
         box = kept[offset : offset + shape[0] * plane] if crowded else private
         if crowded:
             box[:] = 0
         for k in range(begin[task], end[task], step):
             if jacobian is None:
                 _spread_values(
-                    tiling, k, k + step, origin, mask, records, packed, order, values, rows, plane, pitch, box, weights
+                    tiling, k, k + step, origin, most, mask, records, packed, order, values, rows, plane, pitch, box,
+                    weights,
                 )  # fmt: skip
             else:
                 _spread_vectors(
-                    tiling, k, k + step, origin, mask, records, packed, order, values, jacobian, rows, plane, pitch,
-                    box, weights,
+                    tiling, k, k + step, origin, most, mask, records, packed, order, values, jacobian, rows, plane,
+                    pitch, box, weights,
                 )  # fmt: skip
             if crowded:
                 continue

@@ -150,6 +150,17 @@ def box_pitch(nodes, support, parts, lanes):
 
 
 @compiled
+def last_stencil(tiling, nodes, parts, pitch):
+    """Return where in a box its last stencil begins.
+
+    Places are limited to it: if another thread of the caller writes to positions while they are placed, particles may
+    be in the wrong cell. Their sums are wrong then, but no other memory is written.
+    """
+    sx, sy, sz = tiling.support
+    return ((nodes[0] - sx) * nodes[1] + nodes[1] - sy) * pitch + (nodes[2] - sz) * parts
+
+
+@compiled
 def box_of(tiling, tile):
     """Return the first node of a tile's stencils and how many nodes they cover, per axis."""
     nx, ny, nz = tiling.tiles

@@ -17,7 +17,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
 from particlemesh.orders.cpu.boxes import row_of
 from particlemesh.orders.cpu.rows import SPARSE
-from particlemesh.orders.cpu.tiles import TileOrdering, await_turn, box_of, box_of_task
+from particlemesh.orders.cpu.tiles import TileOrdering, await_turn, box_of, box_of_task, last_stencil
 from particlemesh.particles.stencil import Axis
 
 
@@ -111,10 +111,12 @@ def _add_tasks(
         step = end[task] - begin[task] if dense else 1
         mask = -1 if dense else 0
         corner, shape = low, nodes if dense else tiling.support
+        most = last_stencil(tiling, shape, parts, shape[2] * parts)
         for k in range(begin[task], end[task], step):
             for n in range(k, k + step):
                 local = (packed[4 * n + 3] - origin) & mask
                 place = (((local >> 20) * shape[1] + (local >> 10 & 1023)) * shape[2] + (local & 1023)) * parts
+                place = max(0, min(most, place))
                 _factors(table, records[4 * n], records[4 * n + 1], records[4 * n + 2], factors)
                 for i in range(sx):
                     for j in range(sy):
