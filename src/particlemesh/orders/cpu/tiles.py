@@ -63,11 +63,11 @@ class Cells(NamedTuple):
         if min(tiling.extent) == 1 or count < _IN_CELLS * math.prod(tiling.tiles):
             return cls(tiling.bits, (1, 1, 1), chunk)
         most = 3 if max(tiling.support) < 10 else 2
-        bits = tuple(min(b, most) for b in tiling.bits)
-        along = tuple(1 << b - c for b, c in zip(tiling.bits, bits, strict=True))
+        bits = _three(min(b, most) for b in tiling.bits)
+        along = _three(1 << b - c for b, c in zip(tiling.bits, bits, strict=True))
         if count < _IN_CELLS * math.prod(tiling.tiles) * math.prod(along):
             return cls(tiling.bits, (1, 1, 1), chunk)
-        return cls(bits, along, chunk)  # type: ignore[arg-type]
+        return cls(bits, along, chunk)
 
 
 @dataclass(frozen=True)
