@@ -13,6 +13,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 from particlemesh.autograd import jax as transfer  # noqa: E402
+from particlemesh.fourier import Solver  # noqa: E402
 
 MESHES = {
     "line": pm.Mesh(7, 2.0),
@@ -122,6 +123,19 @@ def test_vmap_equals_a_loop():
             for n in range(3):
                 one = [a if m is None else a.take(n, m) for a, m in zip(given, axes, strict=True)]
                 np.testing.assert_allclose(result[n], function(*one), atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("where", ["constant", "argument"])
+def test_compiled_potentials_of_many_modes_are_the_solvers(where, dtype):
+    mesh = pm.Mesh((32, 36, 34), [[1.0, 0.0, 0.1], [0.2, 1.1, 0.0], [0.0, 0.3, 0.9]])
+    rng = np.random.default_rng(3)
+    x, q, cell = rng.random((5, 3)) @ mesh.box.matrix, rng.normal(size=5), mesh.box.matrix
+    expected = Solver(mesh, "bspline5").set_positions(x).potential(q)
+    x, q, cell = (jnp.asarray(a, dtype) for a in (x, q, cell))
+    call = lambda x, q, c=None: transfer.potential(x, q, mesh, window="bspline5", cell=c)  # noqa: E731
+    result = jax.jit(call)(*((x, q) if where == "constant" else (x, q, cell)))
+    np.testing.assert_allclose(result, expected, rtol=1e-11 if dtype == np.float64 else 1e-3)
 
 
 def test_single_precision_and_no_particles():

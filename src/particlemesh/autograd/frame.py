@@ -64,12 +64,12 @@ class Frame:
     def per_cell(self, vectors: Any) -> Any:
         """Return vectors (..., d) in units of the lattice vectors."""
         cell = self._like(self._cell, vectors)
-        return vectors / cell if cell.ndim == 1 else vectors @ cell
+        return vectors / cell if cell.ndim == 1 else _product(vectors, cell)
 
     def per_length(self, slopes: Any) -> Any:
         """Return derivatives (..., d) by fractions as derivatives by positions."""
         cell = self._like(self._cell, slopes)
-        return slopes / cell if cell.ndim == 1 else slopes @ cell.T
+        return slopes / cell if cell.ndim == 1 else _product(slopes, cell.T)
 
     @property
     def volume(self) -> Any:
@@ -79,4 +79,12 @@ class Frame:
     def wavenumbers(self, numbers: Any) -> Any:
         """Return the wave vectors (d, ...) of mode numbers (d, ...), in radians per length."""
         cell, flat = self._like(self._cell, numbers), 2 * math.pi * numbers.reshape(len(numbers), -1)
-        return (flat / cell[:, None] if cell.ndim == 1 else cell @ flat).reshape(numbers.shape)
+        return (flat / cell[:, None] if cell.ndim == 1 else _product(flat.T, cell.T).T).reshape(numbers.shape)
+
+
+def _product(vectors: Any, matrix: Any) -> Any:
+    """Return ``vectors @ matrix`` for vectors (..., d).
+
+    Not by ``@``: jaxlib 0.10.2 compiles that to wrong numbers on CPUs where a sum follows.
+    """
+    return sum(vectors[..., a, None] * matrix[a] for a in range(matrix.shape[0]))

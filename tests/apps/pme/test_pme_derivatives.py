@@ -89,8 +89,27 @@ def test_jax_gives_energy_forces_and_virial_of_pme(which):
         np.testing.assert_allclose(slopes[1] * q / 2, exact.energies, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(slopes[2], exact.virial, atol=1e-8)
         check_grads(strained, arguments, order=1, modes=["rev"], atol=1e-5, rtol=1e-5, eps=1e-5)
-        with pytest.raises(ValueError, match="[Cc]allback"):
-            jax.hessian(lambda x: energy(pme, x, q))(x)
+        for twice in (jax.hessian, lambda f: jax.jit(jax.jacrev(jax.grad(f)))):
+            with pytest.raises(ValueError, match="differentiated twice"):
+                twice(lambda x: energy(pme, x, q))(x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_compiled_energy_may_be_called_where_float64_is_off(dtype):
+    jax = pytest.importorskip("jax")
+    from particlemesh.apps.pme.jax import energy
+
+    (x, q), pme = system(), calculators()[0]
+    exact = pme(x, q)
+    with jax.enable_x64(True):
+        x, q = jax.numpy.asarray(x, dtype), jax.numpy.asarray(q, dtype)
+        compiled = jax.jit(jax.value_and_grad(lambda x: energy(pme, x, q))).lower(x).compile()
+    with jax.enable_x64(False):
+        value, slope = compiled(x)
+    tolerance = 1e-9 if dtype == np.float64 else 1e-4
+    assert value.dtype == dtype
+    np.testing.assert_allclose(value, exact.energy, rtol=tolerance)
+    np.testing.assert_allclose(-slope, exact.forces, atol=10 * tolerance)
 
 
 def test_bad_arguments_are_explained():

@@ -22,7 +22,7 @@ def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
     """Return the energy of periodic charges; differentiable once, in reverse mode.
 
     The mesh works where the arrays are. The sum over pairs runs on the host, in a callback. Second derivatives raise
-    an error, which names the callback: take :func:`particlemesh.apps.pme.torch.energy` for them.
+    an error: take :func:`particlemesh.apps.pme.torch.energy` for them.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed.
+        If an argument is not allowed, or the energy is differentiated twice or in forward mode.
 
     Examples
     --------
@@ -79,18 +79,43 @@ def _pairs(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> Any:
 
 
 def _forward(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> tuple[Any, tuple[Any, ...]]:
-    shapes = [jax.ShapeDtypeStruct(shape, x.dtype) for shape in ((), x.shape, q.shape, (3, 3))]
-    host = functools.partial(_on_host, cutoff, splitting)
-    value, *slopes = jax.pure_callback(host, shapes, x, q, cell, vmap_method="sequential")
+    value, *slopes = _sums(cutoff, splitting, x, q, cell)
     return value, tuple(slopes)
 
 
-def _on_host(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> tuple[np.ndarray, ...]:
-    x, q, box = np.asarray(x), np.asarray(q), np.asarray(cell, np.float64)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _sums(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> list[Any]:
+    """Return the sum over pairs and its derivatives by positions, charges and cell."""
+    # JAX may call back from a thread in which float64 is off, and would round numbers there. It leaves integers as
+    # they are.
+    words = x.dtype.itemsize // 4
+    shapes = [jax.ShapeDtypeStruct((*shape, words), jnp.int32) for shape in ((), x.shape, q.shape, (3, 3))]
+    host = functools.partial(_on_host, cutoff, splitting, x.dtype)
+    integers = jax.pure_callback(host, shapes, *map(_integers, (x, q, cell)), vmap_method="sequential")
+    return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], x.dtype) for a in integers]
+
+
+@_sums.defjvp
+def _twice(*arguments: Any) -> Any:
+    raise ValueError(
+        "energy is differentiated twice, but its sum over pairs runs in a callback, which has first derivatives only; "
+        "take particlemesh.apps.pme.torch.energy."
+    )
+
+
+def _integers(numbers: Any) -> Any:
+    """Return the bits of float numbers as int32, with a last axis of one or two."""
+    bits = jax.lax.bitcast_convert_type(numbers, jnp.int32)
+    return bits.reshape(*numbers.shape, numbers.dtype.itemsize // 4)
+
+
+def _on_host(cutoff: float, splitting: float, dtype: Any, *integers: Any) -> list[np.ndarray]:
+    x, q, cell = (np.ascontiguousarray(a).view(dtype)[..., 0] for a in integers)
+    box = np.asarray(cell, np.float64)
     value, by_x, by_q, virial = derivatives.pair_sums(cutoff, splitting, x, q, box, False)
     strain = virial[np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])]
     by_cell = np.linalg.solve(box.T, (strain - by_x.T @ x).T)
-    return tuple(np.asarray(a, x.dtype) for a in (value, by_x, by_q, by_cell))
+    return [np.array(a, dtype)[..., None].view(np.int32) for a in (value, by_x, by_q, by_cell)]
 
 
 def _backward(cutoff: float, splitting: float, slopes: Any, slope: Any) -> tuple[Any, ...]:
