@@ -2,9 +2,10 @@
 """Predicted times of methods: a method's own model, corrected by measurements on the device.
 
 A method's ``cost`` models how times grow; its constants are those of one machine. The ratio of measured to modelled
-time varies less from problem to problem than either, so its logarithm is interpolated. At a tabulated problem the
-prediction is the measured time, or that of the method that it includes if that is more. Far from all measurements the
-model is corrected as at their border. A method without rows is predicted by its model; without both it comes last.
+time varies less from problem to problem than either, so its logarithm is interpolated, smoothly: near a tabulated
+problem the prediction is a mean of its measured time and of those around it. It is no less than that of the method
+that the method includes. Far from all measurements the model is corrected as at their border. A method without rows is
+predicted by its model; without both it comes last.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from particlemesh.window import bspline
 
 # Seconds, a tenth of a launch: added to times, so that zero has a logarithm.
 NOTHING = 1e-7
+# What a ratio may differ from its interpolation, in the unit of distances: single times scatter, and some of what decides
+# them is no coordinate. Of 0 to 5 this has the least regret on the problems of benchmarks/core/regret.py (H100, H200).
+SMOOTHING = 1.0
 
 
 def place(problem: Problem) -> np.ndarray:
@@ -57,10 +61,10 @@ class Interpolation:
 
     The residual is a weighted sum of distances to the places to the power of 3/2; distances themselves would have
     corners. Outside the places' bounding box the nearest border applies. Results lie between the least and the largest
-    number.
+    number. They meet the numbers unless they are smoothed.
     """
 
-    def __init__(self, places: np.ndarray, numbers: np.ndarray) -> None:
+    def __init__(self, places: np.ndarray, numbers: np.ndarray, smoothing: float = 1e-9) -> None:
         self._places, self._middle = places, places.mean(axis=0)
         self._low, self._high = places.min(axis=0), places.max(axis=0)
         self._least, self._largest = numbers.min(axis=0), numbers.max(axis=0)
@@ -70,8 +74,8 @@ class Interpolation:
         left, self._directions = left[:, spanned], right[spanned].T / sizes[spanned]
         n, rank = left.shape
         system = np.zeros((n + rank, n + rank))
-        # A slight regularisation: if two places coincide, the result lies between their numbers.
-        system[:n, :n] = _apart(places[:, None] - places) - 1e-9 * np.eye(n)
+        # Regularisation. Even a slight one lets two places coincide: the result lies between their numbers.
+        system[:n, :n] = _apart(places[:, None] - places) - smoothing * np.eye(n)
         system[:n, n:], system[n:, :n] = left, left.T
         self._weights = np.linalg.solve(system, np.vstack([numbers, np.zeros((rank, numbers.shape[1]))]))
 
@@ -125,7 +129,8 @@ class Timings:
         if key not in self._corrections:
             measured = self._measured(direction, method)
             places = np.array([place(problem) for _, problem in measured])
-            self._corrections[key] = Interpolation(places, _ratios(method, measured)) if measured else None
+            smoothing = {"smoothing": SMOOTHING} if method.has_model() else {}  # times themselves vary too much
+            self._corrections[key] = Interpolation(places, _ratios(method, measured), **smoothing) if measured else None
         return self._corrections[key]
 
     def ratios(self, direction: str, method: type[Method]) -> np.ndarray:

@@ -42,8 +42,8 @@ KINDS = (
     *((p, t, 1 + (p + n) % 2) for p in range(2, 9) for n, t in enumerate(("float32", "float64"))),
     (4, "float32", 4), (6, "float32", 4),
 )  # fmt: skip
-# One problem of seven is one that many users have: uniform particles, meshes for fast transforms, complex values.
-OFTEN = 7
+# One problem of five is one that many users have: uniform particles, meshes for fast transforms, complex values.
+OFTEN = 5
 COMMON = tuple(
     (nodes, support, dtype, 2, 10**power)
     for power in range(4, 8) for nodes in (64, 128, 256) for support in (4, 6) for dtype in ("float32", "float64")
