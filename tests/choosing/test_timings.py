@@ -65,31 +65,29 @@ def cache(tmp_path, monkeypatch):
 # ---- interpolation ----------------------------------------------------------------------------------------
 
 
-def near_the_model(count, scatter, method="modelled", seed=4):
-    """Rows whose ratios to the model follow the number of particles, and scatter; and the ratios without scatter."""
-    rng, drawn = np.random.default_rng(seed), rows(count, method)
-    problems = [predict.problem_of(row, CPU) for row in drawn]
-    ratios = np.array([row.particles for row in drawn]) ** 0.1
-    times = ratios * np.exp(scatter * rng.standard_normal(count)) * [Modelled.cost(p)[1] for p in problems]
-    return tuple(row._replace(prepare=0.0, apply=t) for row, t in zip(drawn, times, strict=True)), problems, ratios
+def near_the_model(drawn, scatter, seed=4):
+    """Rows whose ratios to the model follow the number of particles, and scatter; problems; times without scatter."""
+    rng, problems = np.random.default_rng(seed), [predict.problem_of(row, CPU) for row in drawn]
+    times = np.array([row.particles**0.1 * Modelled.cost(p)[1] for row, p in zip(drawn, problems, strict=True)])
+    scattered = times * np.exp(scatter * rng.standard_normal(len(times)))
+    return tuple(row._replace(prepare=0.0, apply=t) for row, t in zip(drawn, scattered, strict=True)), problems, times
+
+
+def predicted(some, problems):
+    times = predict.Timings(CPU, some, "")
+    return np.array([times.predict("spread", Modelled, p)[1] for p in problems])
 
 
 def test_times_that_follow_the_model_are_met():
-    some, problems, _ = near_the_model(60, 0.0)
-    times = predict.Timings(CPU, some, "")
-    predicted = [times.predict("spread", Modelled, p)[1] for p in problems]
-    np.testing.assert_allclose(predicted, [row.apply for row in some], rtol=0.02)
+    some, problems, true = near_the_model(rows(60), 0.0)
+    np.testing.assert_allclose(predicted(some, problems), true, rtol=0.02)
 
 
-def test_times_that_scatter_are_smoothed():
-    some, problems, ratios = near_the_model(120, 0.3)
-    times = predict.Timings(CPU, some, "")
-    true = ratios * [Modelled.cost(p)[1] for p in problems]
-    predicted, measured = np.array(
-        [(times.predict("spread", Modelled, p)[1], row.apply) for p, row in zip(problems, some, strict=True)]
-    ).T
-    errors = [np.log(seconds / true).std() for seconds in (predicted, measured)]
-    assert errors[0] < 0.8 * errors[1]
+def test_times_of_similar_problems_are_smoothed():
+    particles = np.geomspace(50_000, 200_000, 40).astype(int).tolist()
+    some, problems, true = near_the_model([rows(1)[0]._replace(particles=n) for n in particles], 0.2)
+    errors = [np.log(times / true).std() for times in (predicted(some, problems), [row.apply for row in some])]
+    assert errors[0] < 0.6 * errors[1]
 
 
 def test_a_method_without_rows_is_taken_at_its_word():
@@ -221,7 +219,7 @@ def test_a_method_takes_no_less_than_the_one_it_includes():
         name = "more"
         includes = Modelled
 
-    some, problems, _ = near_the_model(30, 0.1)
+    some, problems, _ = near_the_model(rows(), 0.1)
     faster = tuple(row._replace(method="more", prepare=1e-3, apply=0.5 * row.apply) for row in some)
     times = predict.Timings(CPU, some + faster, "a test")
     for asked in problems:

@@ -166,6 +166,23 @@ def test_many_points_in_open_boxes_have_no_marks(monkeypatch):
                 assert bool(marks.marks_of_row(of_points, 26)) == marked and marks.marks_of_row(question, 26)
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_many_rows_by_index_have_no_marks(monkeypatch, half):
+    x, side = cloud_of("uniform", 300, "f4")
+    asked = set_way(monkeypatch, "single")
+    host = pm.UniformGrid(pm.Box((side,) * 3), cell_size=CELLS).build(x)
+    for most, marked in ((300, True), (299, False)):
+        monkeypatch.setattr(marks, "MOST_BY_INDEX", most)
+        for order, by_marks in (("input", marked), ("grid", True)):
+            asked.clear()
+            with pm.UniformGrid(pm.Box((side,) * 3), cell_size=CELLS, backend="opencl") as grid:
+                grid.build(Device.of("opencl").array(x))
+                right = pairs_of(host, half, order)
+                grid._searcher.means[half, True, 1.0, 0, True] = len(right) / len(x)
+                np.testing.assert_array_equal(pairs_of(grid, half, order), right)
+            assert bool(asked) == by_marks
+
+
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize(
     ("way", "real", "periodic"), [("single", "f4", True), ("single", "f8", False), ("paired", "f4", False)]

@@ -14,7 +14,10 @@ CPU = {
     "finufft, EPYC, 2 threads": "cpu-amd-epyc-2-threads.csv",
     "finufft, Xeon, 16 threads": "cpu-intel-r-xeon-r-processor-16-threads.csv",
 }
-GPU = {"cuFINUFFT, NVIDIA H100": "limit-peer-nvidia-h100-80gb-hbm3.csv"}
+GPU = {
+    "cuFINUFFT, NVIDIA H100": "limit-peer-nvidia-h100-80gb-hbm3.csv",
+    "cuFINUFFT, NVIDIA H200": "limit-peer-nvidia-h200.csv",
+}
 
 
 def ratios(results=RESULTS):
@@ -55,7 +58,7 @@ def draw(ratios_of, folder, kind):
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
     from pictures import BLUE, INK, ORANGE, QUIET
 
-    figure, axes = plt.subplots(figsize=(9.2, 3.0), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9.2, 3.7), layout="constrained")
     place, labels = 0.0, []
     for name, by in ratios_of.items():
         for direction, colour in zip(DIRECTIONS, (BLUE, ORANGE), strict=True):

@@ -2,9 +2,9 @@
 """Predicted times of methods: a method's own model, corrected by measurements on the device.
 
 A method's ``cost`` models how times grow; its constants are those of one machine. The ratio of measured to modelled
-time varies less from problem to problem than either, so its logarithm is interpolated, smoothly: near a tabulated
-problem the prediction is a mean of its measured time and of those around it. It is no less than that of the method
-that the method includes. Far from all measurements the model is corrected as at their border. A method without rows is
+time varies less from problem to problem than either, so its logarithm is interpolated. It is smoothed, too: at a
+tabulated problem the measured times around it count as well. A prediction is no less than that of the method that the
+method includes. Far from all measurements the model is corrected as at their border. A method without rows is
 predicted by its model; without both it comes last.
 """
 
@@ -28,9 +28,10 @@ from particlemesh.window import bspline
 
 # Seconds, a tenth of a launch: added to times, so that zero has a logarithm.
 NOTHING = 1e-7
-# What a ratio may differ from its interpolation, in the unit of distances: single times scatter, and some of what decides
-# them is no coordinate. Of 0 to 5 this has the least regret on the problems of benchmarks/core/regret.py (H100, H200).
-SMOOTHING = 1.0
+# What a ratio may differ from its interpolation, in the unit of distances: single times scatter, and some of what
+# decides them is no coordinate. Choices regret less than without, and more smoothing misses problems in the table
+# (benchmarks/core/regret.py and peer.py, H100 and H200).
+SMOOTHING = 0.3
 
 
 def place(problem: Problem) -> np.ndarray:

@@ -33,6 +33,7 @@ _RESIDENT = {
 }  # fmt: skip
 _LOCAL_BYTES = 48_000  # of the 48 KB that a group may have
 _LEAST_LEVELS = 4  # of a window, where others would do as well
+_SECTOR = 32  # bytes
 _BUSY = 5.5  # windows of a multiprocessor: fewer leave the device idle
 _SLABS = 2**26  # bytes that slabs may take, or half of what the field takes
 
@@ -114,14 +115,16 @@ class Owner(KernelMethod):
     def cost(cls, problem: Problem) -> tuple[float, float]:
         windows, size = cls.windows(problem), problem.dtype.itemsize
         mean = visits.visited(problem.axes, windows.length)
-        # H100: visits, each with a product of levels; levels stored. The median of 0.7 to 1.6 times the model is 1.
-        first, level = (3.2e-11, 0.07) if size == 4 else (2.6e-11, 0.16)
+        # H200 and H100: visits, each with a product of levels; levels stored. Half of the times are 0.8 to 1.2 of this.
+        first, level = (3.3e-11, 0.065) if size == 4 else (3.0e-11, 0.12)
         each = first * (1 + level * problem.axes[0].support * problem.components)
-        stored = problem.nodes * problem.components * size / 1.8e12
+        # Rows that are no whole sectors share some with other rows: those are read before they are written.
+        shared = problem.mesh.field_shape[-1] * problem.components * size % _SECTOR
+        byte = 5.5e-13 + 4.9e-13 * problem.beyond_cache if shared else 3.1e-13
         slow = 1.0 if problem.backend.facts()["HAS_WARP"] else 1000.0
         busy = min(1.0, windows.total / (_BUSY * problem.backend.units))
         return visits.seconds(problem, windows, problem.filled), slow * (
-            6e-6 + stored + problem.count * mean * each / busy
+            7e-6 + problem.nodes * problem.components * size * byte + problem.count * mean * each / busy
         )
 
     def reserve(self, workspace: Workspace) -> None:

@@ -128,7 +128,7 @@ class PairLists:
         """Return room for the marks of rows of about ``mean`` pairs; None if the search collects pairs instead."""
         if mean is None or set(self.letters) - set("ij"):
             return None
-        words = marks_of_row(self.question, mean)
+        words = marks_of_row(self.question, mean, self.rows_by_index)
         try:
             return Marks(self.searcher, self.question, words) if words else None
         except MemoryError:
