@@ -57,9 +57,11 @@ class Direct(ByBlock):
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        # H200: a row of `ordered` takes 1.5 to 2 times as long (a model until the method is tuned)
+        # H200 and H100: half of the times are 0.86 to 1.15 of this. A particle's record and weights take as long as
+        # many rows; several rows are read at once.
         slow = 1 if problem.backend.facts()["HAS_WARP"] else 1000
-        return cls.ordering(problem), slow * (3e-6 + reading(problem, 2.4e-12, 6e-14, 3.3e12, shared=True))
+        stencils = reading(problem, 1.3e-12, 6.5e-14, 3.9e12, shared=True, latency=3.4e-8)
+        return cls.ordering(problem), slow * (2.1e-6 + 3e-11 * problem.count + stencils)
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         size, axes, results = workspace.dtype.itemsize, workspace.axes, written(*values)

@@ -70,16 +70,18 @@ class Lanes:
         return 0 if self.all == 1 else threads * (4 * size + 4)
 
 
-def reading(problem: Problem, row: float, byte: float, far: float, *, shared: bool = False) -> float:
+def reading(
+    problem: Problem, row: float, byte: float, far: float, *, shared: bool = False, latency: float = 1.9e-7
+) -> float:
     """Return the seconds in which all stencils are read.
 
     Each row of a stencil takes ``row`` seconds, each of its bytes ``byte``. Memory beyond the second-level cache is
     read at ``far`` bytes per second, with 32 bytes more per row than the row has. If neighbours have ``shared`` rows,
-    it is read once at most. The latency of the first stencil is added.
+    it is read once at most. The ``latency`` of the first stencil's rows is added.
     """
     size = problem.components * problem.dtype.itemsize
     rows, width = problem.stencil / problem.window.support, problem.window.support * size
     field = problem.nodes * problem.filled * size
     fetched = problem.count * rows * (32 + width)
     missed = problem.beyond_cache * (min(fetched, field) if shared else fetched)
-    return 1.9e-7 * rows + problem.count * rows * (row + byte * width) + missed / far
+    return latency * rows + problem.count * rows * (row + byte * width) + missed / far
