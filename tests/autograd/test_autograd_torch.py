@@ -227,14 +227,32 @@ def test_vmap_equals_a_loop():
     torch.testing.assert_close(jacobian @ q[0, :, 1], spread(x[0], q[0, :, 1]))
 
 
-@pytest.mark.parametrize("cell", [None, [1.0, 2.0], [[1.0, 0.0], [0.3, 2.0]]])
-def test_autocast_rounds_nothing(cell):
-    """Products of matrices become bfloat16 there; there are none."""
-    x, field = torch.rand((5, 2)), torch.rand(4, 6)
-    mesh, cell = pm.Mesh((4, 6), (1.0, 2.0)), None if cell is None else torch.tensor(cell)
-    expected = transfer.gradient(field, x, mesh, cell=cell)
+def test_autocast_rounds_nothing():
+    """Products of matrices become bfloat16 there: boxes of lengths have none, and lattice vectors are refused."""
+    x, field = torch.rand((5, 2), requires_grad=True), torch.rand(4, 6)
+    mesh, lengths = pm.Mesh((4, 6), (1.0, 2.0)), torch.tensor([1.0, 2.0], requires_grad=True)
+
+    def result(cell):
+        value = transfer.gradient(field, x, mesh, cell=cell)
+        return value, *torch.autograd.grad(value.square().sum(), (x,) if cell is None else (x, cell))
+
+    for cell in (None, lengths):
+        expected = result(cell)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(result(cell), expected, rtol=0, atol=0)
+    tilted = pm.Mesh((4, 6), [[1.0, 0.0], [0.3, 2.0]])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(transfer.gradient(field, x, mesh, cell=cell), expected, rtol=0, atol=0)
+        for call in (
+            lambda: transfer.gradient(field, x, mesh, cell=torch.eye(2)),
+            lambda: transfer.spread(x, torch.rand(5), tilted),
+            lambda: transfer.potential(x, torch.rand(5), tilted),
+        ):
+            with pytest.raises(
+                TypeError, match="autocast would round derivatives by lattice vectors to torch.bfloat16"
+            ):
+                call()
+        with torch.autocast("cpu", enabled=False):
+            assert transfer.spread(x, torch.rand(5), tilted).dtype == torch.float32
 
 
 def test_what_is_not_allowed_is_named():

@@ -83,6 +83,15 @@ def test_times_that_follow_the_model_are_met():
     np.testing.assert_allclose(predicted(some, problems), true, rtol=0.02)
 
 
+def test_a_bend_between_problems_far_apart_is_met():
+    particles = [10**3, 10**4, 10**5, 10**6, 10**7]
+    drawn = [rows(1)[0]._replace(particles=n, filled=1.0) for n in particles]
+    problems = [predict.problem_of(row, CPU) for row in drawn]
+    slower = np.array([1.0, 1.0, 3.0, 3.0, 1.0]) * [Modelled.cost(p)[1] for p in problems]
+    some = tuple(row._replace(prepare=0.0, apply=t) for row, t in zip(drawn, slower, strict=True))
+    np.testing.assert_allclose(predicted(some, problems), slower, rtol=0.1)
+
+
 def test_times_of_similar_problems_are_smoothed():
     particles = np.geomspace(50_000, 200_000, 40).astype(int).tolist()
     some, problems, true = near_the_model([rows(1)[0]._replace(particles=n) for n in particles], 0.2)

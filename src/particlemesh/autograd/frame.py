@@ -61,6 +61,11 @@ class Frame:
         self._cell = cell if cell.ndim == 1 else linalg.inv(cell)
         self.fractions = self.per_cell(positions if origin is None else positions - like(origin, positions))
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether the box is given by lattice vectors rather than by lengths."""
+        return bool(self._cell.ndim > 1)
+
     def per_cell(self, vectors: Any) -> Any:
         """Return vectors (..., d) in units of the lattice vectors."""
         cell = self._like(self._cell, vectors)
@@ -79,7 +84,9 @@ class Frame:
     def wavenumbers(self, numbers: Any) -> Any:
         """Return the wave vectors (d, ...) of mode numbers (d, ...), in radians per length."""
         cell, flat = self._like(self._cell, numbers), 2 * math.pi * numbers.reshape(len(numbers), -1)
-        return (flat / cell[:, None] if cell.ndim == 1 else _product(flat.T, cell.T).T).reshape(numbers.shape)
+        if cell.ndim == 1:
+            return (flat / cell[:, None]).reshape(numbers.shape)
+        return sum(cell[:, a, None] * flat[a] for a in range(len(flat))).reshape(numbers.shape)  # see `_product`
 
 
 def _product(vectors: Any, matrix: Any) -> Any:

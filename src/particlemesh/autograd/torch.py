@@ -80,7 +80,14 @@ def _frame(positions: Tensor, array: Tensor, mesh: Mesh, cell: Tensor | None) ->
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     if array.device != positions.device:
         raise ValueError(f"positions are on {positions.device} and the array is on {array.device}; give one device.")
-    return Frame(positions, _numbers(mesh), cell, _like, torch.linalg)
+    frame = Frame(positions, _numbers(mesh), cell, _like, torch.linalg)
+    kind = positions.device.type
+    if frame.has_vectors and torch.is_autocast_enabled(kind):  # derivatives by them are products of matrices
+        raise TypeError(
+            f"torch.autocast would round derivatives by lattice vectors to {torch.get_autocast_dtype(kind)}; call this "
+            f"under torch.autocast({kind!r}, enabled=False), or give lengths."
+        )
+    return frame
 
 
 def spread(

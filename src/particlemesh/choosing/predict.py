@@ -28,9 +28,9 @@ from particlemesh.window import bspline
 
 # Seconds, a tenth of a launch: added to times, so that zero has a logarithm.
 NOTHING = 1e-7
-# What a ratio may differ from its interpolation, in the unit of distances: single times scatter, and some of what
-# decides them is no coordinate. Choices regret less than without, and more smoothing misses problems in the table
-# (benchmarks/core/regret.py and peer.py, H100 and H200).
+# At a tabulated problem the interpolated ratio differs from the measured one by this times the problem's weight. Single
+# times scatter, and some of what decides them is no coordinate. On the times that benchmarks/core/regret.py recorded
+# (H100, H200, EPYC) choices are better than without; from 0.6 on, they miss problems that the tables have.
 SMOOTHING = 0.3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from particlemesh.arrays.views import Layout, View
@@ -120,7 +121,8 @@ class Owner(KernelMethod):
         each = first * (1 + level * problem.axes[0].support * problem.components)
         # Rows that are no whole sectors share some with other rows: those are read before they are written.
         shared = problem.mesh.field_shape[-1] * problem.components * size % _SECTOR
-        byte = 5.5e-13 + 4.9e-13 * problem.beyond_cache if shared else 3.1e-13
+        everywhere = replace(problem, filled=1.0)  # all nodes are stored, wherever particles are
+        byte = 5.5e-13 + 4.9e-13 * everywhere.beyond_cache if shared else 3.1e-13
         slow = 1.0 if problem.backend.facts()["HAS_WARP"] else 1000.0
         busy = min(1.0, windows.total / (_BUSY * problem.backend.units))
         return visits.seconds(problem, windows, problem.filled), slow * (

@@ -17,7 +17,7 @@ ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every grou
 # box that kernel also waits for the images of other rows: there marks serve any number.
 MOST_POINTS = 2**20
 # Rows by the particles' indices: of more, each write of a list goes elsewhere in memory, and that kernel writes longer
-# pieces (H200, 2 M rows: 0.73 to 0.84 of the time).
+# pieces (H200, 2 M rows in open and periodic boxes: 0.73 to 0.84 of the time).
 MOST_BY_INDEX = 2**20
 # Rows from which a work-item has two neighbouring ones (PAIRED in mark_pairs.c); fewer leave the device idle. In
 # float64 a search takes longer, so half as many are enough. Half lists in periodic boxes have none: registers spill.
@@ -29,13 +29,13 @@ _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two 
 _CANDIDATES = 32  # of a mark
 
 
-def marks_of_row(question: Question, mean: float, by_index: bool = False) -> int:
+def marks_of_row(question: Question, mean: float, rows_by_index: bool = False) -> int:
     """Return how many marks a row of about ``mean`` pairs has room for, or 0 if marks do not serve.
 
     They serve one radius on one level of cells in their order, with few strips of few candidates. Many points in an
     open box have none, nor have many rows by index.
     """
-    if by_index and question.rows > MOST_BY_INDEX:
+    if rows_by_index and question.rows > MOST_BY_INDEX:
         return 0
     cloud, cells = question.cloud, question.cloud.cells
     if cloud.ends is not None or cloud.occupied is not None or cells.levels > 1 or question.reach_is:
