@@ -133,7 +133,10 @@ def test_compiled_potentials_of_many_modes_are_the_solvers(where, dtype):
     x, q, cell = rng.random((5, 3)) @ mesh.box.matrix, rng.normal(size=5), mesh.box.matrix
     expected = Solver(mesh, "bspline5").set_positions(x).potential(q)
     x, q, cell = (jnp.asarray(a, dtype) for a in (x, q, cell))
-    call = lambda x, q, c=None: transfer.potential(x, q, mesh, window="bspline5", cell=c)  # noqa: E731
+
+    def call(x, q, c=None):
+        return transfer.potential(x, q, mesh, window="bspline5", cell=c)
+
     result = jax.jit(call)(*((x, q) if where == "constant" else (x, q, cell)))
     np.testing.assert_allclose(result, expected, rtol=1e-11 if dtype == np.float64 else 1e-3)
 
