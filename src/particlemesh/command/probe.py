@@ -7,9 +7,11 @@ crashes is a failed test.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import multiprocessing
+import os
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -71,15 +73,29 @@ def _work(results: Any, number: int, name: str, parts: tuple[str, ...], end: flo
     results.put((number, None))
 
 
+@contextlib.contextmanager
+def _spawning() -> Iterator[Any]:
+    """Yield a context whose processes run no file of the present folder: Python starts them as ``python -c``."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield multiprocessing.get_context("spawn")  # a fork would have our threads' locks
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
 def _in_processes(jobs: list[tuple[str, tuple[str, ...]]], end: float | None) -> Iterator[Row]:
-    context = multiprocessing.get_context("spawn")  # a fork would have our threads' locks
-    results: Any = context.Queue()
-    workers = {
-        number: context.Process(target=_work, args=(results, number, *job, end), daemon=True)
-        for number, job in enumerate(jobs)
-    }
-    for worker in workers.values():
-        worker.start()
+    with _spawning() as context:
+        results: Any = context.Queue()
+        workers = {
+            number: context.Process(target=_work, args=(results, number, *job, end), daemon=True)
+            for number, job in enumerate(jobs)
+        }
+        for worker in workers.values():
+            worker.start()
     while workers:
         ended = [number for number, worker in workers.items() if worker.exitcode is not None]
         try:
@@ -100,7 +116,8 @@ def beside(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     """Call a function in another process; return a function that waits for its result."""
     if PROCESSES == 1:
         return lambda: function(*arguments)
-    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-    result = pool.submit(function, *arguments)
+    with _spawning() as context:
+        pool = ProcessPoolExecutor(1, mp_context=context)
+        result = pool.submit(function, *arguments)
     pool.shutdown(wait=False)
     return result.result

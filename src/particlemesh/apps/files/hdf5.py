@@ -74,6 +74,17 @@ def opened(path: Path) -> Any:
     return h5py.File(path, "r")
 
 
+def isolated(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program in a process of its own, which imports nothing from the present folder.
+
+    It finds libraries where this process does, also by ``PYTHONPATH`` and from ``pip install --user``.
+    """
+    folders = [path for path in sys.path if path and Path(path).exists() and not Path(path).samefile(".")]
+    program = f"import sys; sys.path.extend({folders!r})\n{program}"
+    command = [sys.executable, "-I", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, timeout=SECONDS, check=False, text=True, errors="replace")
+
+
 def try_alone(path: Path) -> None:
     """Read a file in a process of its own.
 
@@ -82,9 +93,8 @@ def try_alone(path: Path) -> None:
     ValueError
         If that process fails.
     """
-    command = [sys.executable, "-c", TRIAL, str(path)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False, text=True, errors="replace")
+        done = isolated(TRIAL, str(path))
     except subprocess.TimeoutExpired as error:
         raise ValueError("HDF5's library does not return from it") from error
     if done.returncode < 0:
