@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,81 @@ from particlemesh.arguments import unsupported_type as unsupported_type
 
 MAX_AXES = 3
 MAX_NODES = 2**31 - 1
+
+
+class Fixed:
+    """Base of classes whose public attributes are set by their constructor, and by nobody after it.
+
+    A property with a setter is obeyed; every other public name is refused, unknown ones too. Arrays of NumPy are
+    kept as read-only views. State that changes is in names with an underscore. An object with a lock named ``busy``
+    (:func:`particlemesh.kernels.alone`) is not copied or pickled, unless its class says how (``__reduce__``).
+
+    Raises
+    ------
+    AttributeError
+        If a public attribute is set that has no setter; the message names those that have one.
+    TypeError
+        If an object with a lock is copied or pickled.
+
+    Examples
+    --------
+    >>> class Scale(Fixed):
+    ...     def __init__(self, factor):
+    ...         self.factor = factor
+    >>> Scale(2.0).factor = 3.0
+    Traceback (most recent call last):
+        ...
+    AttributeError: Scale.factor is read-only: make a new Scale with factor=.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _ending_construction(cls.__init__)  # type: ignore[method-assign]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_":
+            if "_made" in self.__dict__ and getattr(getattr(type(self), name, None), "fset", None) is None:
+                raise _read_only(type(self), name, hasattr(type(self), name) or name in self.__dict__)
+            value = kept(value)
+        object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if "busy" in self.__dict__:
+            what = type(self).__name__
+            raise TypeError(f"a {what} cannot be copied or pickled, since it owns memory: make another {what}.")
+        return self.__dict__
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        # Pickles and deep copies of arrays lose their read-only flag.
+        self.__dict__.update({name: value if name[0] == "_" else kept(value) for name, value in state.items()})
+
+
+def _ending_construction(construct: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(construct)
+    def init(self: Any, /, *arguments: Any, **options: Any) -> None:
+        construct(self, *arguments, **options)
+        if type(self).__init__ is init:  # not that of a base class
+            self._made = True
+
+    return init
+
+
+def kept(value: Any) -> Any:
+    """Return a read-only view of a NumPy array, and any other value as it is."""
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def _read_only(cls: type, name: str, known: bool) -> AttributeError:
+    settable = [n for n, member in inspect.getmembers(cls) if getattr(member, "fset", None) and n[0] != "_"]
+    if name in inspect.signature(cls).parameters:
+        text = f"{cls.__name__}.{name} is read-only: make a new {cls.__name__} with {name}=."
+    else:
+        text = f"{cls.__name__}.{name} is read-only." if known else f"a {cls.__name__} has no attribute {name!r}."
+    return AttributeError(text + (f" You can set {', '.join(settable)}." if settable else ""))
 
 
 def _listed(value: Any) -> list[Any] | None:

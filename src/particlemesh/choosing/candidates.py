@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -161,8 +162,8 @@ def measure(
 
 def options_of(
     options: Mapping[str, Mapping[str, Any]] | None, directions: Iterable[tuple[type[Method], ...]]
-) -> dict[str, dict[str, Any]]:
-    """Check the user's options of methods, and return a copy.
+) -> Mapping[str, Mapping[str, Any]]:
+    """Check the user's options of methods, and return a copy that cannot be changed.
 
     Raises
     ------
@@ -174,7 +175,7 @@ def options_of(
         for method in methods:
             known.setdefault(method.name, {}).update(method.options)
     if options is None:
-        return {}
+        return MappingProxyType({})
     if not isinstance(options, Mapping) or not all(isinstance(v, Mapping) for v in options.values()):
         raise TypeError(f"options is {options!r}; give a dict by method, {{'single_mesh': {{'threads_per_row': 8}}}}.")
     for name, chosen in options.items():
@@ -189,7 +190,8 @@ def options_of(
                 raise ValueError(
                     f"option {option!r} of {name!r} is {value!r}; give {known[name][option].allowed_words()}."
                 )
-    return {name: {option: _plain(v) for option, v in chosen.items()} for name, chosen in options.items()}
+    plain = {name: {option: _plain(v) for option, v in chosen.items()} for name, chosen in options.items()}
+    return MappingProxyType({name: MappingProxyType(chosen) for name, chosen in plain.items()})
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ class Trial:
 
     def __init__(self, workspace: Workspace, direction: str, method: type[Method]) -> None:
         self.backend = workspace.backend
-        self.token: Any = None
+        self._token: Any = None
         self._workspace, self._method, self._spreads = workspace.apart(), method(), direction == "spread"
         self._tapes = Tapes()
         self._values, self._field = (
@@ -34,7 +34,7 @@ class Trial:
         # Build shared orders again: used alone, this method would have to build them.
         self._workspace.orders.clear()
         with self.backend.scope():
-            self.token = self.backend.follow(self.token)
+            self._token = self.backend.follow(self._token)
             self._method.prepare(self._workspace)
         self._is_prepared = True
 
@@ -46,7 +46,7 @@ class Trial:
 
     def _call(self) -> None:
         with self.backend.scope(self._values, self._field):
-            self.token = self.backend.follow(self.token)
+            self._token = self.backend.follow(self._token)
             fresh = self._spreads and self._method.fills and self._workspace.count > 0
             if self._spreads and not fresh:
                 self.backend.clear(self._field)

@@ -26,7 +26,7 @@ from particlemesh.window import transforms
 AUTO = "auto"
 
 
-class FFT:
+class FFT(checks.Fixed):
     r"""The discrete Fourier transform of a field on a domain, real or complex, in 1 to 3 dimensions.
 
     Few ranks transform slabs: all axes but the first, then, after one transpose, the first. If there are more ranks
@@ -290,7 +290,7 @@ def _scaled(array: Any, factor: Any) -> Any:
     return array
 
 
-class Remap:
+class Remap(checks.Fixed):
     r"""Moves fields from one domain to another of the same mesh, such as one that was balanced anew.
 
     Parameters

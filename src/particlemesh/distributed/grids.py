@@ -28,7 +28,7 @@ from particlemesh.grid.uniform_grid import UniformGrid as LocalGrid
 ORDERS, FORMATS = ("input", "local"), ("csr", "coo", "dense")
 
 
-class UniformGrid:
+class UniformGrid(checks.Fixed):
     """Particles of many ranks by cell, for finding what is near: the distributed :class:`particlemesh.UniformGrid`.
 
     Particles travel to the ranks that own their cells of the domain. Each rank also gets **ghosts**: copies of those
@@ -190,15 +190,15 @@ class UniformGrid:
 
     @property
     def positions(self) -> Any:
-        """Positions (n, d) of the particles that this rank owns, as they were given, in the order of their numbers."""
+        """Positions (n, d) of the particles that this rank owns, as given, by number; read-only."""
         held = self._ready()
-        return held.kind.like(held.owned)
+        return checks.kept(held.kind.like(held.owned))
 
     @property
     def numbers(self) -> Any:
-        """Numbers of the particles that this rank owns, int64 (n,)."""
+        """Numbers of the particles that this rank owns, int64 (n,); read-only."""
         held = self._ready()
-        return held.kind.like(held.numbers)
+        return checks.kept(held.kind.like(held.numbers))
 
     @property
     def route(self) -> Route:

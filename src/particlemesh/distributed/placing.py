@@ -27,7 +27,7 @@ GHOSTS = "nodes", "particles", "replicated"
 _T = TypeVar("_T")
 
 
-class Placing:
+class Placing(checks.Fixed):
     """A plan over ranks without calls for values: see :class:`particlemesh.distributed.Plan`."""
 
     world: World

@@ -28,8 +28,8 @@ class Residents:
         self.backend, self._user, self._arrays = backend, x.user, x.arrays
         self._kind = kind
         with kind.scope(x.user), backend.scope(*x.arrays):
-            room = None if backend.name == "cpu" else strays.room(backend, x.count, plan.strays)
-            plan.strays = self._room = room
+            room = None if backend.name == "cpu" else strays.room(backend, x.count, plan._strays)
+            plan._strays = self._room = room
             self._located = plan._located(kind, backend, x, None, None, True, room)
 
     def strays(self) -> tuple[int, Any] | None:

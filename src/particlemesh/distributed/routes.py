@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh import checks
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.transfer import alike
 from particlemesh.distributed.world import World
 
 
-class Route:
+class Route(checks.Fixed):
     """Particles of every rank on their way to other ranks. `particlemesh.distributed.Plan.route` has one.
 
     Particles arrive by part and then by the rank that they came from, where they keep their order. So a simulation
@@ -66,6 +67,7 @@ class Route:
         others = [r for r in range(world.size) if r != world.rank]
         self.guests = int(self._coming[others].sum())  # rows that come from other ranks
         self.stays = not (self.guests or self._leaving[others].any() or leaving.turned)
+        self._made = True
 
     # Made at first use, which is before ranks agree: it may fail.
 
@@ -86,6 +88,9 @@ class Route:
     def _rounds(self) -> list[tuple[Any, Any]]:
         """Rows and their particles, in rounds."""
         return [] if self._single else _rounds(self._particles, self.count, self._xp)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a Route cannot be copied or pickled, since other ranks know it: make another Route.")
 
     @property
     def moved(self) -> int:
@@ -231,7 +236,7 @@ class Route:
     @property
     def strays(self) -> Any:
         """Particles that leave, by rank and then in their order; None where the route does not know them."""
-        return self._departures.strays
+        return checks.kept(self._departures.strays)
 
     @property
     def quiet(self) -> bool:

@@ -36,7 +36,7 @@ class RankError(RuntimeError):
         return type(self), (self.rank, self.message)
 
 
-class World:
+class World(checks.Fixed):
     """A communicator and the way in which arrays travel.
 
     All methods are collective: every rank calls them in the same order.
@@ -94,6 +94,9 @@ class World:
         world = cls()
         world._transport = transport
         return world
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a World cannot be copied or pickled, since it talks to other ranks: make another World.")
 
     @property
     def rank(self) -> int:

@@ -201,7 +201,7 @@ class Solver(OnMesh):
         for plan in self._plans:
             plan.set_positions(positions, system=system, boxes=boxes, check=check)
         self._rows, self._by_box, self._each = rows, factors, each
-        self._set = [plan.tracked for plan in self._plans]
+        self._set = [plan._tracked for plan in self._plans]
         return self
 
     @alone

@@ -43,7 +43,7 @@ def same_positions(plans: list[Plan], known: list[Any], boxes: bool) -> None:
     """
     plan, *twins = plans
     plan._ready()
-    alike = [id(each.tracked) for each in plans] == [id(tracked) for tracked in known]
+    alike = [id(each._tracked) for each in plans] == [id(tracked) for tracked in known]
     if not alike and (twins or boxes or plan._boxes is not None):
         raise RuntimeError(
             "the plan has positions that its solver did not set completely: the other mesh, or the tables of boxes, "

@@ -44,7 +44,7 @@ class Asking(Contents):
         stream = local[0][0].scope(given[0] if isinstance(given, tuple) else given) if local else self._stream()
         natives = [native for _, native in local]
         with stream, built.backend.scope(*natives):
-            self.token = built.backend.follow(self.token)
+            self._token = built.backend.follow(self._token)
             answer = ask(built.queries)
             built.backend.mark(*natives)
             if isinstance(answer, Pairs):

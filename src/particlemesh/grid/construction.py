@@ -39,7 +39,7 @@ _METHODS: Any = METHODS  # as `select` sees them
 _SMALL = 10**6  # particles and cells that memory is not in doubt for
 
 
-class Construction:
+class Construction(common.Fixed):
     """A box cut into cells, and how particles get there: see :class:`particlemesh.UniformGrid`."""
 
     def __init__(
@@ -75,11 +75,11 @@ class Construction:
         for builder in METHODS:
             if builder.name == method and builder(**options).one_level:  # an option that is not allowed is an error now
                 self._sizes = replace(self._sizes, follows_radii=False)
-        self.dtype: Any = None if dtype is None else common.real_type(dtype)
+        self._dtype: Any = None if dtype is None else common.real_type(dtype)
         self._named = backend
         if backend is not None:
             candidates.check_backend(METHODS, method, "method", backend)
-        self.backend: Any = None if backend is None else backends.current(backend)
+        self._backend: Any = None if backend is None else backends.current(backend)
         self._kind: Kind | None = None
         self._place: Any = None
         self._builder: Builder | None = None
@@ -89,7 +89,7 @@ class Construction:
         self._rooms: Rooms | None = None  # on a GPU
         self._searcher: Searcher | None = None  # for pairs, with what it has learned
         self._tapes = Tapes()
-        self.token: Any = None  # the stream that last worked for this grid
+        self._token: Any = None  # the stream that last worked for this grid
         self._capacity = 0
         self._closed = False
         self.busy = threading.RLock()
@@ -97,6 +97,8 @@ class Construction:
     # ---- sizes --------------------------------------------------------------------------------------------
 
     box: Any = property(attrgetter("_sizes.box"), doc="The domain.")
+    dtype: Any = property(attrgetter("_dtype"), doc="Type of the positions; None if it is that of the given ones.")
+    backend: Any = property(attrgetter("_backend"), doc="Where the grid is; None until it is named or built.")
     shape: Any = property(attrgetter("_sizes.shape"), doc="Cells along each axis; with several levels, of the finest.")
     cells: Any = property(attrgetter("_sizes.cells"), doc="Cells of all levels.")
     levels: Any = property(attrgetter("_sizes.levels"), doc="Levels of cells.")
@@ -339,7 +341,7 @@ class Construction:
             arrays = (*arrays, sizes.native(radii))
         self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
         with kind.scope(first), backend.scope(*arrays):
-            token = backend.follow(self.token)
+            token = backend.follow(self._token)
             if boxes is not None:
                 system = indices(system, count, boxes.count, backend, upload=self._uploads)
             user_input = Input(kind, given, x, radii, buckets, self._uploads, check, boxes, system)
@@ -349,7 +351,7 @@ class Construction:
                 rooms, searcher = self._memory(backend)
                 self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, searcher, self._choose)
             self._sizes, self._boxes = self._sizes.on_levels(self._built.problem.levels), boxes
-            self.backend, self._kind, self.token = backend, kind, token
+            self._backend, self._kind, self._token = backend, kind, token
             backend.mark(*arrays)
         return self
 

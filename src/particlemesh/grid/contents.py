@@ -37,7 +37,7 @@ class Contents(Construction):
         try:
             built = self._ready()
             with self._stream(), built.backend.scope():
-                self.token = built.backend.follow(self.token)
+                self._token = built.backend.follow(self._token)
                 return self._out(read(built))
         finally:
             self.busy.release()

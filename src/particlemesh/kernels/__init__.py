@@ -16,6 +16,7 @@ from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
 from particlemesh.backends.branches import Branch, branch_of
 from particlemesh.busy import alone
+from particlemesh.checks import Fixed
 from particlemesh.kernels.arrays import InOrder, Operand, Output, give, take, to_host
 from particlemesh.kernels.compiling import compile_kernel
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -26,6 +27,7 @@ __all__ = [
     "Branch",
     "CompilationError",
     "Coordinates",
+    "Fixed",
     "InOrder",
     "Kind",
     "Operand",

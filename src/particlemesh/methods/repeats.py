@@ -134,7 +134,7 @@ def set_again(plan: Any, positions: Any, *, check: bool) -> bool:
         return False
     tape, located = entry
     with backend.scope(*columns):
-        token = backend.follow(plan.token)
+        token = backend.follow(plan._token)
         tape.play(token, *columns)
         backend.mark(*columns)
         workspace = bare.over(room, bare.count)

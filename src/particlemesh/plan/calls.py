@@ -33,7 +33,7 @@ class Calls(Configuration):
         core = (self.count, *(mesh.ndim,) * order)
         operand = operands.take(given, core, len(core), self.dtype, backend, SPREAD[order], upload=upload)
         with operand.kind.scope(given), backend.scope(operand.native, out):
-            self.token = backend.follow(self.token)
+            self._token = backend.follow(self._token)
             result = operands.give(
                 out, operand, operand.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
             )
@@ -63,7 +63,7 @@ class Calls(Configuration):
             field, self._shape, 3, self.dtype, backend, "field", upload=upload, channels=len(self._shape) - mesh.ndim
         )
         with operand.kind.scope(field), backend.scope(operand.native, *outs.values()):
-            self.token = backend.follow(self.token)
+            self._token = backend.follow(self._token)
             results = {}
             for order, out in outs.items():
                 core = (self.count, *(mesh.ndim,) * order)
@@ -138,7 +138,8 @@ class Calls(Configuration):
             dtype=None if self.dtype is None else self.dtype.name, components=self.components,
             applications=self.applications, method=self._choice.names["spread"],
             interpolation=self._choice.names["interpolate"], backend=self._named,
-            deterministic=self.deterministic, threads=self.threads, options=self.options,
+            deterministic=self.deterministic, threads=self.threads,
+            options={name: dict(chosen) for name, chosen in self.options.items()},
             order="sorted" if self._sorted else "caller", systems=self.systems,
         )  # fmt: skip
         return functools.partial(type(self), self.mesh, self.window, **options), ()
@@ -153,7 +154,7 @@ class Calls(Configuration):
     def close(self) -> None:
         """Release the plan's memory. Later calls raise a RuntimeError; closing twice is allowed."""
         self._closed = True
-        self.workspace = self._spare = self._order = self._boxes = None
+        self._workspace = self._spare = self._order = self._boxes = None
         self._methods.clear()
         self._tapes.clear()
 
@@ -170,5 +171,5 @@ class Calls(Configuration):
     @property
     def nbytes(self) -> int:
         """Bytes of the plan's memory."""
-        held = () if self.workspace is None else (self.particles, self._spare, self.workspace.memory)
+        held = () if self._workspace is None else (self.particles, self._spare, self._workspace.memory)
         return sum(int(x.nbytes) for x in held if x is not None)  # orders lie in scratch memory

@@ -7,6 +7,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ MANY = 100_000  # particles
 _CELLS_FOR = functools.partial(cells_to_sort_by, tuple(itertools.chain(*METHODS.values())))
 
 
-class Configuration:
+class Configuration(checks.Fixed):
     """A plan without the calls for values: see :class:`particlemesh.Plan`."""
 
     def __init__(
@@ -85,9 +86,9 @@ class Configuration:
         self._shape: tuple[int, ...] = mesh.field_shape if self.systems is None else (self.systems, *mesh.field_shape)
         self._boxes: Boxes | None = None  # of systems, where they differ from the mesh's
         self._kind: Kind | None = None
-        self.tracked: list[Any] = []  # positions that derivatives are taken by; a new list for each configuration
+        self._tracked: list[Any] = []  # positions that derivatives are taken by; a new list for each configuration
         self._spare: DeviceParticles | None = None
-        self.strays: Any = None  # memory of distributed/residents.py
+        self._strays: Any = None  # memory of distributed/residents.py
         self._methods: dict[str, Method] = {}
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, because their memory is allocated
@@ -95,13 +96,13 @@ class Configuration:
         self._tapes, self._state = Tapes(), PlanState(self)
         self._captured = False  # whether set_positions or a preparation was: replays change it without notice
         self._capturing = False  # whether the last call was captured
-        self.token: Any = None  # the stream of the last call
+        self._token: Any = None  # the stream of the last call
         self._closed = False
         self.busy = threading.RLock()
         # None until backend and dtype are known; without particles until positions are set.
-        self.workspace: Workspace | None = None
+        self._workspace: Workspace | None = None
         if self._device is not None and self._dtype is not None:
-            self.workspace = self._bare(self._device, self._dtype)
+            self._workspace = self._bare(self._device, self._dtype)
 
     __init__.__qualname__ = "Plan"  # the name in Python's errors about arguments
 
@@ -113,32 +114,34 @@ class Configuration:
             self.options, self._sorted, self.threads, memory=Memory(backend, self._tapes.clear, self._frugal),
         )  # fmt: skip
 
+    workspace: Any = property(attrgetter("_workspace"), doc="All that methods see of the plan; None without a backend.")
+
     @property
     def backend(self) -> Any:
         """Backend of the plan; None until it is named or positions are set."""
-        return self._device if self.workspace is None else self.workspace.backend
+        return self._device if self._workspace is None else self._workspace.backend
 
     @property
     def dtype(self) -> Any:
         """Real type of the values; None until it is named or positions are set."""
-        return self._dtype if self.workspace is None else self.workspace.dtype
+        return self._dtype if self._workspace is None else self._workspace.dtype
 
     @property
     def particles(self) -> Any:
         """The located particles; None without positions."""
-        return None if self.workspace is None else self.workspace.particles
+        return None if self._workspace is None else self._workspace.particles
 
     # ---- positions ------------------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
         """Number of particles."""
-        return 0 if self.workspace is None else self.workspace.count
+        return 0 if self._workspace is None else self._workspace.count
 
     @property
     def capacity(self) -> int:
         """Number of particles that fit without allocation."""
-        return 0 if self.workspace is None else self.workspace.capacity
+        return 0 if self._workspace is None else self._workspace.capacity
 
     @alone
     def reserve(self, count: int) -> None:
@@ -170,13 +173,13 @@ class Configuration:
         """
         self._open()
         count = checks.integer(count, "count", 0, 2**62)
-        workspace = self.workspace
+        workspace = self._workspace
         if workspace is None:
             raise ValueError("reserve needs a backend and a dtype: give Plan backend= and dtype=.")
         self._choice.check_reserve(self.count)
         backend = workspace.backend
         with backend.scope():
-            self.token = backend.follow(self.token)
+            self._token = backend.follow(self._token)
             if workspace.particles is None or workspace.capacity < count:
                 kind = self._particle_kind(backend)
                 room = kind(backend, workspace.dtype, count)
@@ -184,7 +187,7 @@ class Configuration:
                 if workspace.particles is not None:
                     room.take_over(backend, workspace.particles)
                 # Methods get larger memory; their preparation is not copied there.
-                self.workspace = workspace = workspace.over(room, room.count)
+                self._workspace = workspace = workspace.over(room, room.count)
                 workspace.memory.counted = None
                 self._prepared.clear()
                 self._tapes.clear()  # they hold addresses of the old memory
@@ -259,8 +262,8 @@ class Configuration:
         positions: Any = None,
     ) -> Placed:  # fmt: skip
         """Locate particles; with ``check`` those that the plan has stay as they are."""
-        token = backend.follow(self.token)
-        bare = self.workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
+        token = backend.follow(self._token)
+        bare = self._workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
         of_boxes = belong(x, self._systems, system, boxes, bare, upload=self._named is not None, before=self._boxes)
         room = self._room(bare, x.count, check)
         workspace = bare.over(room, x.count)
@@ -300,12 +303,12 @@ class Configuration:
     def _adopt(self, workspace: Workspace, located: Located, token: Any, boxes: Any, bare: Workspace) -> None:
         """Replace the old configuration by that of ``workspace``: nothing can fail any more."""
         room = workspace.particles
-        self._kind, self.token, self._boxes, self.tracked = located.kind, token, boxes, []
+        self._kind, self._token, self._boxes, self._tracked = located.kind, token, boxes, []
         self._prepared.clear()
         block_order.counted(workspace, located.counting)
-        before, self.workspace = bare.particles, bare.over(None, 0)  # their memory may be overwritten below
+        before, self._workspace = bare.particles, bare.over(None, 0)  # their memory may be overwritten below
         room.place(workspace)
-        self.workspace = workspace
+        self._workspace = workspace
         self._order = sorted_particles.shown(room, located.kind, workspace.backend) if self._sorted else None
         if room is not before and isinstance(before, DeviceParticles):
             self._spare = before
@@ -340,8 +343,8 @@ class Configuration:
         return self._choice.problem(self._working())
 
     def _working(self) -> Workspace:
-        assert self.workspace is not None
-        return self.workspace
+        assert self._workspace is not None
+        return self._workspace
 
     def _method(self, what: str) -> Method:
         method = self._methods.get(what)
@@ -364,7 +367,7 @@ class Configuration:
 
     def _frugal(self) -> str:
         """Return the methods that need no scratch memory, for an error."""
-        if self.workspace is None:
+        if self._workspace is None:
             return ""
         problem = self.problem()
         names = [
@@ -377,7 +380,7 @@ class Configuration:
 
     def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
         """Make a call; from the third call with the same arrays on, replay its recorded launches."""
-        recorder = recorder_of(arrays[0], *self.tracked)
+        recorder = recorder_of(arrays[0], *self._tracked)
         if recorder is not None:
             return recorder.record(self, what, *arrays)
         if not self.busy.acquire(False):

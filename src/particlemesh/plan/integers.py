@@ -65,7 +65,7 @@ class Integers(Calls):
         """
         operand, orders = self._operand(values, derivative)
         with operand.kind.scope(values), self.backend.scope(operand.native):
-            self.token = self.backend.follow(self.token)
+            self._token = self.backend.follow(self._token)
             layout = operand.view.layout
             native = allocate(self.backend, (1 + layout.channels * layout.parts,), _INT32, "bounds")
             self._integer_method().bounds(self._working(), operand.view, native, **orders)
@@ -106,7 +106,7 @@ class Integers(Calls):
         parts = layout.parts
         shape = (*operand.batch, *((2,) if parts == 2 else ()), *self.mesh.field_shape)
         with kind.scope(values), self.backend.scope(operand.native, out):
-            self.token = self.backend.follow(self.token)
+            self._token = self.backend.follow(self._token)
             exponents = self._exponents(bounds, layout.channels * parts)
             sums = self._new(shape, parts) if out is None else self._given(out, shape, parts, kind, accumulate)
             method = self._integer_method()
@@ -155,7 +155,7 @@ class Integers(Calls):
             raise TypeError(f"integers has dtype {kind.dtype(array)}; int64 is needed, as spread_integers returns it.")
         native = to_backend(kind, array, self.backend, "integers", upload=self._named is not None)
         with kind.scope(integers), self.backend.scope(native, out):
-            self.token = self.backend.follow(self.token)
+            self._token = self.backend.follow(self._token)
             sums = self._view(native, parts)
             shape = tuple(array.shape)
             like = Operand(kind, array, sums.native, sums.view, shape[:lead])
@@ -175,7 +175,7 @@ class Integers(Calls):
         """Return values on the backend, and how a method takes them."""
         self._one_system()
         order = checks.integer(derivative, "derivative", 0, 2)
-        if recorder_of(values, *self.tracked) is not None:
+        if recorder_of(values, *self._tracked) is not None:
             raise TypeError("sums in integers have no derivatives: pass tensors that are detached.")
         core = (self.count, *(self.mesh.ndim,) * order)
         operand = operands.take(

@@ -113,12 +113,12 @@ class Plan(Integers):
         self._ready()
         if self._order is None:
             with self.backend.scope():
-                self.token = self.backend.follow(self.token)
+                self._token = self.backend.follow(self._token)
                 host = self.backend.download(self.particles.order)
                 self._order = host if self._kind is None else self._kind.wrap(host)
         elif self._kind is not None:
             with self._kind.scope(self._order), self.backend.scope(self._order):
-                self.token = self.backend.follow(self.token)
+                self._token = self.backend.follow(self._token)
         return self._order
 
     @property

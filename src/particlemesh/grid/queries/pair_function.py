@@ -14,7 +14,7 @@ from particlemesh import checks
 MOST = 64  # results, and values: they live in a work-item's registers
 
 
-class PairFunction:
+class PairFunction(checks.Fixed):
     """A function of two particles, for ``UniformGrid.stream`` to sum over the neighbours of each.
 
     It is written twice: in C for GPUs, in Python, compiled by Numba, for the CPU. Either may be left out where the
@@ -113,7 +113,7 @@ class PairFunction:
             raise TypeError(f"parameters have dtype {given.dtype}; real numbers are needed.")
         self.parameters: tuple[float, ...] = tuple(given.astype(np.float64).tolist())
         self._compiled: Any = None
-        self.uploaded: dict[Any, Any] = {}  # the parameters, by backend and type
+        self._uploaded: dict[Any, Any] = {}  # the parameters, by backend and type
 
     def __repr__(self) -> str:
         places = [name for name, there in (("CPU", self.function), ("GPU", self.source)) if there is not None]

@@ -79,9 +79,9 @@ def sums(
 def _uploaded(function: PairFunction, parameters: np.ndarray, backend: Backend) -> Any:
     """Return the function's parameters on a device. They are uploaded once, before any stream may read them."""
     key = backend, parameters.dtype, function.parameters
-    held = function.uploaded.get(key)
+    held = function._uploaded.get(key)
     if held is None:
         held = backend.upload(parameters)
         backend.synchronize()
-        function.uploaded[key] = held
+        function._uploaded[key] = held
     return held
