@@ -16,7 +16,7 @@ import numpy as np
 from particlemesh.backends import memory
 from particlemesh.backends.base import seconds_by_host
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import fetch_add
+from particlemesh.backends.simd import fetch_add, unowned
 
 # Below this many particles a second thread costs more than it saves: waking one takes 10 to 20 us,
 # in which one thread spreads about 500 particles (measured, EPYC 9005).
@@ -232,9 +232,9 @@ def threads_for(threads: int | None, work: int) -> int:
     return default_threads(work) if threads is None else max(1, int(threads))
 
 
+# Compiled generators never give back a reference to an array that they take, so these take arrays without.
 @compiled(cached=False)
-def claimed(counter, shares):
-    """Yield the numbers of shares that this thread claims, until all of ``shares`` are claimed."""
+def _claims(counter, shares):
     share = fetch_add(counter, 0, 1)
     while share < shares:
         yield share
@@ -242,11 +242,22 @@ def claimed(counter, shares):
 
 
 @compiled(cached=False)
-def ranges(counter, count, size):
-    """Yield the ranges of up to ``size`` items that this thread claims, until all of ``count`` are claimed."""
-    for share in claimed(counter, (count + size - 1) // size):
+def _ranges(counter, count, size):
+    for share in _claims(counter, (count + size - 1) // size):
         begin = share * size
         yield begin, min(begin + size, count)
+
+
+@compiled(cached=False)
+def claimed(counter, shares):
+    """Yield the numbers of shares that this thread claims, until all of ``shares`` are claimed."""
+    return _claims(unowned(counter), shares)
+
+
+@compiled(cached=False)
+def ranges(counter, count, size):
+    """Yield the ranges of up to ``size`` items that this thread claims, until all of ``count`` are claimed."""
+    return _ranges(unowned(counter), count, size)
 
 
 @compiled

@@ -105,7 +105,7 @@ def compiled(function: Callable | None = None, *, cached: bool = True, **options
         A function at module level; its globals are constants.
     cached
         False for a generator: Numba cannot compile calls of one that it has read from the disk. Compiled callers
-        contain its code.
+        contain its code. Its arguments must not be arrays: Numba's generators never give these back.
     **options
         More options of ``numba.njit``, such as ``inline`` or ``error_model``.
 

@@ -337,6 +337,33 @@ def _prefetch(array: types.Array, write: int) -> Any:
     return build
 
 
+def _disowned(context: Any, builder: ir.IRBuilder, kind: types.Type, value: Any) -> Any:
+    if isinstance(kind, types.Array):
+        array = cgutils.create_struct_proxy(kind)(context, builder, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        array.parent = cgutils.get_null_value(array.parent.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):  # type: ignore[attr-defined]  # of numba.core.types, made at run time
+        for n, part in enumerate(kind):
+            inner = _disowned(context, builder, part, builder.extract_value(value, n))
+            value = builder.insert_value(value, inner, n)
+    return value
+
+
+@intrinsic
+def unowned(typing, thing):
+    """Return an array, or a tuple of them, whose references are not counted.
+
+    Counting is atomic and done at every call of a function with arrays, on memory that all threads share. It would
+    cost more than a search. The caller keeps the arrays alive.
+    """
+
+    def build(context, builder, signature, arguments):
+        return _disowned(context, builder, thing, arguments[0])
+
+    return thing(thing), build
+
+
 @intrinsic
 def fetch_add(typing, array, index, amount):
     """Add ``amount`` to ``array[index]`` atomically and return its old value."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Comparisons of vectors of candidates, and arrays without reference counts.
+"""Comparisons of vectors of candidates.
 
 The result of a comparison is an integer with one bit per lane.
 """
@@ -21,33 +21,6 @@ PAD = 16  # numbers that may be read past the end of what vectors are loaded fro
 def width_for(itemsize: int) -> tuple[int, ...]:
     """Return the lanes of 64 bytes of reals: a tuple of that length, see `particlemesh.backends.simd`."""
     return WIDTHS[64 // itemsize]
-
-
-def _disowned(context: Any, builder: ir.IRBuilder, kind: types.Type, value: Any) -> Any:
-    if isinstance(kind, types.Array):
-        array = cgutils.create_struct_proxy(kind)(context, builder, value)
-        array.meminfo = cgutils.get_null_value(array.meminfo.type)
-        array.parent = cgutils.get_null_value(array.parent.type)
-        return array._getvalue()
-    if isinstance(kind, types.BaseTuple):  # type: ignore[attr-defined]  # of numba.core.types, made at run time
-        for n, part in enumerate(kind):
-            inner = _disowned(context, builder, part, builder.extract_value(value, n))
-            value = builder.insert_value(value, inner, n)
-    return value
-
-
-@intrinsic
-def unowned(typing, thing):
-    """Return an array, or a tuple of them, whose references are not counted.
-
-    Counting is atomic and done at every call of a function with arrays, on memory that all threads share. It would
-    cost more than a search. The caller keeps the arrays alive.
-    """
-
-    def build(context, builder, signature, arguments):
-        return _disowned(context, builder, thing, arguments[0])
-
-    return thing(thing), build
 
 
 def _bits(builder: ir.IRBuilder, flags: Any) -> Any:

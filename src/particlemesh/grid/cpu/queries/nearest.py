@@ -13,8 +13,8 @@ import numpy as np
 
 from particlemesh.backends.cpu import STOPPED, claimed, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import acquire, fetch_add
-from particlemesh.grid.cpu.lanes import unowned, width_for
+from particlemesh.backends.simd import acquire, fetch_add, unowned
+from particlemesh.grid.cpu.lanes import width_for
 from particlemesh.grid.cpu.locate import Faults
 from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud

@@ -14,8 +14,8 @@ import numpy as np
 
 from particlemesh.backends.cpu import STOPPED
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import acquire, add, fetch_add, fma, fuse, load, mul, splat, sub
-from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unowned, unpack
+from particlemesh.backends.simd import acquire, add, fetch_add, fma, fuse, load, mul, splat, sub, unowned
+from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unpack
 from particlemesh.grid.cpu.queries.candidates import (
     BOXES,
     DONE,

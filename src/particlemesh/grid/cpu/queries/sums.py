@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.jit_users import loop_with
-from particlemesh.backends.simd import fetch_add
-from particlemesh.grid.cpu.lanes import unowned, width_for
+from particlemesh.backends.simd import fetch_add, unowned
+from particlemesh.grid.cpu.lanes import width_for
 from particlemesh.grid.cpu.queries.candidates import DONE, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.pairs import names_of
