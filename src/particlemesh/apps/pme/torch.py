@@ -95,8 +95,9 @@ class _Pairs(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, q, cell, *slopes = ctx.saved_tensors
         if torch.is_grad_enabled():  # the slopes are to be differentiated
-            leaves = [a if a.requires_grad else a.detach().requires_grad_() for a in (x, q, cell)]
-            slopes = torch.autograd.grad(_by_tensors(*ctx.facts, *leaves), leaves, create_graph=True)
+            # Views: one argument may be a function of another, and a slope by it is at the others' present values.
+            views = [a.view_as(a) if a.requires_grad else a.detach().requires_grad_() for a in (x, q, cell)]
+            slopes = torch.autograd.grad(_by_tensors(*ctx.facts, *views), views, create_graph=True)
         return None, None, *(slope * s for s in slopes)
 
 
