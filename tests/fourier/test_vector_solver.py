@@ -104,3 +104,42 @@ def test_calls_without_positions_and_roots_of_negative_functions_are_refused():
         solver.sample(np.ones((2, 4, 4)))
     with pytest.raises(TypeError, match="complex"):
         solver.field(np.ones((2, 1), complex))
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("zero", [None, 0.0, 2.0])
+@pytest.mark.parametrize(
+    ("green", "parameters"),
+    [("poisson", {}), ("yukawa", {"kappa": 1.5}), ("ewald", {"alpha": 2.0}), (lambda k2: np.exp(-k2 / 90) + 0.5, {})],
+    ids=["poisson", "yukawa", "ewald", "function"],
+)
+@pytest.mark.parametrize(
+    "forms",
+    [[], [lambda k2: 1 + 0 * k2], [lambda k2: 0.5 - k2 / 900], [lambda k2: 3 + 0 * k2, lambda k2: 1 / (1 + k2)]],
+    ids=["none", "one", "linear", "two"],
+)
+def test_the_mode_at_zero_and_form_factors_are_those_of_the_sum_over_modes(ndim, zero, green, parameters, forms):
+    """On nodes of an odd mesh, with compensation, cic sees each mode of the mesh as it is."""
+    shape = (5, 7, 3)[:ndim]
+    lengths = np.array([3.0, 2.5, 2.0][:ndim])
+    rng = np.random.default_rng(ndim)
+    x = rng.integers(0, shape, (4, ndim)) * lengths / shape
+    parts = max(1, len(forms))
+    v = rng.normal(size=((parts,) if parts > 1 else ()) + (ndim, 4))
+    solver = VectorSolver(
+        pm.Mesh(shape, lengths), "cic", green, zero=zero, forms=forms, onto=None, compensation=None, **parameters
+    )
+    got = solver.set_positions(x).field(v)
+    numbers = [np.arange(n) - n // 2 for n in shape]
+    k = np.stack(np.meshgrid(*numbers, indexing="ij"), -1).reshape(-1, ndim) * 2 * np.pi / lengths
+    k2 = (k**2).sum(1)
+    origin = k2 == 0
+    kappa, alpha = parameters.get("kappa", 0.0), parameters.get("alpha", np.inf)
+    with np.errstate(divide="ignore"):
+        factor = np.exp(-k2 / (4 * alpha**2)) / (k2 + kappa**2) if isinstance(green, str) else green(k2)
+    factor[origin] = zero if zero is not None else 0.0 if np.isinf(factor[origin]) else factor[origin]
+    shapes = np.array([form(k2) for form in forms]) if forms else np.ones((1, len(k2)))
+    wave = np.exp(1j * k @ x.T)
+    density = np.einsum("mk,mdn,kn->dk", shapes, v.reshape(parts, ndim, 4), wave.conj())
+    exact = np.einsum("mk,dk,kn->mdn", shapes, factor * density, wave).real / lengths.prod()
+    np.testing.assert_allclose(got, exact.reshape(got.shape), atol=1e-12 * max(1, abs(exact).max()))

@@ -201,12 +201,14 @@ def potential(
     Array([ 1., -1.], dtype=float32)
     """
     frame, values = _frame(positions, mesh, cell), jnp.asarray(values)
-    numbers, factors = (_like(table, values.real) for table in potentials.tables(mesh, window, compensation))
+    *tables, highest = potentials.tables(mesh, window, compensation)
+    tables = [*(_like(table, values.real) for table in tables), highest]
 
     def on(text: str) -> Callable[[bool, Any], Any]:
         return lambda spreads, array: _transfer(spreads, frame.fractions, array, 0, text)
 
     transfers = [on(text) for text in potentials.texts(mesh, window, options, interlaced)]
     return potentials.potential(
-        jnp, frame, transfers, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
-    )
+        jnp, frame, transfers, mesh, values, tables, lambda array, index, terms: array.at[index].add(terms),
+        green=green, kappa=kappa, alpha=alpha, zero=zero,
+    )  # fmt: skip

@@ -12,30 +12,36 @@ import numpy as np
 from particlemesh import Mesh, Window, checks
 from particlemesh.autograd.frame import Frame
 from particlemesh.autograd.pool import text_of
+from particlemesh.fourier.modes import Modes
 
 GREENS = ("poisson", "yukawa", "ewald")
 
 
-def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return what does not depend on the box: mode numbers (2, d, ...) and factors (...) by mode.
+def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[np.ndarray]:
+    """Return what does not depend on the box: mode numbers (d, m), shares (m,), factors (modes), indices (b,).
 
-    The two sets of mode numbers differ in the sign of the highest mode of even axes, where +k and -k are one mode.
+    The first numbers are those of all modes. Those of the b highest modes follow, once for each other combination of
+    their signs. Shares are weights of the mean over signs.
     """
     if any(map(any, mesh.ghosts)):
         raise ValueError("the mesh has ghosts; give a mesh without.")
     checks.all_periodic(mesh.periodic)
-    numbers = []
-    for sign in (1, -1):
-        axes = [np.rint(np.fft.fftfreq(n) * n) for n in mesh.shape]
-        for n, axis in zip(mesh.shape, axes, strict=True):
-            if n % 2 == 0:
-                axis[n // 2] = sign * (n // 2)
-        axes[-1] = axes[-1][: mesh.shape[-1] // 2 + 1]
-        numbers.append(np.stack(np.meshgrid(*axes, indexing="ij")))
-    factors = np.ones(numbers[0].shape[1:])
+    modes, axes = Modes(mesh, real=True), range(mesh.ndim)
+    share = np.broadcast_to(modes.share(axes), modes.spectrum_shape).ravel()
+    highest = np.flatnonzero(share < 1)
+    numbers: list[np.ndarray] = []
+    shares: list[np.ndarray] = []
+    for signs, region in modes.signs(axes):
+        chosen = highest if numbers else slice(None)
+        flipped = [np.broadcast_to(modes.along(a, modes.numbers(a, signs[a])), modes.spectrum_shape) for a in axes]
+        numbers.append(np.stack([n.ravel()[chosen] for n in flipped]))
+        new = np.zeros(modes.spectrum_shape, bool)
+        new[region] = True
+        shares.append((share * new.ravel())[chosen])
+    factors = np.ones(modes.spectrum_shape)
     if compensation is not None:
         factors = factors * mesh.compensation(window, compensation, power=2, real=True)
-    return np.stack(numbers), factors
+    return [np.concatenate(numbers, 1), np.concatenate(shares), factors, highest]
 
 
 def texts(mesh: Mesh, window: Window | str, options: dict[str, Any], interlaced: bool) -> list[str]:
@@ -45,20 +51,30 @@ def texts(mesh: Mesh, window: Window | str, options: dict[str, Any], interlaced:
 
 
 def potential(
-    xp: Any, frame: Frame, transfers: Sequence[Callable[[bool, Any], Any]], mesh: Mesh, values: Any, numbers: Any,
-    factors: Any, *, green: Any, kappa: Any, alpha: Any, zero: Any,
+    xp: Any, frame: Frame, transfers: Sequence[Callable[[bool, Any], Any]], mesh: Mesh, values: Any,
+    tables: Sequence[Any], add: Callable[[Any, Any, Any], Any], *, green: Any, kappa: Any, alpha: Any, zero: Any,
 ) -> Any:  # fmt: skip
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`.
 
-    ``xp`` is torch or ``jax.numpy``; ``transfer(spreads, array)`` spreads or interpolates on one of the meshes.
+    ``xp`` is torch or ``jax.numpy``; ``transfer(spreads, array)`` spreads or interpolates on one of the meshes;
+    ``add(array, index, terms)`` returns an array with terms added to some of its numbers.
     """
     if "complex" in str(values.dtype):
         raise TypeError("values are complex; give real and imaginary parts as two channels.")
     function, at_zero = _green(xp, green, kappa, alpha, zero)
-    origin = (numbers[0] == 0).all(0)
-    # Both signs of the highest modes are averaged. The number at k = 0 is never computed: its slope may be infinite.
-    both = [xp.where(origin, 1.0, (frame.wavenumbers(signed) ** 2).sum(0)) for signed in numbers]
-    modes = xp.where(origin, at_zero, (function(both[0]) + function(both[1])) / 2) * factors
+    numbers, shares, factors, highest = tables
+    count = math.prod(factors.shape)
+    averaged = frame.has_vectors and len(highest) > 0  # lengths have one k**2 for all signs
+    if not averaged:
+        numbers = numbers[:, :count]
+    origin = (numbers == 0).all(0)
+    # The number at k = 0 is never computed: its slope may be infinite.
+    k2 = xp.where(origin, 1.0, (frame.wavenumbers(numbers) ** 2).sum(0))
+    modes = xp.where(origin, at_zero, function(k2))
+    if averaged:
+        modes = modes * shares
+        modes = add(modes[:count], highest, modes[count:].reshape(-1, len(highest)).sum(0))
+    modes = modes.reshape(factors.shape) * factors
     axes = tuple(range(-len(mesh.shape), 0))
     scale = math.prod(mesh.shape) / frame.volume
     results = [

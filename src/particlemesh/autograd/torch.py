@@ -277,12 +277,14 @@ def potential(
     tensor([ 1., -1.])
     """
     frame = _frame(positions, values, mesh, cell)
-    numbers, factors = (_like(table, values) for table in _tables(mesh, window, compensation))
+    *tables, highest = _tables(mesh, window, compensation)
+    tables = [*(_like(table, values) for table in tables), highest.to(values.device)]
 
     def on(text: str) -> Callable[[bool, Tensor], Tensor]:
         return lambda spreads, array: _apply(spreads, frame.fractions, array, 0, text)
 
     transfers = [on(text) for text in _texts(mesh, window, constant(options), interlaced)]
     return potentials.potential(
-        torch, frame, transfers, mesh, values, numbers, factors, green=green, kappa=kappa, alpha=alpha, zero=zero
-    )
+        torch, frame, transfers, mesh, values, tables, lambda array, index, terms: array.index_add(0, index, terms),
+        green=green, kappa=kappa, alpha=alpha, zero=zero,
+    )  # fmt: skip

@@ -305,7 +305,7 @@ def _spectrum_table(power: Spectrum) -> Any:
     chosen = there[np.unique(np.linspace(0, len(there) - 1, min(ROWS, len(there))).round().astype(int))]
     for n in chosen:
         noise = f"{power.shot_noise[n]:.6g}"
-        table.add_row(f"{power.k[n]:.6g}", f"{power.power[n]:.6g}", noise, f"{power.modes[n]:,}")
+        table.add_row(f"{power.k[n]:.6g}", f"{power.power[n]:.6g}", noise, f"{power.modes[n]:,.6g}")
     return table
 
 

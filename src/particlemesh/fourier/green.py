@@ -69,11 +69,13 @@ def named(name: str, parameters: dict[str, Any]) -> Green:
 
 
 def table(
-    green: Any, modes: Modes, *, of: str, zero: float | None, parameters: dict[str, Any], divisor: Divisor | None = None
-) -> NDArray[Any]:
+    green: Any, modes: Modes, *, of: str, zero: float | None, parameters: dict[str, Any],
+    divisor: Divisor | None = None, parts: bool = False,
+) -> NDArray[Any]:  # fmt: skip
     """Return a Green function at all modes; see :meth:`particlemesh.fourier.Transform.green`.
 
     ``divisor(numbers, nodes, axis)`` returns divisors for modes of an axis, such as the square of a window's transform.
+    For ``parts`` see :func:`both_signs`.
     """
     checks.one_of(of, "of", ("k2", "k"))
     if zero is not None and not all(modes.mesh.periodic):
@@ -83,7 +85,7 @@ def table(
         if not all(modes.mesh.periodic):
             return free_space(function, modes, divisor)
         with np.errstate(divide="ignore"):
-            values = _both_signs(lambda k2: function.smoothing(k2) / (k2 + function.kappa**2), modes, "k2")
+            values = both_signs(lambda k2: function.smoothing(k2) / (k2 + function.kappa**2), modes, "k2", parts=True)
     else:
         for key, value in parameters.items():
             if value is not None:
@@ -93,7 +95,7 @@ def table(
                 f"green is a function and the mesh has open axes; in free space choose from {', '.join(NAMES)}."
             )
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = _both_signs(green, modes, of)
+            values = both_signs(green, modes, of, parts=parts)
     first = (0,) * values.ndim
     if zero is not None:
         values[first] = zero
@@ -108,23 +110,29 @@ def table(
     return values
 
 
-def _both_signs(function: Callable[..., Any], modes: Modes, of: str) -> NDArray[Any]:
-    """Return a function of k, averaged over the signs of the highest mode of even axes.
+def both_signs(function: Callable[..., Any], modes: Modes, of: str, *, parts: bool = False) -> NDArray[Any]:
+    """Return a function of k, averaged over the signs of the highest modes of even axes.
 
-    There +k and -k are one mode. So a function of k with f(-k) = conj(f(k)) leaves real fields real.
+    So a function of k with f(-k) = conj(f(k)) leaves real fields real. With ``parts`` it is called for parts of the
+    modes; a user's function always sees all.
     """
-
-    def values(sign: int) -> NDArray[Any]:
-        arguments = (modes.squares(sign),) if of == "k2" else modes.vectors(sign)
-        result = np.broadcast_to(np.asarray(function(*arguments)), modes.spectrum_shape)
+    axes = modes.oblique if of == "k2" else range(len(modes.shape))
+    share = np.broadcast_to(modes.share(axes), modes.spectrum_shape)
+    total: Any = None
+    for signs, region in modes.signs(axes):
+        arguments = (modes.squares(signs),) if of == "k2" else modes.vectors(signs)
+        if parts:
+            arguments = tuple(np.broadcast_to(k, modes.spectrum_shape)[region] for k in arguments)
+        result = np.asarray(function(*arguments))
         if result.dtype.kind not in "iufc":
             raise TypeError(f"green returns values of dtype {result.dtype}; numbers are needed.")
-        return result.astype(np.result_type(result.dtype, np.float64))
-
-    even = any(n % 2 == 0 for n in modes.shape)
-    if not even or (of == "k2" and modes.mesh.box.orthorhombic):
-        return values(1)
-    return (values(1) + values(-1)) / 2
+        if not parts:
+            result = np.broadcast_to(result, modes.spectrum_shape)[region]
+        if total is None:
+            total = (result * share[region]).astype(np.result_type(result.dtype, np.float64))
+        else:
+            total[region] += result * share[region]
+    return np.asarray(total)
 
 
 def free_space(green: Green, modes: Modes, divisor: Divisor | None) -> Array:

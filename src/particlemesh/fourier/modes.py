@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -56,32 +59,59 @@ class Modes:
         """Whether the transform has more nodes than a field."""
         return self.shape != self.mesh.field_shape
 
-    def numbers(self, axis: int, nyquist: int | None = None) -> Array:
-        """Return the mode numbers of an axis; ``nyquist`` replaces the sign of an even axis's highest mode."""
+    def numbers(self, axis: int, sign: int = 1) -> Array:
+        """Return the mode numbers of an axis, the highest of an even one times ``sign``."""
         n = self.shape[axis]
         numbers = mode_numbers(n, half=self.half[axis]).astype(np.float64)
-        if nyquist is not None and n % 2 == 0:
-            numbers[n // 2] = nyquist * (n // 2)
+        if n % 2 == 0:
+            numbers[n // 2] *= sign
         return numbers
 
     def along(self, axis: int, values: Any) -> Any:
         """Return values of an axis's modes so that they broadcast against those of other axes."""
         return values.reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
 
-    def vectors(self, nyquist: int | None = None) -> tuple[Array, ...]:
-        """Return the Cartesian components of k, which broadcast. For ``nyquist`` see :meth:`numbers`."""
+    def signs(self, axes: Iterable[int]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+        """Yield signs of the highest modes, one per axis, and the modes to which this combination of signs is new.
+
+        The highest mode of each even axis is ``+k`` and ``-k``. A mean over these combinations, with the weights
+        :meth:`share`, does not depend on the order and direction of axes. Axes other than ``axes`` keep 1.
+        """
+        even = [a for a in axes if self.shape[a] % 2 == 0]
+        for flipped in itertools.chain.from_iterable(itertools.combinations(even, m) for m in range(len(even) + 1)):
+            region = (slice(n // 2, n // 2 + 1) if a in flipped else slice(None) for a, n in enumerate(self.shape))
+            yield tuple(-1 if a in flipped else 1 for a in range(len(self.shape))), tuple(region)
+
+    def share(self, axes: Iterable[int]) -> Array:
+        """Return the weight of each of a mode's signs, which broadcasts: a half for each highest mode."""
+        halves = (self.along(a, np.where(2 * abs(self.numbers(a)) == self.shape[a], 0.5, 1.0)) for a in axes)
+        return np.asarray(math.prod(halves, start=np.ones((1,) * len(self.shape))))
+
+    @property
+    def oblique(self) -> list[int]:
+        """Axes whose signs change ``k**2``."""
+        products = self.rows @ self.rows.T
+        return np.flatnonzero((products - np.diag(np.diag(products))).any(1)).tolist()
+
+    def vectors(self, signs: Sequence[int] = (1, 1, 1)) -> tuple[Array, ...]:
+        """Return the Cartesian components of k, which broadcast. For ``signs``, one per axis, see :meth:`numbers`."""
         ndim = len(self.shape)
-        numbers = [self.along(a, self.numbers(a, nyquist)) for a in range(ndim)]
+        numbers = [self.along(a, self.numbers(a, signs[a])) for a in range(ndim)]
         components = []
         for b in range(ndim):
             terms = [self.rows[a, b] * numbers[a] for a in range(ndim) if self.rows[a, b]]
             components.append(np.asarray(sum(terms[1:], start=terms[0])))
         return tuple(components)
 
-    def squares(self, nyquist: int | None = None) -> Array:
+    @property
+    def slopes(self) -> tuple[Array, ...]:
+        """Components of k, for derivatives by ik: a highest mode has no slope along its axis."""
+        return self.vectors((0, 0, 0))
+
+    def squares(self, signs: Sequence[int] = (1, 1, 1)) -> Array:
         """Return k**2, shape ``spectrum_shape``."""
         total = np.zeros(self.spectrum_shape)
-        for component in self.vectors(nyquist):
+        for component in self.vectors(signs):
             total += component**2
         return total
 

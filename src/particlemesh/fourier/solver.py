@@ -305,7 +305,7 @@ class Solver(OnMesh):
     def _factors(self, modes: Modes) -> BoxFactors:
         """Return the factors of a box's modes, and for slopes by ik the components of k."""
         factors = self._green(modes) / (np.prod(modes.shape) * modes.mesh.node_volume)
-        return factors, modes.vectors(nyquist=0) if self._gradient == "ik" else ()
+        return factors, modes.slopes if self._gradient == "ik" else ()
 
     def _table(self, part: int) -> np.ndarray:
         """Return factors of all modes: of the potential (part 0), or of a component of its slope, without the i."""

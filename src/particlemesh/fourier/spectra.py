@@ -36,8 +36,9 @@ class Spectrum:
     power : as `k`
         Mean power, in units of volume (length**d); shot noise is included. Of cross spectra the real part:
         the imaginary parts of k and -k cancel.
-    modes : as `k`, int64
-        Number of modes; k and -k count as two.
+    modes : as `k`, float64
+        Number of modes; k and -k count as two. The highest mode of an even axis is +k and -k at once. Where these lie
+        in different bins, each bin has a part of it.
     shot_noise : as `k`
         What Poisson points add to `power`; 0 for cross spectra.
     edges : (bins + 1,) float64 ndarray
@@ -50,7 +51,7 @@ class Spectrum:
 
     k: Array
     power: Array
-    modes: NDArray[np.int64]
+    modes: Array
     shot_noise: Array
     edges: Array
     mu: Array | None
@@ -103,7 +104,7 @@ def power_spectrum(
     Raises
     ------
     ValueError
-        If the mesh has open axes or ghosts, weights sum to 0, or an argument is not allowed.
+        If the mesh has open axes or ghosts, weights are not finite or sum to 0, or an argument is not allowed.
 
     Examples
     --------
@@ -122,18 +123,17 @@ def power_spectrum(
     modes = transform._modes
     noise = noise_of(transform.window, modes, interlaced)
     divisor = noise if compensation == "aliases" else transform_of(transform.window, modes, "continuous") ** 2
-    if other is None:
-        shot = squares * noise / divisor
-        power = abs(first) ** 2 / divisor
-    else:
+    second, shot = first, squares * noise / divisor
+    if other is not None:
         if not (isinstance(other, tuple) and len(other) == 2):
             raise TypeError("other is not a tuple (positions, values) of a second set of particles.")
         second, _ = _contrast(transform, *other, interlaced, options)
-        power, shot = (first * second.conj()).real / divisor, np.zeros(first.shape)
+        shot = np.zeros_like(divisor)
     volume = mesh.box.volume
+    power, *flipped = (volume * (a * b.conj()).real / divisor for a, b in zip(first, second, strict=True))
     return binned_power(
-        transform, volume * power, shot_noise=volume * shot, edges=edges, mu_bins=mu_bins, multipoles=multipoles,
-        line_of_sight=line_of_sight,
+        transform, power, flipped=flipped[0] if flipped else None, shot_noise=volume * shot, edges=edges,
+        mu_bins=mu_bins, multipoles=multipoles, line_of_sight=line_of_sight,
     )  # fmt: skip
 
 
@@ -143,8 +143,11 @@ def _of_transform(options: dict[str, Any]) -> dict[str, Any]:
 
 def _contrast(
     transform: Transform, positions: Any, values: Any, interlaced: bool, options: dict[str, Any]
-) -> tuple[NDArray[Any], float]:
-    """Return the modes of the density contrast on the host, and ``sum(w**2) / sum(w)**2``."""
+) -> tuple[list[NDArray[Any]], float]:
+    """Return the modes of the density contrast on the host, and ``sum(w**2) / sum(w)**2``.
+
+    Of interlaced meshes the modes are half of the sum, and of the difference, of those of mesh and twin.
+    """
     kind, array = operands.adopt(values, "values")
     if array.ndim != 1:
         raise ValueError(f"values have shape {tuple(array.shape)}; one weight per particle is needed.")
@@ -152,18 +155,28 @@ def _contrast(
         raise TypeError("values are complex; weights are real.")
     rest = {key: value for key, value in options.items() if key not in ("backend", "threads")}
     weights = kind.backend(array).download(kind.native(array)).astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(weights))
+    if bad.size:
+        raise ValueError(
+            f"{bad.size} values are not finite, the first is values[{bad[0]}] = {weights[bad[0]]}; give finite weights."
+        )
     total = weights.sum()
     if not abs(total) > 1e-12 * np.abs(weights).sum():
         raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
-    spectrum = transform.modes(positions, values, interlaced=interlaced, **rest)
-    kind, _ = operands.adopt(spectrum, "modes")
-    host = kind.backend(spectrum).download(kind.native(spectrum)).astype(np.complex128)
-    return host / total, float((weights**2).sum() / total**2)
+    hosts = []
+    for spectrum in transform._spectra(positions, values, interlaced, rest):
+        kind, _ = operands.adopt(spectrum, "modes")
+        hosts.append(kind.backend(spectrum).download(kind.native(spectrum)).astype(np.complex128) / total)
+    if interlaced:
+        mesh, twin = hosts
+        hosts = [(mesh + twin) / 2, (mesh - twin) / 2]
+    return hosts, float(((weights / total) ** 2).sum())
 
 
 def binned_power(
-    transform: Transform, power: NDArray[Any], *, shot_noise: ArrayLike = 0.0, edges: ArrayLike | None = None,
-    mu_bins: int | None = None, multipoles: Sequence[int] = (), line_of_sight: ArrayLike | None = None,
+    transform: Transform, power: NDArray[Any], *, flipped: NDArray[Any] | None = None, shot_noise: ArrayLike = 0.0,
+    edges: ArrayLike | None = None, mu_bins: int | None = None, multipoles: Sequence[int] = (),
+    line_of_sight: ArrayLike | None = None,
 ) -> Spectrum:  # fmt: skip
     r"""Return means of a power per mode in bins of k and mu; for fields, and for powers of your own.
 
@@ -173,6 +186,9 @@ def binned_power(
         Of the modes.
     power : NumPy array (\*spectrum_shape)
         Real, of each mode. In units of volume it is ``V * abs(modes / size)**2`` of a field's modes.
+    flipped : NumPy array (\*spectrum_shape), optional
+        For interlaced meshes, which tell both signs of a highest mode apart: power where an odd number of highest
+        modes has the other sign. If `power` is that of ``modes + twin``, this is that of ``modes - twin``.
     shot_noise : array or float
         Part of `power` that is shot noise, of each mode.
     edges, mu_bins, multipoles, line_of_sight
@@ -190,41 +206,47 @@ def binned_power(
     ([8, 12, 16, 22], [2.4674, 0.0, 0.0, 0.0])
     """
     modes = transform._modes
-    power = np.asarray(power)
-    if power.dtype.kind not in "iuf":
-        raise TypeError(f"power has dtype {power.dtype}; real numbers are needed.")
-    if power.shape != modes.spectrum_shape:
-        raise ValueError(f"power has shape {power.shape}; this transform has {modes.spectrum_shape} modes.")
+    powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]
     bounds = _edges(modes, edges)
     orders = [checks.integer(order, "an order of multipoles", 0, 100) for order in multipoles]
     if any(order % 2 for order in orders):
         raise ValueError(f"multipoles are {tuple(orders)}; odd orders of k and -k cancel: give even orders.")
-    length = np.sqrt(modes.k2)
-    along = np.abs(_cosines(modes, length, line_of_sight))
-    bins = len(bounds) - 1
-    index = np.searchsorted(bounds, length, side="right") - 1
-    inside = (index >= 0) & (index < bins) & (length > 0)
     slices = 1 if mu_bins is None else checks.integer(mu_bins, "mu_bins", 1, 10**6)
-    cell = index * slices + np.minimum((along * slices).astype(np.int64), slices - 1)
-    counts = np.broadcast_to(_multiplicity(modes), power.shape)[inside]
-
-    def mean(values: Any, cells: Any, number: int) -> Array:
-        total = np.bincount(cells[inside], counts * np.broadcast_to(values, inside.shape)[inside], number)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(total / np.bincount(cells[inside], counts, number))
-
-    shape = (bins,) if mu_bins is None else (bins, slices)
-    number = bins * slices
-    poles = {
-        order: (2 * order + 1) * mean(power * legendre.legval(along, [0] * order + [1]), index, bins)
-        for order in orders
-    }
+    shape, bins, axes = modes.spectrum_shape, len(bounds) - 1, range(len(modes.shape))
+    weights = np.broadcast_to(_multiplicity(modes) * modes.share(axes), shape)
+    noise = np.broadcast_to(np.asarray(shot_noise, np.float64), shape)
+    sums = np.zeros((5, bins * slices))  # of 1, k, power, shot noise and mu in each cell
+    poles = np.zeros((len(orders), bins))
+    for signs, region in modes.signs(axes):
+        k = [np.broadcast_to(c, shape)[region] for c in modes.vectors(signs)]
+        length = np.sqrt(_total(*(c**2 for c in k)))
+        along = np.abs(_cosines(k, length, line_of_sight))
+        index = np.searchsorted(bounds, length, side="right") - 1
+        inside = (index >= 0) & (index < bins) & (length > 0)
+        index, along, length = index[inside], along[inside], length[inside]
+        cell = index * slices + np.minimum((along * slices).astype(np.int64), slices - 1)
+        weight, values = weights[region][inside], powers[signs.count(-1) % 2][region][inside]
+        for total, part in zip(sums, (1.0, length, values, noise[region][inside], along), strict=True):
+            total += np.bincount(cell, weight * part, bins * slices)
+        for total, order in zip(poles, orders, strict=True):
+            total += np.bincount(index, weight * values * legendre.legval(along, [0] * order + [1]), bins)
+    counts = sums[0].reshape(bins, slices).sum(1)
+    with np.errstate(invalid="ignore"):
+        means = (sums[1:] / sums[0]).reshape(4, *((bins,) if mu_bins is None else (bins, slices)))
+        multiples = {order: (2 * order + 1) * total / counts for order, total in zip(orders, poles, strict=True)}
     return Spectrum(
-        mean(length, cell, number).reshape(shape), mean(power, cell, number).reshape(shape),
-        np.bincount(cell[inside], counts, number).astype(np.int64).reshape(shape),
-        mean(np.asarray(shot_noise, np.float64), cell, number).reshape(shape), bounds,
-        None if mu_bins is None else mean(along, cell, number).reshape(shape), poles,
+        means[0], means[1], sums[0].reshape(means[0].shape), means[2], bounds, None if mu_bins is None else means[3],
+        multiples,
     )  # fmt: skip
+
+
+def _of_modes(power: Any, modes: Modes, name: str) -> Any:
+    power = np.asarray(power)
+    if power.dtype.kind not in "iuf":
+        raise TypeError(f"{name} has dtype {power.dtype}; real numbers are needed.")
+    if power.shape != modes.spectrum_shape:
+        raise ValueError(f"{name} has shape {power.shape}; this transform has {modes.spectrum_shape} modes.")
+    return power
 
 
 def _edges(modes: Modes, edges: ArrayLike | None) -> Array:
@@ -240,15 +262,24 @@ def _edges(modes: Modes, edges: ArrayLike | None) -> Array:
     return bounds.astype(np.float64)
 
 
-def _cosines(modes: Modes, length: Array, line_of_sight: ArrayLike | None) -> Array:
+def _cosines(k: Sequence[Array], length: Array, line_of_sight: ArrayLike | None) -> Array:
     """Return the cosine of the angle of every mode with the line of sight."""
-    ndim = len(modes.shape)
+    ndim = len(k)
     sight = np.eye(ndim)[-1] if line_of_sight is None else np.asarray(line_of_sight, np.float64)
-    if sight.shape != (ndim,) or not np.linalg.norm(sight) > 0:
+    if sight.shape != (ndim,) or not 0 < np.linalg.norm(sight) < np.inf:
         raise ValueError(f"line_of_sight is {line_of_sight!r}; a direction of {ndim} numbers is needed.")
     sight = sight / np.linalg.norm(sight)
-    along = sum(k * s for k, s in zip(modes.vectors(), sight, strict=True))
+    along = _total(*(c * s for c, s in zip(k, sight, strict=True)))
     return np.asarray(np.clip(along / np.where(length > 0, length, 1.0), -1, 1))
+
+
+def _total(first: Array, *others: Array) -> Array:
+    """Return a sum of up to three terms, the least first: its bits, and bins, do not depend on the order of axes."""
+    if len(others) < 2:
+        return sum(others, start=first)
+    second, third = others
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    return np.minimum(low, third) + np.maximum(low, np.minimum(high, third)) + np.maximum(high, third)
 
 
 def _multiplicity(modes: Modes) -> Array:

@@ -50,7 +50,7 @@ def tables(
 
     rows = []
     for a, b in itertools.combinations_with_replacement(range(ndim), 2):
-        part = table(product(a, b), modes, of="k", zero=None, parameters={}, divisor=divisor) / volume
+        part = table(product(a, b), modes, of="k", zero=None, parameters={}, divisor=divisor, parts=True) / volume
         rows.append(-twice * (part + (a == b) * factors / 2))
     return np.stack(rows).reshape(len(rows), -1)
 

@@ -106,12 +106,16 @@ class Transform:
 
     @property
     def wavenumbers(self) -> tuple[NDArray[np.float64], ...]:
-        """Cartesian components of k in radians per length; they broadcast against a spectrum."""
+        """Cartesian components of k in radians per length; they broadcast against a spectrum.
+
+        The highest mode of an even axis is +k and -k. It has the positive sign on the last axis of real transforms,
+        and the negative one on other axes.
+        """
         return self._modes.vectors()
 
     @property
     def k2(self) -> NDArray[np.float64]:
-        """``k**2`` of every mode, read-only."""
+        """``k**2`` of every mode, read-only, for :attr:`wavenumbers`."""
         return self._modes.k2
 
     # ---- tables ---------------------------------------------------------------------------------------
@@ -285,7 +289,7 @@ class Transform:
             If an axis is open: a padded field has a jump.
         """
         checks.all_periodic(self.mesh.periodic)
-        slopes = self._modes.vectors(nyquist=0)
+        slopes = self._modes.slopes
 
         def call(backend: Backend, native: Any, dtype: np.dtype) -> Any:
             spectrum, ndim = self._forward(backend, native, dtype), len(self.shape)
@@ -315,28 +319,31 @@ class Transform:
         Returns
         -------
         complex array (..., \*spectrum_shape)
-            Not compensated: multiply by :meth:`compensation`.
+            Not compensated: multiply by :meth:`compensation`. Interlaced meshes tell both signs of the highest mode of
+            an even axis apart; here it has the sign of :attr:`wavenumbers`.
 
         Raises
         ------
         ValueError
             If interlaced and an axis is open.
         """
+        spectra = self._spectra(positions, values, interlaced, options)
+        if len(spectra) == 1:
+            return spectra[0]
+        # Halved first: the sum of two numbers of a kind is in that kind on every backend.
+        return spectra[0] * _half(spectra[0]) + spectra[1] * _half(spectra[1])
+
+    def _spectra(self, positions: Any, values: Any, interlaced: bool, options: dict[str, Any]) -> list[Any]:
+        """Return the modes of the mesh, and of its twin if interlaced."""
         options = {"backend": self._named, "threads": self.threads, **options}
         options = {key: value for key, value in options.items() if value is not None}
         if self.dtype is not None:
             options.setdefault("dtype", self.dtype.name)
-
-        def one(transform: Transform) -> Any:
-            return transform.forward(spread(positions, values, transform.mesh, window=self.window, **options))
-
-        spectrum = one(self)
-        if not checks.flag(interlaced, "interlaced"):
-            return spectrum
-        checks.all_periodic(self.mesh.periodic)
-        twin = Transform(self.mesh.shifted(0.5), self.window, **self._given)
-        # Halved first: the sum of two numbers of a kind is in that kind on every backend.
-        return spectrum * _half(spectrum) + one(twin) * _half(spectrum)
+        transforms = [self]
+        if checks.flag(interlaced, "interlaced"):
+            checks.all_periodic(self.mesh.periodic)
+            transforms.append(Transform(self.mesh.shifted(0.5), self.window, **self._given))
+        return [one.forward(spread(positions, values, one.mesh, window=self.window, **options)) for one in transforms]
 
     # ---- native arrays --------------------------------------------------------------------------------
 

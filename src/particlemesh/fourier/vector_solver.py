@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -44,12 +45,12 @@ class VectorSolver:
     mesh : Mesh
         Every axis is periodic and has no ghosts.
     window : Window or str
-    green, of, zero
+    green, kappa, alpha, of, zero
         As for :meth:`Transform.green`, real. For :meth:`sample` it is not negative.
     onto : {"transverse", "longitudinal", None}
         Which part of each mode is kept.
     forms : sequence of callables, optional
-        Form factors: functions of ``k**2``, real.
+        Form factors: functions of ``k**2``, real. Their values at k = 0 are their own, whatever `zero` is.
     compensation : {"continuous", "discrete", "aliases", None}
         What divides the modes: the square of the window's transform (see :class:`Solver`), or its sum over aliases.
         With "aliases" the field of a particle at its own place is exact on the average over places.
@@ -79,9 +80,9 @@ class VectorSolver:
     """
 
     def __init__(
-        self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, of: str = "k2",
-        zero: float | None = None, onto: str | None = "transverse", forms: Sequence[Callable[..., Any]] = (),
-        compensation: str | None = "continuous", **options: Any,
+        self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, kappa: float | None = None,
+        alpha: float | None = None, of: str = "k2", zero: float | None = None, onto: str | None = "transverse",
+        forms: Sequence[Callable[..., Any]] = (), compensation: str | None = "continuous", **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
@@ -100,22 +101,30 @@ class VectorSolver:
         divided = None if compensation is None else divisor(self.window, compensation, 2)
         if compensation == "aliases":
             divided = aliases
-        common: Any = {"of": of, "zero": zero, "parameters": {}}
-        factors = table(green, self._modes, divisor=divided, **common)
+        parameters = {"kappa": kappa, "alpha": alpha}
+        factors = table(green, self._modes, of=of, zero=zero, parameters=parameters, divisor=divided)
         if factors.dtype.kind == "c":
             raise TypeError("green returns complex values; vectors need a real Green function.")
         factors = factors / (math.prod(self._modes.shape) * mesh.node_volume)
         self._forms: NDArray[np.float64] | None = None
         if forms:
-            self._forms = np.stack([table(form, self._modes, **{**common, "of": "k2"}) for form in forms])
+            self._forms = np.stack([table(form, self._modes, of="k2", zero=None, parameters={}) for form in forms])
             if len(forms) == 1:
                 factors, self._forms = factors * self._forms[0] ** 2, None
         self._factors = factors
         self._parts = max(1, len(forms))
         self._core = (self._parts, mesh.ndim) if len(forms) > 1 else (mesh.ndim,)
+        self._given: dict[str, Any] = dict(
+            green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, onto=onto, forms=tuple(forms),
+            compensation=compensation, **options,
+        )  # fmt: skip
         self._work: _Work | None = None
         self._token: Any = None
         self.busy = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy starts without positions.
+        return functools.partial(type(self), self.mesh, self.window, **self._given), ()
 
     def __repr__(self) -> str:
         return f"<VectorSolver: {self._onto}, {self._parts} vectors per particle; {self.plan!r}>"

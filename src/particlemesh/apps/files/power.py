@@ -107,11 +107,13 @@ def particles_spectrum(
         total = float(account.values)
         if not abs(total) > 1e-12 * magnitudes:
             raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
-        contrast: Any = 0.0
-        for transform, one in zip(transforms, plans, strict=True):
-            modes = np.asarray(transform.forward(one.total))
-            contrast = contrast + modes.astype(np.complex128) / (total * len(meshes))
-    volume = mesh.box.volume
+        first, *twin = (
+            np.asarray(transform.forward(one.total)).astype(np.complex128) / (total * len(meshes))
+            for transform, one in zip(transforms, plans, strict=True)
+        )
+    factors = mesh.box.volume * factors
+    flipped = abs(first - twin[0]) ** 2 * factors if twin else None
     return binned_power(
-        transforms[0], volume * abs(contrast) ** 2 * factors, shot_noise=volume * squares / total**2 * noise * factors
-    )
+        transforms[0], abs(sum(twin, start=first)) ** 2 * factors, flipped=flipped,
+        shot_noise=squares / total**2 * noise * factors,
+    )  # fmt: skip
