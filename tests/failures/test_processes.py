@@ -85,6 +85,79 @@ main("spawn")
 """
 
 
+FORKS = """
+import os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+import numpy as np, particlemesh as pm
+from particlemesh.apps import nufft
+from particlemesh.apps.pme import PME
+from particlemesh.kernels import cpu
+
+forks, rng = COUNT, np.random.default_rng(1)
+x, q, many = rng.random((30, 3)), np.ones(30), rng.random((20000, 3))
+mesh, box = pm.Mesh((8, 8, 8), (1., 1., 1.)), (2., 2., 2.)
+
+class Use:
+    def __init__(self, threads):
+        self.plan, self.pme = pm.Plan(mesh, threads=threads), PME(box, 1e-3)
+        self.grid = pm.UniformGrid((1.,) * 3, cell_size=0.3, threads=threads)
+
+    def once(self, x):
+        q = np.ones(len(x))
+        self.plan.set_positions(x).spread(q)
+        self.grid.build(x)
+        if len(x) < 100:
+            self.grid.pairs(0.3)
+            self.pme(x, q)
+            nufft.nufft3d1(*np.ascontiguousarray(x.T), q + 0j, (6, 6, 6), eps=1e-3)
+
+mine, theirs = Use(1), Use(2)
+mine.once(x)
+
+def work():
+    while True:
+        theirs.once(many)
+        theirs.once(x)
+
+def build():
+    while True:
+        cpu.compiled(lambda x: x + 1, cached=False)(1.0)
+
+for target in (work, build):
+    threading.Thread(target=target, daemon=True).start()
+hung = 0
+for n in range(forks):
+    child = os.fork()
+    if child == 0:
+        try:
+            mine.once(x)
+            Use(1).once(x)
+            if n % 8 == 0:
+                cpu.compiled(lambda x: x + 2, cached=False)(1.0)
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+    end = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+        time.sleep(0.001)
+    if done[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        hung += 1
+    assert done[1] == 0, done
+print(hung, "of", forks, "hung", flush=True)
+os._exit(hung > 0)
+"""
+
+
+def test_no_forked_child_hangs_while_threads_of_its_parent_work(request):
+    if not hasattr(os, "fork"):
+        pytest.skip("this system cannot fork")
+    count = 1000 if request.config.getoption("--thorough") else 25
+    finish(child(FORKS.replace("COUNT", str(count)), timeout=3000))
+
+
 def test_a_forked_child_computes():
     if not hasattr(os, "fork"):
         pytest.skip("this system cannot fork")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box, Mesh, Plan, Window, bspline
+from particlemesh.busy import through_forks
 from particlemesh.window import window_of
 
 SPREAD = ("spread", "spread_gradient", "spread_hessian")  # by order of derivative
@@ -105,7 +106,7 @@ class Pool:
         self, equal: Callable[[Any, Any], bool], copy: Callable[[Any], Any], where: Callable[[Any, Any, Any], Any]
     ) -> None:
         self._equal, self._copy, self._where = equal, copy, where
-        self._lock = threading.Lock()
+        self._lock = through_forks(threading.Lock())
         self._idle: list[tuple[Any, Any, Any]] = []  # key, points, plan; the latest at the end
 
     def __len__(self) -> int:

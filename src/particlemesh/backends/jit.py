@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import ffi
 from numba import njit
 from numba.core.caching import IndexDataCacheFile, NullCache
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 
 from particlemesh.backends.folders import warn
+from particlemesh.busy import through_forks
+
+# A compiling thread takes Numba's lock, then LLVM's.
+through_forks(ffi.lib._lock._lock)
+through_forks(global_compiler_lock)
 
 
 class _CacheFile(IndexDataCacheFile):

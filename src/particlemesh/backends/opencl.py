@@ -22,6 +22,7 @@ from particlemesh.backends.folders import cache, unwritable
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.source import File, Texts
 from particlemesh.backends.tapes import Tape, Taping
+from particlemesh.busy import through_forks
 
 PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
 
@@ -44,7 +45,9 @@ REGISTERS = 65536  # per multiprocessor, NVIDIA
 LAUNCHING = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY")
 ALLOCATING = (*LAUNCHING, "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
 
-_generating = threading.Lock()  # PyOpenCL generates code for a kernel object, under a name that is free at that moment
+_generating = through_forks(
+    threading.Lock()
+)  # PyOpenCL generates code for a kernel object, under a name that is free at that moment
 
 # Takes arguments, a size (of the launch or of the memory), and which of the arguments belong to the caller.
 Command = Callable[[list[Any], tuple[int, ...], Collection[int]], None]
@@ -332,7 +335,7 @@ class OpenClBackend(Taping):
 
 
 _backends: dict[Any, OpenClBackend] = {}
-_lock = threading.Lock()
+_lock = through_forks(threading.Lock())
 
 
 def backend(context: Any, device: Any, *, portable: bool = False) -> OpenClBackend:

@@ -15,7 +15,7 @@ from particlemesh.arrays.systems import indices, lattices
 from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
 from particlemesh.backends.branches import Branch, branch_of
-from particlemesh.busy import alone
+from particlemesh.busy import alone, through_forks
 from particlemesh.checks import Fixed
 from particlemesh.kernels.arrays import InOrder, Operand, Output, give, take, to_host
 from particlemesh.kernels.compiling import compile_kernel
@@ -51,5 +51,6 @@ __all__ = [
     "overlap",
     "scan",
     "take",
+    "through_forks",
     "to_host",
 ]

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, ParamSpec, TypeVar
 
+from particlemesh import kernels
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -31,7 +33,7 @@ class Keeping(Generic[_P, _R]):
         self.make, self.most, self._size = function, most, size
         self.nbytes = 0
         self._kept: OrderedDict[Hashable, tuple[_R, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = kernels.through_forks(threading.Lock())
 
     def __call__(self, *arguments: _P.args, **options: _P.kwargs) -> _R:
         key = (*arguments, *options.items())
