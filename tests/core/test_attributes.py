@@ -2,6 +2,7 @@
 """Attributes are obeyed or refused: nothing that a user sets on an object is ignored."""
 
 import copy
+import importlib
 import inspect
 import pickle
 
@@ -9,12 +10,37 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh import distributed
-from particlemesh.kernels import Fixed
+from particlemesh import distributed, fourier
+from particlemesh.apps import brownian, dem, files, mri, nufft, pme
+from particlemesh.kernels import Fixed, backend
 
 MESH = pm.Mesh((8, 6), (1.0, 2.0))
 X = np.random.default_rng(0).random((20, 2))
 WORLD = distributed.World()
+CUBE, INSIDE = (8.0, 8.0, 8.0), 8 * np.random.default_rng(1).random((6, 3))
+FLOOR = dem.Plane((0, 0, 0), (0, 0, 1))
+PACKAGES = (
+    "particlemesh", "particlemesh.fourier", "particlemesh.distributed",
+    "particlemesh.apps.nufft", "particlemesh.apps.mri", "particlemesh.apps.pme", "particlemesh.apps.brownian",
+    "particlemesh.apps.dem", "particlemesh.apps.files",
+)  # fmt: skip
+
+
+def brownian_dynamics(**changes):
+    given = dict(positions=INSIDE, mobility=brownian.Drag(), temperature=1.0, time_step=0.1, seed=1)
+    return brownian.BrownianDynamics(**given | changes)
+
+
+def granular(**changes):
+    rng = np.random.default_rng(2)
+    given = dict(
+        positions=np.array([[1.0, 1.0, 0.99], [2.95, 1.0, 1.0], [4.9, 1.0, 1.0]]), radii=1.0, density=1.0,
+        velocities=0.01 * rng.normal(size=(3, 3)), spins=0.1 * rng.normal(size=(3, 3)), walls=[FLOOR], gravity=1.0,
+        contact=dem.Hertz(1e4, restitution=0.5, friction=0.4), time_step=1e-3, deterministic=True,
+    )  # fmt: skip
+    return dem.Simulation(**given | changes)
+
+
 OBJECTS = {
     "Plan": lambda: pm.Plan(MESH, "tsc", options={"tiles": {}}).set_positions(X),
     "Plan, sorted": lambda: pm.Plan(MESH, order="sorted").set_positions(X),
@@ -32,8 +58,60 @@ OBJECTS = {
     "distributed.Part": lambda: distributed.Domain(MESH, 1).parts(0)[0],
     "distributed.Route": lambda: distributed.Route(WORLD, np.array([0, 0])),
     "distributed.World": lambda: WORLD,
+    "distributed.Remap": lambda: distributed.Remap(distributed.Domain(MESH, 1), distributed.Domain(MESH, 1), WORLD),
+    "Solver": lambda: fourier.Solver(pm.Mesh((8, 8, 8), CUBE), "tsc").set_positions(INSIDE),
+    "VectorSolver": lambda: fourier.VectorSolver(pm.Mesh((8, 8, 8), CUBE)).set_positions(INSIDE),
+    "Transform": lambda: fourier.Transform(MESH),
+    "Spectrum": lambda: fourier.power_spectrum(INSIDE, np.ones(6), pm.Mesh((8, 8, 8), CUBE)),
+    "Bands": lambda: fourier.Bands(backend("cpu"), (8,), (3,), None, "float64"),
+    "Halves": lambda: fourier.Halves(backend("cpu"), (3,), "float64", "fft"),
+    "nufft.Plan": lambda: nufft.Plan(1, (8, 8)),
+    "mri.MRIParticlemesh": lambda: mri.MRIParticlemesh(np.linspace(-3, 3, 8, dtype="f").reshape(4, 2), (8, 8)),
+    "PME": lambda: pme.PME(CUBE, accuracy=1e-3),
+    "Dispersion": lambda: pme.Dispersion(CUBE, accuracy=1e-3),
+    "PMEBatch": lambda: pme.PMEBatch(CUBE, 2, accuracy=1e-3),
+    "BrownianDynamics": brownian_dynamics,
+    "RPY": lambda: brownian.RPY(CUBE, accuracy=1e-3).set_positions(INSIDE),
+    "Drag": lambda: brownian.Drag(np.ones(6)),
+    "WCA": lambda: brownian.WCA(CUBE, sigma=np.ones(6)),
+    "HarmonicBonds": lambda: brownian.HarmonicBonds([[0, 1], [1, 2]], np.array([1.0, 2.0])),
+    "Sum": lambda: brownian.Sum(brownian.WCA(CUBE)),
+    "Simulation": granular,
+    "Contacts": lambda: granular().contacts,
+    "Energy": lambda: granular().energy,
+    "Hertz": lambda: dem.Hertz(1e3),
+    "LinearSpring": lambda: dem.LinearSpring(1e3),
+    "Plane": lambda: FLOOR,
+    "Green": dem.Green,
+    "Column": lambda: dem.Column(20, cells=8),
 }
-APART = "distributed.Route", "distributed.World"  # other ranks know them
+RESULTS = ("Pairs", "Status", "Contacts", "Energy", "Spectrum")  # the caller's own
+# Plain records: functions read them when they are called, and nothing else does.
+RECORDS = {
+    pme.Result, pme.DipoleResult, files.Account, files.Chunk, files.Configuration, files.Field, files.Particles,
+    files.Table,
+}  # fmt: skip
+# What can be set: the next call is that of an object constructed with the new value.
+OBEYED = {
+    "BrownianDynamics": (brownian_dynamics, {
+        "temperature": 4.0, "time_step": 0.3, "seed": 7, "forces": [brownian.HarmonicBonds([[0, 1]], 2.0)],
+    }),
+    "Simulation": (granular, {
+        "gravity": (0.0, 1.0, -3.0), "time_step": 2e-3, "contact": dem.LinearSpring(2e4, restitution=0.9),
+        "positions": np.array([[1.0, 1.0, 1.5], [2.9, 1.0, 0.98], [7.0, 1.0, 1.0]]),
+        "velocities": np.full((3, 3), 0.02), "spins": np.full((3, 3), 0.5),
+    }),
+}  # fmt: skip
+APART = "distributed.Route", "distributed.World", "Column"  # other ranks know them, or they own memory
+
+# Until these comply.
+EXEMPT = {
+    "Solver", "VectorSolver", "Transform", "Spectrum", "Bands", "Halves", "nufft.Plan", "mri.MRIParticlemesh", "PME",
+    "Dispersion", "PMEBatch", "distributed.Remap",
+}  # fmt: skip
+each_object = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.xfail] * (name in EXEMPT)) for name in OBJECTS]
+)
 
 
 def as_it_is(value):
@@ -52,19 +130,54 @@ def public(value):
     return sorted({n for n in (*dir(value), *parameters) if n[0] != "_"})
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+def test_every_public_class_is_here():
+    here = RECORDS | {type(make()) for make in OBJECTS.values()}
+    missing = set()
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        for member in package.__all__:
+            cls = getattr(package, member)
+            if inspect.isclass(cls) and not issubclass(cls, BaseException) and cls not in here:
+                missing.add(f"{name}.{member}")
+    assert not missing
+
+
+def running(value):
+    """Make three steps and return the state."""
+    value.run(3)
+    return [np.array(getattr(value, x)) for x in ("positions", "velocities", "spins", "time") if hasattr(value, x)]
+
+
+@pytest.mark.parametrize(("name", "attribute"), [(name, x) for name, (_, new) in OBEYED.items() for x in new])
+def test_what_is_set_is_obeyed_and_kept(name, attribute, tmp_path):
+    make, changes = OBEYED[name]
+    new = changes[attribute]
+    anew, value, before = make(**{attribute: new}), make(), running(make())
+    setattr(value, attribute, new)
+    value.save(tmp_path / "state.h5")
+    loaded, copied = type(value).load(tmp_path / "state.h5"), copy.deepcopy(value)
+    expected = running(anew)
+    assert any((was != now).any() for was, now in zip(before, expected, strict=True))
+    for other in (value, loaded, copied):
+        for actual, right in zip(running(other), expected, strict=True):
+            np.testing.assert_array_equal(actual, right)
+
+
+@each_object
 def test_no_public_attribute_can_be_set_and_ignored(name):
     value = OBJECTS[name]()
-    for attribute in (*public(value), "no_such_attribute"):
+    settable = {n for n in public(value) if getattr(getattr(type(value), n, None), "fset", None)}
+    assert settable == set(OBEYED.get(name, (None, ()))[1])
+    for attribute in {*public(value), "no_such_attribute"} - settable:
         with pytest.raises((AttributeError, TypeError)):  # also TypeError: frozen classes with slots, Python 3.11
             setattr(value, attribute, 1)
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@each_object
 @pytest.mark.parametrize("way", WAYS)
 def test_what_attributes_hold_cannot_be_changed_in_place(name, way):
     """Results, which belong to the caller, can."""
-    if name in ("Pairs", "Status"):
+    if name in RESULTS:
         pytest.skip("the caller's own")
     value = OBJECTS[name]()
     if name in APART or (hasattr(value, "busy") and type(value).__reduce__ is object.__reduce__):

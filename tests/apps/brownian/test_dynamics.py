@@ -205,7 +205,8 @@ def test_positions_unfolded_and_folded():
     motion.run(4)
     np.testing.assert_allclose(motion.positions, start + 4)
     np.testing.assert_allclose(motion.folded, (start + 4) % [2, 3, 4])
-    motion.positions[:] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        motion.positions[:] = 0
     np.testing.assert_allclose(motion.positions, start + 4)
     with pytest.raises(ValueError, match="no box"):
         BrownianDynamics(start, Drag(), time_step=1.0).folded  # noqa: B018 - a property

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Unusual uses: errors within steps, arrays that change later, other threads, files with half a frame."""
 
+import dataclasses
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -45,11 +47,34 @@ def test_radii_are_copied():
     np.testing.assert_array_equal(pair.contacts.overlap, before)
 
 
-def test_the_stable_step_of_springs_counts_rotation():
-    radii, masses = np.array([1.0]), np.array([2.0])
-    for tangential, counts in ((None, 10.0), (10.0, 35.0), (1.0, 10.0)):
-        law = LinearSpring(stiffness=10.0, restitution=1.0, friction=1.0, tangential=tangential)
-        np.testing.assert_allclose(law.critical_time_step(radii, masses), np.sqrt(2.0 / (2 * counts)), rtol=1e-14)
+@pytest.mark.parametrize("friction", [0.0, 10.0], ids=["smooth", "rough"])
+@pytest.mark.parametrize("restitution", [1.0, 0.5])
+def test_the_critical_step_of_springs_is_that_of_a_crystal(restitution, friction):
+    """Each sphere of a face-centred cubic crystal has 12 contacts: a shorter step keeps it, a longer one bursts it."""
+    four = np.array([[0, 0, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]]) / np.sqrt(2)
+    cells = np.stack(np.meshgrid(*[np.arange(4)] * 3, indexing="ij"), -1).reshape(-1, 1, 3) * np.sqrt(2)
+    rng, radius = np.random.default_rng(1), 0.505
+    x = (cells + four).reshape(-1, 3)
+    law = LinearSpring(stiffness=1.0, restitution=restitution, friction=friction)
+    critical = law.critical_time_step(np.array([radius]), np.ones(1))
+    expected = {0.0: 2 / np.sqrt(8), 10.0: 2 / np.sqrt(80 / 7)}[friction]
+    if restitution == 1:
+        assert critical == pytest.approx(expected, rel=1e-14)
+    else:
+        assert critical < 0.7 * expected
+    for part, bursts in ((0.97, False), (1.3, True)):
+        moves = [1e-4 * rng.normal(size=x.shape) for _ in range(3)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            crystal = Simulation(
+                x + moves[0], radius, moves[1], spins=moves[2], density=0.75 / np.pi / radius**3, contact=law,
+                box=(4 * np.sqrt(2),) * 3, periodic=True, time_step=part * critical,
+            )  # fmt: skip
+        before = crystal.energy
+        crystal.run(200)
+        after = crystal.energy
+        grown = (after.translation + after.rotation) / (before.translation + before.rotation)
+        assert (grown > 30) == bursts and (grown < 3) != bursts
 
 
 def test_a_search_that_fails_loses_nothing(monkeypatch):
@@ -194,6 +219,57 @@ def test_states_that_no_simulation_can_have(name, value, error, message):
         Simulation.restore(value if name is None else {**state, name: value})
 
 
-def test_units_too_small_for_a_time_step_are_named():
-    with pytest.raises(ValueError, match="the critical time step of these spheres is 0: choose other units"):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "contact", [Hertz(1e5, restitution=0.6), LinearSpring(stiffness=100.0, restitution=0.6, friction=0.4)]
+)
+def test_units_of_length_mass_and_time_change_nothing(contact, dtype, backend):
+    """The same motion in other units has the same bits, or an error says that the numbers leave their type."""
+    given = dict(dtype=dtype, contact=contact, density=1.0, gravity=20.0, backend=backend.name)
+    expected = heap(40, **given)
+    expected.run(60)
+    held = expected.state()
+    for length, mass, time in ((2.0**-30, 1.0, 1.0), (2.0**40, 2.0**60, 2.0**-10), (2.0**-100, 2.0**-300, 2.0**-20),
+                               (2.0**100, 2.0**300, 2.0**30)):  # fmt: skip
+        scaled = dict(given, density=mass / length**3, gravity=20.0 * length / time**2)
+        if isinstance(contact, Hertz):
+            law = dataclasses.replace(contact, young=contact.young * mass / length / time**2)
+        else:
+            law = dataclasses.replace(contact, stiffness=contact.stiffness * mass / time**2, tangential=None)
+        first = heap(40, **given)
+        box = tuple(edge * length for edge in first.domain.lengths)
+        start = first.positions * length, first.radii * length, first.velocities * (length / time)
+        scaled |= dict(contact=law, box=box, periodic=(True, False, False))
+        if dtype == "float32" and not 2.0**-100 < mass < 2.0**100:
+            with pytest.raises(ValueError, match="the mass of particle .* in float32: choose other units"):
+                Simulation(*start, **scaled)
+            continue
+        other = Simulation(*start, **scaled)
+        other.run(60)
+        assert other.time_step == expected.time_step * time
+        np.testing.assert_array_equal(other.positions, expected.positions * length)
+        np.testing.assert_array_equal(other.velocities, expected.velocities * (length / time))
+        np.testing.assert_array_equal(other.contacts.i, expected.contacts.i)
+        assert other.energy.total == pytest.approx(expected.energy.total * mass * (length / time) ** 2, rel=1e-12)
+        there = other.state()
+        np.testing.assert_array_equal(there["contact_force"], held["contact_force"] * (mass * length / time**2))
+        again = Simulation.restore(there, backend=backend.name)
+        again.run(5)
+        other.run(5)
+        np.testing.assert_allclose(again.positions, other.positions, rtol=1e-5 if dtype == "float32" else 1e-12)
+
+
+def test_tiny_spheres_keep_their_restitution_in_float32():
+    # m1 m2 of the reduced mass is below float32's smallest number here.
+    x = np.array([[0, 0, 0], [2.0001e-9, 0, 0]], np.float32)
+    law = LinearSpring(stiffness=1e-3, restitution=0.8)
+    v = np.array([[1e-3, 0, 0], [-1e-3, 0, 0]], np.float32)
+    pair = Simulation(x, 1e-9, v, density=1000.0, contact=law)
+    while pair.velocities[0, 0] > 0 or len(pair.contacts.i):
+        pair.run(10)
+    assert pair.velocities[1, 0] - pair.velocities[0, 0] == pytest.approx(2e-3 * 0.8, rel=0.01)
+
+
+def test_units_too_small_for_a_mass_are_named():
+    with pytest.raises(ValueError, match="the mass of particle 0 is .* in float64: choose other units"):
         Simulation(np.zeros((1, 3)), 1.0, density=1e-320, contact=Hertz(1e5))

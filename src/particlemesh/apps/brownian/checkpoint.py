@@ -26,7 +26,7 @@ def save(path: Any, dynamics: Any) -> None:
     with writing(path, APPLICATION, FORMAT) as file:
         positions = dynamics.positions
         file.attrs.update(
-            step=dynamics.step, seed=str(dynamics.seed), integrator=dynamics.integrator,
+            step=dynamics.step, time=dynamics.time, seed=str(dynamics.seed), integrator=dynamics.integrator,
             arrays="numpy" if isinstance(positions, np.ndarray) else "cupy",
         )  # fmt: skip
         file["positions"] = to_host(positions)
@@ -34,8 +34,8 @@ def save(path: Any, dynamics: Any) -> None:
             put(file, name, getattr(dynamics, name), SHIPPED)
 
 
-def load(path: Any, mobility: Any, forces: Any) -> tuple[dict[str, Any], int]:
-    """Return the arguments of BrownianDynamics and the step, see :meth:`BrownianDynamics.load`."""
+def load(path: Any, mobility: Any, forces: Any) -> tuple[dict[str, Any], int, float]:
+    """Return the arguments of BrownianDynamics, the step and the time, see :meth:`BrownianDynamics.load`."""
     given = {"mobility": mobility, "forces": forces}
     with reading(path, APPLICATION, FORMAT) as file:
         arguments = {name: get(file, name, MAKERS) for name in _NUMBERS}
@@ -47,4 +47,5 @@ def load(path: Any, mobility: Any, forces: Any) -> tuple[dict[str, Any], int]:
         arguments |= dict(
             positions=positions, seed=int(file.attrs["seed"]), integrator=str(file.attrs["integrator"])
         )  # fmt: skip
-        return arguments, int(file.attrs["step"])
+        step = int(file.attrs["step"])
+        return arguments, step, float(file.attrs.get("time", step * arguments["time_step"]))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -10,10 +11,21 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.brownian.arrays import module_of
-from particlemesh.kernels import checks
+from particlemesh.kernels import Fixed, checks
 
 
-class Drag:
+class Settled(Fixed):
+    """An object that its ``settings()`` make again: copies and pickles do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), **self.settings()), ()
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments that make an equal object."""
+        raise NotImplementedError
+
+
+class Drag(Settled):
     """Spheres that move through a fluid at rest: every sphere has Stokes' drag, and none feels the others.
 
     The mobility is ``1 / (6 pi viscosity radius)`` times the identity. With the default viscosity a sphere of radius 1

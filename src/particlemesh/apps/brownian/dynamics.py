@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import warnings
 from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self
@@ -19,14 +20,19 @@ from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
 from particlemesh.apps.brownian.schemes import SCHEMES, Problem
 from particlemesh.apps.files.trajectory import Frame, writer
 from particlemesh.apps.progress import bar
-from particlemesh.kernels import alone, checks
+from particlemesh.kernels import Fixed, alone, checks
+
+_LOOKS = 4096  # steps between two looks at how finely positions are resolved
 
 
-class BrownianDynamics:
+class BrownianDynamics(Fixed):
     r"""Particles that forces and a fluid at temperature T move, without inertia.
 
     The positions obey ``dx = (M F + kT div M) dt + sqrt(2 kT) M^(1/2) dW``, where M is the mobility. Steps are
     a function of the arguments and the seed: two runs are bit-identical if the mobility and the forces are.
+
+    You may set ``temperature``, ``time_step``, ``forces`` and ``seed`` between runs. The next step obeys, and
+    checkpoints hold the new value. Everything else is fixed. The NumPy array ``positions`` cannot be written to.
 
     Parameters
     ----------
@@ -93,31 +99,41 @@ class BrownianDynamics:
             raise TypeError(f"positions have dtype {x.dtype}; real numbers are needed.")
         self._dtype = checks.real_type(x.dtype if x.dtype.kind == "f" else np.float64)
         self._positions = self._kept(self._module.array(x, dtype=self._dtype, order="C"))
-        self._step = 0
+        self._step, self._since = 0, (0, 0.0)
         self._finite(self._positions, "the position of", 0)
         for verb in ("set_positions", "velocity", "square_root"):
             if not callable(getattr(mobility, verb, None)):
                 raise TypeError(f"mobility is a {type(mobility).__name__} without {verb}(); give RPY or Drag.")
         self.mobility = mobility
-        self.forces = _one(forces)
-        self.temperature = checks.at_least_zero(temperature, "temperature")
-        self.time_step = checks.positive(time_step, "time_step")
+        self._forces = _one(forces)
+        temperature = checks.at_least_zero(temperature, "temperature")
+        time_step = checks.positive(time_step, "time_step")
         self.integrator = checks.one_of(integrator, "integrator", tuple(SCHEMES))
-        self.seed = secrets.randbits(128) if seed is None else checks.integer(seed, "seed", 0, SEED_LIMIT - 1)
+        seed = secrets.randbits(128) if seed is None else seed
         self.difference = None if difference is None else checks.positive(difference, "difference")
+        self._check_drift(temperature)
         free = getattr(mobility, "divergence_free", False)
-        if not free and self.difference is None and self.temperature:
-            raise ValueError(
-                f"{type(mobility).__name__} does not say that its divergence vanishes: give difference=, the length of "
-                "a random finite difference, such as 1e-4 radii, or let the mobility have divergence_free = True."
-            )
-        noise = Noise(self.seed, self._module, self._dtype)
         self._problem = Problem(
-            None if self.forces is None else self._force, mobility, self.temperature, self.time_step, noise,
+            None if self._forces is None else self._force, mobility, temperature, time_step, self._noise(seed),
             None if free else self.difference,
         )  # fmt: skip
         mobility.set_positions(self._positions)  # what it refuses is refused now
         self.busy = threading.RLock()
+
+    def _noise(self, seed: Any) -> Noise:
+        return Noise(checks.integer(seed, "seed", 0, SEED_LIMIT - 1), self._module, self._dtype)
+
+    def _check_drift(self, temperature: float) -> None:
+        if temperature and self.difference is None and not getattr(self.mobility, "divergence_free", False):
+            raise ValueError(
+                f"{type(self.mobility).__name__} does not say that its divergence vanishes: give difference=, the "
+                "length of a random finite difference, such as 1e-4 radii, or let the mobility have "
+                "divergence_free = True."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = "positions", "mobility", "forces", "temperature", "time_step", "integrator", "seed", "difference"
+        return _remade, (type(self), {name: getattr(self, name) for name in names}, self._step, self.time)
 
     def __repr__(self) -> str:
         return f"<BrownianDynamics of {len(self._positions):,} particles, step {self._step:,}, time {self.time:g}>"
@@ -126,8 +142,53 @@ class BrownianDynamics:
 
     @property
     def positions(self) -> Any:
-        """A copy of the positions (N, 3), which go on beyond the box: differences are displacements."""
-        return self._positions.copy()
+        """The positions (N, 3), which go on beyond the box: differences are displacements. They are read-only."""
+        return self._positions if isinstance(self._positions, np.ndarray) else self._positions.copy()
+
+    @property
+    def temperature(self) -> float:
+        """kT, an energy; a new one holds from the next step on."""
+        return self._problem.temperature
+
+    @temperature.setter
+    @alone
+    def temperature(self, value: float) -> None:
+        value = checks.at_least_zero(value, "temperature")
+        self._check_drift(value)
+        self._problem = self._problem._replace(temperature=value)
+
+    @property
+    def time_step(self) -> float:
+        """Time of a step; a new one holds from the next step on."""
+        return self._problem.time_step
+
+    @time_step.setter
+    @alone
+    def time_step(self, value: float) -> None:
+        value = checks.positive(value, "time_step")
+        self._since = self._step, self.time
+        self._problem = self._problem._replace(time_step=value)
+
+    @property
+    def forces(self) -> Callable[[Any], Any] | None:
+        """The function of positions that returns forces; another one, or a sequence, holds from the next step on."""
+        return self._forces
+
+    @forces.setter
+    @alone
+    def forces(self, value: Any) -> None:
+        self._forces = _one(value)
+        self._problem = self._problem._replace(force=None if self._forces is None else self._force)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the noise; another one gives other noise from the next step on."""
+        return self._problem.noise.seed
+
+    @seed.setter
+    @alone
+    def seed(self, value: int) -> None:
+        self._problem = self._problem._replace(noise=self._noise(value))
 
     @property
     def folded(self) -> Any:
@@ -149,7 +210,8 @@ class BrownianDynamics:
     @property
     def time(self) -> float:
         """Time since the first step."""
-        return self._step * self.time_step
+        step, time = self._since
+        return time + (self._step - step) * self.time_step
 
     # ---- motion ---------------------------------------------------------------------------------------
 
@@ -200,7 +262,10 @@ class BrownianDynamics:
             if file is not None and self._step % every == 0:
                 file.write(self._frame())
             for _ in range(steps):
-                after = scheme(self._problem, self._positions, self._step).astype(self._dtype, copy=False)
+                moved = scheme(self._problem, self._positions, self._step)
+                after = (self._positions + moved).astype(self._dtype, copy=False)
+                if self._step % _LOOKS == 0:
+                    self._warn(moved)
                 self._finite(after, "the new position of", self._step)
                 self._positions = self._kept(after)
                 self._step += 1
@@ -208,6 +273,16 @@ class BrownianDynamics:
                     file.write(self._frame())
                 if advance is not None:
                     advance()
+
+    def _warn(self, moved: Any) -> None:
+        """Warn if positions are too far from the origin for the noise of a step."""
+        farthest = float(abs(self._positions).max())
+        step, resolved = float((moved * moved).mean()) ** 0.5, float(np.spacing(self._dtype.type(farthest)))
+        if self.temperature and resolved > 0.1 * step:
+            warnings.warn(
+                f"positions up to {farthest:g} are multiples of {resolved:g} in {self._dtype}, and a step moves "
+                f"particles by {step:g}: motion is lost. Move the origin, or give positions in float64.", stacklevel=4,
+            )  # fmt: skip
 
     def _frame(self) -> Frame:
         """Return the state for a trajectory."""
@@ -219,7 +294,7 @@ class BrownianDynamics:
     def _force(self, x: Any, step: int) -> Any:
         """Return the forces at ``x``, checked."""
         try:
-            force = self.forces(x)  # type: ignore[misc]  # called where there are some
+            force = self._forces(x)  # type: ignore[misc]  # called where there are some
         except Exception as error:
             error.add_note(f"in step {step} of Brownian dynamics, whose state is that before the step")
             raise
@@ -272,7 +347,9 @@ class BrownianDynamics:
         checkpoint.save(path, self)
 
     @classmethod
-    def load(cls, path: str | PathLike, mobility: Any = None, forces: Any = None) -> Self:
+    def load(
+        cls, path: str | PathLike, mobility: Any = None, forces: Any = None, *, seed: int | None = None
+    ) -> Self:  # fmt: skip
         """Return the simulation of a checkpoint.
 
         Parameters
@@ -282,6 +359,8 @@ class BrownianDynamics:
         mobility, forces : optional
             What the checkpoint cannot hold, because it is not of this module: give it again. If given, it replaces the
             checkpoint's.
+        seed : int, optional
+            Another seed than the checkpoint's.
 
         Returns
         -------
@@ -307,10 +386,17 @@ class BrownianDynamics:
         >>> other.step, bool((other.positions == dynamics.positions).all())
         (6, True)
         """
-        arguments, step = checkpoint.load(path, mobility, forces)
-        dynamics = cls(**arguments)
-        dynamics._step = step
-        return dynamics
+        arguments, step, time = checkpoint.load(path, mobility, forces)
+        if seed is not None:
+            arguments["seed"] = seed
+        return _remade(cls, arguments, step, time)
+
+
+def _remade(cls: Any, arguments: dict[str, Any], step: int, time: float) -> Any:
+    """Return a simulation that has made steps."""
+    dynamics = cls(**arguments)
+    dynamics._step, dynamics._since = step, (step, time)
+    return dynamics
 
 
 def _one(forces: Any) -> Callable[[Any], Any] | None:

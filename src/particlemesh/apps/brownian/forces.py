@@ -10,11 +10,11 @@ import numpy as np
 
 from particlemesh import Box, PairFunction, UniformGrid
 from particlemesh.apps.brownian.arrays import Images, module_of
-from particlemesh.apps.brownian.drag import radii
-from particlemesh.kernels import checks
+from particlemesh.apps.brownian.drag import Settled, radii
+from particlemesh.kernels import Fixed, checks
 
 
-class HarmonicBonds:
+class HarmonicBonds(Settled):
     """Springs between pairs of particles: the energy of a bond is ``stiffness / 2 * (r - length)**2``.
 
     Call it with positions (N, 3) for the forces (N, 3). Forces are added in the order of the bonds, without atomics:
@@ -149,7 +149,7 @@ def _wca(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a PairFuncti
             sum[1 + axis] += pull * d[axis]
 
 
-class WCA:
+class WCA(Settled):
     """Soft repulsion of spheres by Weeks, Chandler and Andersen [wca1971]_, over all images in any box.
 
     It is the Lennard-Jones potential up to its minimum at ``2**(1/6) s``, lifted by epsilon: energy and force are 0
@@ -228,7 +228,7 @@ class WCA:
             return self._grid.build(positions).stream(self.cutoff, self._function, self._held[1])
 
 
-class Sum:
+class Sum(Fixed):
     """Several forces at once, added in the order given.
 
     Parameters

@@ -21,7 +21,7 @@ from particlemesh.apps.brownian.square_root import RootInfo
 from particlemesh.kernels import allocate, alone, checks
 
 
-class Mobility:
+class Mobility(kernels.Fixed):
     """The operator of :class:`particlemesh.apps.brownian.RPY`, without its square root."""
 
     divergence_free = True  # of flows without sources: Brownian dynamics needs no drift
@@ -57,9 +57,9 @@ class Mobility:
         pm.Plan(trial.mesh, trial.window, **self._plan_options)  # options that are not allowed are errors now
         self._home = None if backend is None else kernels.backend(backend)
         self._uploads, self._threads = backend is not None, threads
-        self.parameters: Parameters | None = None
-        self.info: RootInfo | None = None
-        self.count = 0
+        self._parameters: Parameters | None = None
+        self._info: RootInfo | None = None
+        self._count = 0
         self._near: Near | None = None
         self._far: Any = None
         self._product: Product | None = None  # on GPUs
@@ -78,6 +78,21 @@ class Mobility:
     def __repr__(self) -> str:
         known = "no parameters yet" if self.parameters is None else self.parameters
         return f"<{type(self).__name__}: {self.count:,} spheres, {known}>"
+
+    @property
+    def parameters(self) -> Parameters | None:
+        """What was chosen: ``splitting``, ``cutoff``, ``shape``, ``window``, ``error``; None without positions."""
+        return self._parameters
+
+    @property
+    def info(self) -> RootInfo | None:
+        """Iterations and error estimate of the last square root, or None."""
+        return self._info
+
+    @property
+    def count(self) -> int:
+        """Number of spheres."""
+        return self._count
 
     @property
     def nbytes(self) -> int:
@@ -158,7 +173,7 @@ class Mobility:
             near.place(count, blocks, order)
         if chosen is not self.parameters:
             self._chosen_for = max(count, 1)
-        self.parameters, self._far, self._grid, self._near, self.count = chosen, far, grid, near, count
+        self._parameters, self._far, self._grid, self._near, self._count = chosen, far, grid, near, count
         self._product = product
         return self
 

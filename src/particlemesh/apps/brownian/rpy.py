@@ -157,7 +157,7 @@ class RPY(Mobility):
                 root = root + (scale * parts).sum(1)
             native = root if near.backend.name != "opencl" else near.backend.upload(root)
             near.backend.copy(result.native, native.reshape(tuple(result.native.shape)))
-            self.info = info
+            self._info = info
             return result.finish()
 
     def _image(self, multiply: Any, vectors: Any) -> Any:

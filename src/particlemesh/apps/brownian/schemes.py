@@ -24,19 +24,19 @@ class Problem(NamedTuple):
 
 
 def euler(problem: Problem, x: Any, step: int) -> Any:
-    """Return positions after a step of Euler and Maruyama: forces and mobility are those at its start."""
+    """Return how a step of Euler and Maruyama moves particles: forces and mobility are those at its start."""
     dt, mobility = problem.time_step, problem.mobility
     force = None if problem.force is None else problem.force(x, step)
     mobility.set_positions(x)
-    after = x if force is None else x + dt * mobility.velocity(force)
+    moved = 0 * x if force is None else dt * mobility.velocity(force)
     if problem.temperature:
-        after = after + math.sqrt(2 * problem.temperature * dt) * _kicks(problem, x, step)
-        after = _drifted(problem, x, after, step)
-    return after
+        moved = moved + math.sqrt(2 * problem.temperature * dt) * _kicks(problem, x, step)
+        moved = _drifted(problem, x, moved, step)
+    return moved
 
 
 def midpoint(problem: Problem, x: Any, step: int) -> Any:
-    """Return positions after a step that takes forces and mobility at its middle.
+    """Return how a step moves particles that takes forces and mobility at its middle.
 
     The middle has the noise of the first half step, which is half of the variance of the whole step [delong2013]_.
     """
@@ -44,15 +44,15 @@ def midpoint(problem: Problem, x: Any, step: int) -> Any:
     force = None if problem.force is None else problem.force(x, step)
     mobility.set_positions(x)
     middle = x if force is None else x + dt / 2 * mobility.velocity(force)
-    after = x
+    moved = 0 * x
     if problem.temperature:
         first, second = math.sqrt(problem.temperature * dt) * _kicks(problem, x, step, 2)
-        middle, after = middle + first, x + first + second
+        middle, moved = middle + first, first + second
     if problem.force is not None:
         force = problem.force(middle, step)
         mobility.set_positions(middle)
-        after = after + dt * mobility.velocity(force)
-    return _drifted(problem, x, after, step) if problem.temperature else after
+        moved = moved + dt * mobility.velocity(force)
+    return _drifted(problem, x, moved, step) if problem.temperature else moved
 
 
 def _kicks(problem: Problem, x: Any, step: int, *batch: int) -> Any:
@@ -62,16 +62,16 @@ def _kicks(problem: Problem, x: Any, step: int, *batch: int) -> Any:
     return problem.mobility.square_root(problem.noise.normal(step, DISPLACEMENT, (*batch, *x.shape)))
 
 
-def _drifted(problem: Problem, x: Any, after: Any, step: int) -> Any:
+def _drifted(problem: Problem, x: Any, moved: Any, step: int) -> Any:
     """Add a random finite difference [delong2014]_ with the mean ``kT dt div M``, where that does not vanish."""
     spacing, mobility = problem.difference, problem.mobility
     if spacing is None:
-        return after
+        return moved
     w = problem.noise.normal(step, DIFFERENCE, x.shape)
     mobility.set_positions(x + spacing / 2 * w)
     ahead = mobility.velocity(w)
     mobility.set_positions(x - spacing / 2 * w)
-    return after + problem.temperature * problem.time_step / spacing * (ahead - mobility.velocity(w))
+    return moved + problem.temperature * problem.time_step / spacing * (ahead - mobility.velocity(w))
 
 
 SCHEMES: dict[str, Callable[[Problem, Any, int], Any]] = {"euler": euler, "midpoint": midpoint}

@@ -7,11 +7,12 @@ from os import PathLike
 from typing import Self
 
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
+from particlemesh.kernels import Fixed
 
 APPLICATION, FORMAT = "particlemesh.apps.dem", 1
 
 
-class Checkpoints:
+class Checkpoints(Fixed):
     """A simulation with ``state()`` and ``restore(state)`` that goes to files and comes back."""
 
     def save(self, path: str | PathLike) -> None:

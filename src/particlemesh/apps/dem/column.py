@@ -46,7 +46,7 @@ def fused_design(count: int, cells: int) -> Design:
     return Design("scan", "fused", queue=32)
 
 
-class Column:
+class Column(kernels.Fixed):
     """Spheres of one cell's diameter in a closed box, with Green's forces, on a grid that each step builds anew.
 
     This is the benchmark of [barbieri2013]_, with the forces of [green2008]_ and symplectic Euler steps. Spheres start
@@ -148,7 +148,7 @@ class Column:
                 f"search='stream', or another builder."
             )
         setup = Setup(where, count, cells, real, self.forces)
-        self.taken = self.repeated = 0
+        self._taken = self._repeated = 0
         self._setup, self._token = setup, None
         self._steps = _steps(setup, self.design, options, threads)
         x = left_half(count, cells, real, seed) if positions is None else _given(positions, "positions", setup)
@@ -178,7 +178,7 @@ class Column:
         """
         with self._working():
             self._steps.load(*self._start)
-        self.taken = self.repeated = 0
+        self._taken = self._repeated = 0
         return self
 
     def prepare(self, *runs: int) -> Column:
@@ -248,7 +248,7 @@ class Column:
                         raise
                 else:
                     raise RuntimeError(f"a cell was too full {_TRIES} times; give capacity={self._setup.count}.")
-                self.taken += chunk
+                self._taken += chunk
                 left -= chunk
         return self
 
@@ -257,7 +257,7 @@ class Column:
         grown = error.needed > 0 and self._steps.make_room(error.needed)
         self._steps.restore()
         if grown:
-            self.repeated += 1
+            self._repeated += 1
         elif error.needed:
             raise OverflowError(
                 f"a cell has {error.needed} particles, more than its places: give capacity={error.needed} or more, or "
@@ -268,6 +268,19 @@ class Column:
                 f"the speed of {error.bad} spheres is not finite, of sphere {error.last} for one: take smaller forces "
                 f"or a smaller time step. The column is at step {self.taken} again."
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a Column cannot be copied or pickled, since it owns memory: make another Column.")
+
+    @property
+    def taken(self) -> int:
+        """Steps taken."""
+        return self._taken
+
+    @property
+    def repeated(self) -> int:
+        """How often steps were repeated because a cell had overflowed."""
+        return self._repeated
 
     # ---- results ------------------------------------------------------------------------------------------------
 
@@ -287,7 +300,7 @@ class Column:
     def in_reach(self) -> np.ndarray:
         """How many spheres overlap each sphere, (count,), as the last :meth:`broad_phase` found; waits."""
         with self._working():
-            return self._steps.in_reach()
+            return np.array(self._steps.in_reach())
 
     # ---- parts of a step, for benchmarks ------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ damper of ``2 beta sqrt(m S)``, where m is the reduced mass. ``beta`` gives the 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,11 @@ class Law:
     tangential: float  # stiffness, or eight times the reduced shear modulus
     damping: float  # 2 beta
     friction: float
+
+    def in_units(self, length: float, mass: float, time: float) -> Law:
+        """Return the law with its stiffness, or its moduli, in other units."""
+        scale = time**2 / mass * (length if self.hertz else 1)
+        return replace(self, normal=self.normal * scale, tangential=self.tangential * scale)
 
 
 def _beta(restitution: float) -> float:
@@ -45,7 +50,7 @@ def _restitution(value: Any) -> float:
 class Contact:
     """A law of contact: see :class:`Hertz` and :class:`LinearSpring`."""
 
-    fraction: ClassVar[float]  # of the critical time step, for the default
+    restitution: float
 
     def numbers(self) -> Law:
         """Return the law as compiled loops see it."""
@@ -54,6 +59,45 @@ class Contact:
     def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
         """Return the time step beyond which contacts of such spheres are not resolved."""
         raise NotImplementedError
+
+    def _plain_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        """Return the default time step for a restitution that is not small."""
+        raise NotImplementedError
+
+    def default_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        """Return the default time step: with it restitution is met within 1 %.
+
+        Errors of the speed after an impact are of second order in the step. A small restitution is a small part of the
+        speed before, so that its steps are shorter.
+
+        Parameters
+        ----------
+        radii, masses : array (N,)
+
+        Returns
+        -------
+        float
+        """
+        loss = -math.log(self.restitution) if self.restitution else 0.0
+        return self._plain_step(radii, masses) * min(1.0, 2.3 / max(min(loss, 11.5), 1e-9))
+
+    def resolved_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        """Return the longest time step with which restitution is met within 1 %, as measured.
+
+        For :class:`Hertz` this holds up to overlaps of 3 % of the reduced radius.
+
+        Parameters
+        ----------
+        radii, masses : array (N,)
+
+        Returns
+        -------
+        float
+        """
+        if self.restitution in (0, 1):
+            return math.inf
+        loss = -math.log(self.restitution)
+        return self._plain_step(radii, masses) * min(4.0, 2.5 / math.sqrt(loss), 2.6 / loss)
 
     def arguments(self) -> dict[str, float]:
         """Return the arguments with which this law was made."""
@@ -96,7 +140,6 @@ class Hertz(Contact):
     Hertz(young=5000000.0, poisson=0.25, restitution=0.8, friction=0.5)
     """
 
-    fraction: ClassVar[float] = 0.1
     young: float
     poisson: float = 0.3
     restitution: float = 1.0
@@ -134,6 +177,9 @@ class Hertz(Contact):
         shear = self.young / (2 * (1 + self.poisson))
         return float(np.pi * (radii * np.sqrt(density / shear)).min() / (0.1631 * self.poisson + 0.8766))
 
+    def _plain_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        return 0.1 * self.critical_time_step(radii, masses)
+
 
 @dataclass(frozen=True)
 class LinearSpring(Contact):
@@ -166,7 +212,6 @@ class LinearSpring(Contact):
     200.0
     """
 
-    fraction: ClassVar[float] = 0.05
     stiffness: float
     tangential: float | None = None
     restitution: float = 1.0
@@ -185,10 +230,11 @@ class LinearSpring(Contact):
         return Law(0, self.stiffness, self.tangential, 2 * _beta(self.restitution), self.friction)  # type: ignore[arg-type]  # set
 
     def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
-        """Return the largest stable time step of the lightest spheres in a dense packing.
+        """Return the largest stable time step of the lightest spheres in a dense packing, which has 12 contacts each.
 
-        Its fastest vibration has twice the frequency of a pair, ``2 sqrt(stiffness / m)`` with the reduced mass m. A
-        tangential force also turns spheres, so that 7/2 of its stiffness counts.
+        Let K be the larger of 8 (k + k_t) and 40 k_t: the largest eigenvalues of the stiffness of such a packing, for
+        spheres that move and that turn. The same sums of the dampers are C. With the least mass m, the step t of
+        leapfrog with dampers that lag by half a step obeys ``K t**2 + 2 C t < 4 m``. Without friction k_t is 0.
 
         Parameters
         ----------
@@ -198,7 +244,16 @@ class LinearSpring(Contact):
         -------
         float
         """
-        return float(np.sqrt(masses.min() / 2 / max(self.stiffness, 3.5 * (self.tangential or 0))))
+        m, along = float(masses.min()), (self.tangential or 0.0) if self.friction else 0.0
+        springs = max(8 * (self.stiffness + along), 40 * along)
+        one = 2 * _beta(self.restitution) * math.sqrt(m / 2 * self.stiffness)  # of two such spheres
+        other = one * math.sqrt(along / self.stiffness)
+        dampers = max(8 * (one + other), 40 * other)
+        return 4 * m / (dampers + math.sqrt(dampers**2 + 4 * m * springs))
+
+    def _plain_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
+        # A contact of two of the lightest spheres takes 63 steps.
+        return 0.05 * math.sqrt(float(masses.min()) / 2 / max(self.stiffness, 3.5 * (self.tangential or 0)))
 
 
 LAWS = {law.__name__: law for law in (Hertz, LinearSpring)}

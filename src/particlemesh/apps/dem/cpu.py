@@ -39,7 +39,7 @@ class Numbers(NamedTuple):
     """Constants of the motion, in the particles' type."""
 
     motion: np.ndarray  # step, half a step, squared reach, gravity, origin, lengths, inverse lengths
-    law: np.ndarray  # normal, tangential, damping, friction, share, ratio
+    law: np.ndarray  # normal, tangential, damping, friction, share, ratio, lag
     planes: np.ndarray  # (P, 4)
     wall_history: np.ndarray  # (N, P, 4)
 
@@ -86,6 +86,15 @@ def _contact(law, hertz, overlap, radius, mass, n0, n1, n2, v0, v1, v2, twist, s
     slope, along = law[0] * root, law[1] * root
     speed = v0 * n0 + v1 * n1 + v2 * n2
     damper = law[2] * np.sqrt(mass * slope)
+    way = np.abs(speed) * step
+    if overlap < way + way:  # the contact begins or ends: see step.c
+        q = overlap / way
+        if hertz:
+            rise = real(1.32803) * q if q < one else real(1.46685) - real(0.13882) * q
+            damper *= rise / np.sqrt(np.sqrt(q)) if q > zero else zero
+        else:
+            damper *= real(1.5) * q if q < one else real(2) - real(0.5) * q
+    damper /= one + law[6] * damper * step / mass
     normal = law[4] * slope * overlap - damper * speed
     f0, f1, f2 = normal * n0, normal * n1, normal * n2
     if law[3] > 0:
@@ -167,8 +176,9 @@ def _forces(p, pairs, numbers, hertz, step, half, begin, end):
             h0 = h1 = h2 = h3 = zero
             if entry < 0 and remembers:
                 h0, h1, h2, h3 = history[at, 0], history[at, 1], history[at, 2], history[at, 3]
+            light, heavy = min(mass, u[j, 3]), max(mass, u[j, 3])
             f0, f1, f2, h0, h1, h2, h3 = _contact(
-                law, hertz, max(both - distance, zero), radius * x[j, 3] * per, mass * u[j, 3] / (mass + u[j, 3]),
+                law, hertz, max(both - distance, zero), radius * x[j, 3] * per, light / (one + light / heavy),
                 n0, n1, n2, v0, v1, v2, twist, step, h0, h1, h2, h3,
             )  # fmt: skip
             if remembers:

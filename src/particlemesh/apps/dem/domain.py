@@ -53,6 +53,11 @@ class Domain:
                 raise ValueError(f"axis {axis} is periodic and of infinite length: give it a length.")
         return cls(tuple(origin), tuple(lengths), tuple(flags))
 
+    def in_unit(self, length: float) -> Domain:
+        """Return the domain in another unit of length."""
+        origin, lengths = np.array(self.origin) / length, np.array(self.lengths) / length
+        return Domain(tuple(origin.tolist()), tuple(lengths.tolist()), self.periodic)
+
     @property
     def walls(self) -> list[Plane]:
         """The faces across axes that have an end and do not repeat."""

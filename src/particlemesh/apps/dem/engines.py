@@ -45,7 +45,8 @@ class Engine:
         self.walls, self.remembers, self.threads = len(planes), law.friction > 0, threads
         slope = (2 * law.normal, law.tangential) if law.hertz else (law.normal, law.tangential)
         share, ratio = 2 / 3 if law.hertz else 1.0, (slope[1] / slope[0]) ** 0.5
-        self.motion, self.law = motion, [*slope, law.damping, law.friction, share, ratio]
+        lag = 5 / 22 if law.hertz else 1 / 4  # by which a damper is too strong, in c t / m: see `contact` in step.c
+        self.motion, self.law = motion, [*slope, law.damping, law.friction, share, ratio, lag]
         rows = max(self.count, 1)
         self.p = Rows(*(self._zeros((rows, 4)) for _ in Rows._fields))
         walls = (rows, self.walls, 4) if self.walls and self.remembers else (1, 1, 4)
@@ -79,8 +80,12 @@ class Engine:
         """Return an array (N, 4) in the host's memory."""
         return self.backend.download(getattr(self.p, name))[: self.count]
 
-    def rows_of_three(self, name: str) -> Any:
-        """Return the vectors (N, 3) of an array in the user's order, a native array."""
+    def move_by(self, motion: list[float]) -> None:
+        """Take another time step and gravity from now on."""
+        raise NotImplementedError
+
+    def rows_of_three(self, name: str, scale: float) -> Any:
+        """Return the vectors (N, 3) of an array in the user's order and unit, a native array."""
         raise NotImplementedError
 
     def remember(self, start: np.ndarray, entries: np.ndarray, history: np.ndarray, walls: np.ndarray | None) -> None:
@@ -132,9 +137,13 @@ class OnCpu(Engine):
         self.used = threads_for(threads, 2 * self.count)
         self.status = np.zeros(2, np.int64)
 
-    def rows_of_three(self, name: str) -> Any:
+    def move_by(self, motion: list[float]) -> None:
+        self.motion = motion
+        self.numbers.motion[:] = motion
+
+    def rows_of_three(self, name: str, scale: float) -> Any:
         rows = np.empty((self.count, 3), self.dtype)
-        rows[self.name] = getattr(self.p, name)[: self.count, :3]
+        rows[self.name] = getattr(self.p, name)[: self.count, :3] * self.dtype.type(scale)
         return rows
 
     def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
@@ -179,9 +188,14 @@ class OnDevice(Engine):
         self.name = backend.upload(name if len(name) else np.zeros(1, np.int32))
         self.planes = backend.upload((planes if len(planes) else np.zeros((1, 4))).astype(dtype))
         self.status = backend.upload(np.zeros(2, np.uint32))
-        self._motion, self._law = self._record(self.motion), self._record(self.law)
-        self._still = self._record([0.0, 0.0, *self.motion[2:]])  # no step, but its forces
+        self._law = self._record(self.law)
         self._graphs: dict[int, Any] = {}  # by the address of the lists that they read
+        self.move_by(motion)
+
+    def move_by(self, motion: list[float]) -> None:
+        self.motion, self._motion = motion, self._record(motion)
+        self._still = self._record([0.0, 0.0, *motion[2:]])  # no step, but its forces
+        self._graphs.clear()
 
     def _record(self, numbers: list[float]) -> Record:
         return Record(f"={len(numbers)}{self.dtype.char}", *numbers)
@@ -191,10 +205,11 @@ class OnDevice(Engine):
         facts = {"HERTZ": int(self.hertz), "IMAGES": 0}
         return compile_kernel(self.backend, _FILE, name, self.dtype, **facts | defines)
 
-    def rows_of_three(self, name: str) -> Any:
+    def rows_of_three(self, name: str, scale: float) -> Any:
         rows = self.backend.empty((self.count, 3), self.dtype)
         if self.count:
-            self.kernel("unpack")(3 * self.count, getattr(self.p, name), self.name, rows, self.count)
+            by = self._record([scale])
+            self.kernel("unpack")(3 * self.count, getattr(self.p, name), self.name, rows, self.count, by)
         return rows
 
     def renew(self, pairs: Any, images: bool, ordered: bool) -> None:

@@ -35,7 +35,7 @@ def to_host(array: Any, what: str) -> np.ndarray:
     return host
 
 
-def _rows(array: Any, what: str, count: int, dtype: np.dtype, columns: int) -> np.ndarray:
+def rows_of(array: Any, what: str, count: int, dtype: np.dtype, columns: int) -> np.ndarray:
     """Return one number or ``columns`` numbers for each particle, finite."""
     host = to_host(array, what)
     shape = (count, columns) if columns else (count,)
@@ -91,15 +91,17 @@ def arrays_of(
     with np.errstate(over="ignore"):
         x = np.array(x, real)
     _finite(x, "positions")
-    sizes = _rows(radii, "radii", count, real, 0)
+    sizes = rows_of(radii, "radii", count, real, 0)
     _above_zero(sizes, "the radius", "a particle needs a mass")
-    dense = _rows(density, "density", count, np.dtype(np.float64), 0)
+    dense = rows_of(density, "density", count, np.dtype(np.float64), 0)
     _above_zero(dense, "the density", "a particle needs a mass")
-    masses = (4 / 3 * np.pi * dense * sizes.astype(np.float64) ** 3).astype(real)
-    if not (np.isfinite(masses) & (masses > 0)).all():
-        first = int(np.argmin(np.isfinite(masses) & (masses > 0)))
+    with np.errstate(over="ignore", under="ignore"):
+        masses = (4 / 3 * np.pi * dense * sizes.astype(np.float64) ** 3).astype(real)
+    good = np.isfinite(masses) & (masses >= np.finfo(real).tiny)
+    if not good.all():
+        first = int(np.argmin(good))
         raise ValueError(f"the mass of particle {first} is {masses[first]} in {real}: choose other units.")
     return Given(
         kind if kind.home in ("cpu", where.name) else kernels.adopt(x, "positions")[0], user, where, real, x,
-        _rows(velocities, "velocities", count, real, 3), _rows(spins, "spins", count, real, 3), sizes, masses,
+        rows_of(velocities, "velocities", count, real, 3), rows_of(spins, "spins", count, real, 3), sizes, masses,
     )  # fmt: skip

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,16 +23,51 @@ _LEVELS = 6  # at most, of cells for particles of many sizes
 _MOST_CELLS = 16  # per particle
 
 
+class Units(NamedTuple):
+    """Powers of two of the user's units. In them sizes, masses and steps are about 1, so that no power leaves its type.
+
+    Scaling by powers of two is exact: it changes no result.
+    """
+
+    length: float
+    mass: float
+    time: float
+
+    @classmethod
+    def of(cls, given: Given, time_step: float) -> Units:
+        return cls(_middle(given.radii), _middle(given.masses), _middle(np.array([time_step])))
+
+    def of_vectors(self, name: str) -> float:
+        """Return the unit of the vectors of an array of an engine."""
+        length, _, time = self
+        return {"x": length, "v": length / time, "w": 1 / time, "a": length / time / time, "b": 1 / time / time}[name]
+
+    def of_last(self, name: str) -> float:
+        """Return the unit of the fourth number of its rows."""
+        return {"x": self.length, "v": self.mass}.get(name, 1.0)
+
+
+def _middle(numbers: np.ndarray) -> float:
+    """Return the power of two in the middle of positive numbers."""
+    if not len(numbers):
+        return 1.0
+    return 2.0 ** round((math.log2(numbers.min()) + math.log2(numbers.max())) / 2)
+
+
 class Motion:
-    """The particles of a simulation, on its device, in an order of its own."""
+    """The particles of a simulation, on its device, in an order and in units of its own."""
 
     def __init__(
         self, given: Given, law: Law, walls: tuple[Plane, ...], domain: Domain, gravity: tuple[float, ...],
         time_step: float, *, deterministic: bool, method: str, threads: int | None, restored: bool = False,
     ) -> None:  # fmt: skip
         self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype
-        self.count, self.radii, self.masses = len(given.radii), given.radii, given.masses
-        self.law, self.domain, self.planes, self.gravity = law, domain, table(walls), np.array(gravity)
+        self.units = Units.of(given, time_step)
+        length, mass, _ = self.units
+        self.count = len(given.radii)
+        self.radii, self.masses = given.radii.astype(np.float64) / length, given.masses.astype(np.float64) / mass
+        self.law, self.domain, self.planes = law.in_units(*self.units), domain.in_unit(length), table(walls)
+        self.planes[:, 3] /= length
         self.deterministic, self.rebuilds = deterministic, 0
         self._token: Any = None
         self._fault: str | None = None
@@ -40,24 +76,48 @@ class Motion:
         self.skin, largest = SKIN * mean, float(self.radii.max(initial=0.0))
         reach = 2 * largest + self.skin
         self._most, self._method, self._threads = reach, method, threads
-        self.order = _by_place(given.positions, reach)
-        period = domain.periods
-        motion = [
-            time_step, time_step / 2, (self.skin / 2 * 0.999) ** 2, *gravity, *domain.origin_of_periods, *period,
-            *np.divide(1.0, period, where=period > 0, out=np.zeros(3)),
-        ]  # fmt: skip
+        positions = (given.positions / length).astype(self.dtype)
+        self.order = _by_place(positions, reach)
         with self._on():
             self.engine = engine_on(
-                self.backend, self.dtype, motion, law, self.planes, self.order.astype(np.int32), threads
-            )
+                self.backend, self.dtype, self._numbers(time_step, gravity), self.law, self.planes,
+                self.order.astype(np.int32), threads,
+            )  # fmt: skip
             for name, rows, last in (
                 ("x", given.positions, given.radii), ("v", given.velocities, given.masses), ("w", given.spins, None),
             ):  # fmt: skip
                 self._put(name, rows, last)
-            self._make_grid(given.positions)
+            self._make_grid(positions)
             if not restored:
                 self._search()
                 self.engine.begin()
+
+    def _numbers(self, time_step: float, gravity: tuple[float, ...]) -> list[float]:
+        """Return the numbers of `Motion` in step.c."""
+        step, period = time_step / self.units.time, self.domain.periods
+        self.gravity = np.array(gravity) / self.units.of_vectors("a")
+        return [
+            step, step / 2, (self.skin / 2 * 0.999) ** 2, *self.gravity, *self.domain.origin_of_periods, *period,
+            *np.divide(1.0, period, where=period > 0, out=np.zeros(3)),
+        ]  # fmt: skip
+
+    # ---- changes ----------------------------------------------------------------------------------------
+
+    def move_by(self, time_step: float, gravity: tuple[float, ...]) -> None:
+        """Take another time step and gravity from now on."""
+        with self._on():
+            self.engine.move_by(self._numbers(time_step, gravity))
+            self.engine.begin()
+
+    def put(self, name: str, rows: np.ndarray) -> None:
+        """Take other positions "x", velocities "v" or spins "w", in the user's units."""
+        with self._on():
+            last = self.engine.get(name)[:, 3].astype(np.float64)
+            last[self.order] = last * self.units.of_last(name)
+            self._put(name, rows, last)
+            if name == "x":
+                self._search()
+            self.engine.begin()
 
     # ---- where ----------------------------------------------------------------------------------------
 
@@ -72,21 +132,22 @@ class Motion:
 
     def _put(self, name: str, rows: np.ndarray, last: np.ndarray | None = None) -> None:
         packed = np.zeros((self.count, 4), self.dtype)
-        packed[:, :3] = rows[self.order]
+        with np.errstate(over="ignore"):  # a speed beyond numbers: the first step says so
+            packed[:, :3] = rows[self.order].astype(np.float64) / self.units.of_vectors(name)
         if last is not None:
-            packed[:, 3] = last[self.order]
+            packed[:, 3] = last[self.order] / self.units.of_last(name)
         self.engine.put(name, packed)
 
     def _get(self, name: str) -> np.ndarray:
-        rows = np.empty((self.count, 4), self.dtype)
+        rows = np.empty((self.count, 3))
         with self._on():
-            rows[self.order] = self.engine.get(name)
+            rows[self.order] = self.engine.get(name)[:, :3]
         return rows
 
     def out(self, name: str) -> Any:
-        """Return rows of three in the user's order, as an array of the user's kind."""
+        """Return rows of three in the user's order and unit, as an array of the user's kind."""
         with self._on():
-            rows = self.engine.rows_of_three(name)
+            rows = self.engine.rows_of_three(name, self.units.of_vectors(name))
             return self.kind.wrap(rows if self.kind.home == self.backend.name else self.backend.download(rows))
 
     # ---- lists ----------------------------------------------------------------------------------------
@@ -122,11 +183,12 @@ class Motion:
         try:
             self.grid.build(x, self._radii)
         except ValueError:
-            place = self._get("x")[:, :3]
+            place = self._get("x")
             finite = np.isfinite(place).all(1)
             if not finite.all():
                 first = int(np.argmin(finite))
-                raise ValueError(f"particle {first} is at {tuple(place[first].tolist())}") from None
+                where = tuple((place[first] * self.units.length).tolist())
+                raise ValueError(f"particle {first} is at {where}") from None
             self._make_grid(place)  # too far from where the former grid was made
             self.grid.build(x, self._radii)
         self.engine.renew(self.grid.pairs(self._reach, quantities="j"), self._images, self.deterministic)
@@ -193,9 +255,15 @@ class Motion:
 
     def contacts(self) -> Contacts:
         """Return what touches."""
+        touching, (length, mass, time) = self._contacts(), self.units
+        return touching._replace(
+            overlap=touching.overlap * length, tangential=touching.tangential * (mass * length / time**2),
+            stiffness=touching.stiffness * (mass / time**2),
+        )  # fmt: skip
+
+    def _contacts(self) -> Contacts:
         i, j, history = self._touching()
-        x = self._get("x")[:, :3].astype(np.float64)
-        radii, wall = self.radii.astype(np.float64), j < 0
+        x, radii, wall = self._get("x"), self.radii, j < 0
         vector, reach = np.empty((len(i), 3)), np.empty(len(i))
         pair = ~wall
         apart = x[i[pair]] - x[j[pair]]
@@ -208,13 +276,13 @@ class Motion:
         distance = np.linalg.norm(vector, axis=1)
         unit = np.divide(vector, distance[:, None], where=distance[:, None] > 0, out=np.zeros_like(vector))
         unit[wall], distance[wall] = planes[:, :3], away
-        return Contacts(i, j, reach - distance, unit, history[:, :3], history[:, 3])
+        force = history.astype(np.float64)
+        return Contacts(i, j, reach - distance, unit, force[:, :3], force[:, 3])
 
     def energy(self) -> Energy:
         """Return the energy by its kinds."""
-        contacts = self.contacts()
-        x, v, w = (self._get(name)[:, :3].astype(np.float64) for name in "xvw")
-        masses, radii = self.masses.astype(np.float64), self.radii.astype(np.float64)
+        contacts, masses, radii = self._contacts(), self.masses, self.radii
+        x, v, w = (self._get(name) for name in "xvw")
         inertia = 0.4 * masses * radii**2
         if self.law.hertz:
             other = np.where(contacts.j < 0, np.inf, radii[np.maximum(contacts.j, 0)])
@@ -222,12 +290,12 @@ class Motion:
             normal = 8 / 15 * self.law.normal * np.sqrt(1 / curvature) * np.maximum(contacts.overlap, 0) ** 2.5
         else:
             normal = self.law.normal / 2 * contacts.overlap**2
-        stiffness = contacts.stiffness.astype(np.float64)
-        squares = (contacts.tangential.astype(np.float64) ** 2).sum(1)
+        stiffness, squares = contacts.stiffness, (contacts.tangential**2).sum(1)
         along = np.divide(squares, 2 * stiffness, where=stiffness > 0, out=np.zeros(len(squares)))
+        unit = self.units.mass * self.units.of_vectors("v") ** 2
         return Energy(
-            float((masses * (v**2).sum(1)).sum() / 2), float((inertia * (w**2).sum(1)).sum() / 2),
-            float(-(masses * (x @ self.gravity)).sum()), float(normal.sum()), float(along.sum()),
+            unit * float((masses * (v**2).sum(1)).sum() / 2), unit * float((inertia * (w**2).sum(1)).sum() / 2),
+            unit * float(-(masses * (x @ self.gravity)).sum()), unit * float(normal.sum()), unit * float(along.sum()),
         )  # fmt: skip
 
     # ---- restart --------------------------------------------------------------------------------------
@@ -243,17 +311,22 @@ class Motion:
         if self._waits:
             raise RuntimeError("a step is not whole, because its search for neighbours failed: end it by run(1).")
         names = {"positions": "x", "velocities": "v", "spins": "w", "accelerations": "a", "angular_accelerations": "b"}
-        rows = {name: np.ascontiguousarray(self._get(at)[:, :3]) for name, at in names.items()}
-        i, j, history = self._touching()
+        touching = self.contacts()
         return {
-            **rows, "radii": self.radii.copy(), "masses": self.masses.copy(), "contact_i": i, "contact_j": j,
-            "contact_force": history[:, :3].copy(), "contact_stiffness": history[:, 3].copy(),
+            **{
+                name: (self._get(at) * self.units.of_vectors(at)).astype(self.dtype if at in "xvw" else np.float64)
+                for name, at in names.items()
+            },
+            "contact_i": touching.i, "contact_j": touching.j, "contact_force": touching.tangential,
+            "contact_stiffness": touching.stiffness,
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take accelerations and contacts of a state."""
         i, j = np.asarray(state["contact_i"], np.int64), np.asarray(state["contact_j"], np.int64)
-        history = np.column_stack([state["contact_force"], state["contact_stiffness"]]).reshape(-1, 4)
+        length, mass, time = self.units
+        force, stiffness = (np.asarray(state[f"contact_{name}"], np.float64) for name in ("force", "stiffness"))
+        history = np.column_stack([force / (mass * length / time**2), stiffness / (mass / time**2)]).reshape(-1, 4)
         place = np.empty(self.count, np.int64)
         place[self.order] = np.arange(self.count)
         pair = j >= 0

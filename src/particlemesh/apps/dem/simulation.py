@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any, Self
 
@@ -15,7 +17,7 @@ from particlemesh.apps.dem import state as states
 from particlemesh.apps.dem.checkpoint import Checkpoints
 from particlemesh.apps.dem.contact import LAWS, Contact
 from particlemesh.apps.dem.domain import Domain
-from particlemesh.apps.dem.given import arrays_of
+from particlemesh.apps.dem.given import Given, arrays_of, rows_of
 from particlemesh.apps.dem.motion import Motion
 from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
@@ -29,7 +31,11 @@ class Simulation(Checkpoints):
 
     Steps are those of velocity Verlet: positions, velocities, spins and contacts are of one time, the end of the last
     step. Without dampers the error is of second order in the time step. Dampers see velocities of the middle of the
-    step, which is of first order. Each particle adds up the forces of its own neighbours, in no order of threads.
+    step, which is corrected for impacts: their speeds are of second order, too. Other damped motion is of first order.
+    Each particle adds up the forces of its own neighbours, in no order of threads.
+
+    You may set positions, velocities, spins, ``gravity``, ``time_step`` and ``contact`` between runs. The next step
+    obeys, and checkpoints hold the new value. Everything else is fixed. NumPy arrays that you get cannot be written to.
 
     Parameters
     ----------
@@ -54,8 +60,9 @@ class Simulation(Checkpoints):
     gravity : number or 3 numbers
         Acceleration; a number g is (0, 0, -g).
     time_step : number, optional
-        By default a tenth of ``critical_time_step`` for :class:`Hertz`, and 0.05 of it for :class:`LinearSpring`,
-        when a contact takes 60 steps. A warning says so if it is more than the critical one.
+        By default a tenth of ``critical_time_step`` for :class:`Hertz`, and 1/63 of a contact for
+        :class:`LinearSpring`. With a restitution below 0.1 it is shorter. A warning says so if it is more than the
+        critical one, or too long for the restitution.
     deterministic : bool
         Whether forces on a particle are added up in the order of its neighbours' numbers. Then a trajectory depends
         neither on the grid's method, nor on where lists were renewed, and a restart continues bit-identically.
@@ -72,7 +79,8 @@ class Simulation(Checkpoints):
     ----------
     step : int
         Steps made.
-    time_step, critical_time_step : float
+    critical_time_step : float
+        Beyond it contacts are not resolved.
     walls : tuple of Plane
         All walls, those of the box last.
     rebuilds : int
@@ -110,9 +118,8 @@ class Simulation(Checkpoints):
     ) -> None:  # fmt: skip
         if not isinstance(contact, Contact):
             raise TypeError(f"contact is a {type(contact).__name__}; give Hertz(...) or LinearSpring(...).")
-        self.contact, self.domain = contact, Domain.of(box, periodic)
-        down = checks.per_axis(gravity, 1, "gravity")[0] if np.ndim(gravity) == 0 else 0.0
-        self.gravity = (0.0, 0.0, -down) if np.ndim(gravity) == 0 else checks.per_axis(gravity, 3, "gravity")
+        self._contact, self.domain = contact, Domain.of(box, periodic)
+        self._gravity = _vector(gravity)
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._method = method
         given = arrays_of(positions, radii, velocities, spins, density, backend, dtype)
@@ -123,36 +130,69 @@ class Simulation(Checkpoints):
             check_room(self.walls, largest)
         given.positions = self.domain.fold(given.positions)
         check_inside(self.walls, given.positions)
-        self.critical_time_step = (
-            contact.critical_time_step(given.radii, given.masses) if len(given.radii) else float("inf")
-        )
         if time_step is None:
             if not len(given.radii):
                 raise ValueError("there are no particles to derive a time step from: give time_step.")
-            time_step = contact.fraction * self.critical_time_step
+            time_step = contact.default_time_step(*_exact(given.radii, given.masses))
             if not 0 < time_step < float("inf"):
                 raise ValueError(
-                    f"the critical time step of these spheres is {self.critical_time_step:g}: choose other units, or "
-                    f"give time_step."
+                    f"the time step of these spheres would be {time_step:g}: choose other units, or give time_step."
                 )
-        self.time_step = checks.positive(time_step, "time_step")
-        if self.time_step > self.critical_time_step:
-            warnings.warn(
-                f"time_step is {self.time_step:g}, and the critical one for this stiffness is "
-                f"{self.critical_time_step:g}: contacts are not resolved, and energy may grow.", stacklevel=2,
-            )  # fmt: skip
-        self._start(given, method, threads)
+        self._time_step = checks.positive(time_step, "time_step")
+        self._step, self._since = 0, (0, 0.0)
+        self._start(given, threads)
+        self._warn()
+        self._warn_of_distance(given)
 
-    def _start(self, given: Any, method: str, threads: int | None, *, restored: bool = False) -> None:
-        self.step = 0
+    def _start(self, given: Given, threads: int | None, *, restored: bool = False) -> None:
         self.busy = threading.RLock()
-        self._motion = Motion(
-            given, self.contact.numbers(), self.walls, self.domain, self.gravity, self.time_step,
-            deterministic=self.deterministic, method=method, threads=threads, restored=restored,
+        self._radii, self._masses, self._threads = given.radii, given.masses, threads
+        self._motion = self._moving(given, self._contact, restored=restored)
+
+    def _moving(self, given: Given, contact: Contact, *, restored: bool) -> Motion:
+        return Motion(
+            given, contact.numbers(), self.walls, self.domain, self._gravity, self._time_step,
+            deterministic=self.deterministic, method=self._method, threads=self._threads, restored=restored,
         )  # fmt: skip
+
+    def _warn_of_distance(self, given: Given) -> None:
+        """Warn if positions are too far from the origin for the motion of a step."""
+        if not len(self):
+            return
+        farthest, least = float(abs(given.positions).max()), float(given.radii.min())
+        resolved = float(np.spacing(given.dtype.type(farthest)))
+        lost = resolved / 2 / self._time_step
+        speed = max(float(abs(given.velocities).max()), (2 * math.hypot(*self._gravity) * least) ** 0.5)
+        if resolved > 1e-3 * least or lost > 0.05 * speed > 0:
+            warnings.warn(
+                f"positions up to {farthest:g} are multiples of {resolved:g} in {given.dtype}: spheres slower than "
+                f"{lost:g} do not move, and the least radius is {least:g}. Move the origin, or give dtype='float64'.",
+                stacklevel=3,
+            )  # fmt: skip
+
+    def _warn(self) -> None:
+        """Warn of what this time step cannot resolve."""
+        if not len(self):
+            return
+        radii, masses = _exact(self._radii, self._masses)
+        longest = self._contact.resolved_time_step(radii, masses)
+        if self._time_step > self.critical_time_step:
+            warnings.warn(
+                f"time_step is {self._time_step:g}, and the critical one for this stiffness is "
+                f"{self.critical_time_step:g}: contacts are not resolved, and energy may grow.", stacklevel=3,
+            )  # fmt: skip
+        elif self._time_step > longest:
+            warnings.warn(
+                f"time_step is {self._time_step:g}: with more than {longest:g}, impacts miss the restitution "
+                f"{self._contact.restitution:g} by over 1 %.", stacklevel=3,
+            )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Simulation of {len(self):,} spheres, step {self.step:,}, time {self.time:g}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has arrays of NumPy, and goes on where this simulation is.
+        return functools.partial(self.restore, backend=self.backend, threads=self._threads), (self.state(),)
 
     def __len__(self) -> int:
         return self._motion.count
@@ -160,37 +200,118 @@ class Simulation(Checkpoints):
     # ---- state ----------------------------------------------------------------------------------------
 
     @property
+    def step(self) -> int:
+        """Steps made."""
+        return self._step
+
+    @property
     def time(self) -> float:
         """Time since the start."""
-        return self.step * self.time_step
+        step, time = self._since
+        return time + (self._step - step) * self._time_step
+
+    @property
+    def time_step(self) -> float:
+        """Time of a step; a new one holds from the next step on."""
+        return self._time_step
+
+    @time_step.setter
+    @alone
+    def time_step(self, value: float) -> None:
+        value = checks.positive(value, "time_step")
+        self._motion.move_by(value, self._gravity)
+        self._since, self._time_step = (self._step, self.time), value
+        self._warn()
+
+    @property
+    def critical_time_step(self) -> float:
+        """Time step beyond which contacts are not resolved."""
+        if not len(self):
+            return float("inf")
+        return self._contact.critical_time_step(*_exact(self._radii, self._masses))
+
+    @property
+    def gravity(self) -> tuple[float, ...]:
+        """Acceleration, 3 numbers; a new one, also a number g for (0, 0, -g), holds from the next step on."""
+        return self._gravity
+
+    @gravity.setter
+    @alone
+    def gravity(self, value: Any) -> None:
+        value = _vector(value)
+        self._motion.move_by(self._time_step, value)
+        self._gravity = value
+
+    @property
+    def contact(self) -> Contact:
+        """The law of contact; a new one holds from the next step on. The time step stays."""
+        return self._contact
+
+    @contact.setter
+    @alone
+    def contact(self, value: Contact) -> None:
+        if not isinstance(value, Contact):
+            raise TypeError(f"contact is a {type(value).__name__}; give Hertz(...) or LinearSpring(...).")
+        old = self._motion
+        held = old.arrays()
+        given = Given(
+            old.kind, old.user, old.backend, old.dtype, held["positions"], held["velocities"], held["spins"],
+            self._radii, self._masses,
+        )  # fmt: skip
+        motion = self._moving(given, value, restored=True)
+        motion.restore(held)
+        motion.move_by(self._time_step, self._gravity)
+        self._motion, self._contact = motion, value
+        self._warn()
 
     @property
     @alone
     def positions(self) -> Any:
-        """A copy of the centres (N, 3), folded into axes that repeat."""
-        return self._motion.out("x")
+        """The centres (N, 3), folded into axes that repeat; a copy, read-only in NumPy. New ones may be set."""
+        return _kept(self._motion.out("x"))
+
+    @positions.setter
+    @alone
+    def positions(self, value: Any) -> None:
+        rows = self._given_rows(value, "positions")
+        rows = self.domain.fold(rows)
+        check_inside(self.walls, rows)
+        self._motion.put("x", rows)
 
     @property
     @alone
     def velocities(self) -> Any:
-        """A copy of the velocities (N, 3)."""
-        return self._motion.out("v")
+        """The velocities (N, 3); a copy, read-only in NumPy. New ones may be set."""
+        return _kept(self._motion.out("v"))
+
+    @velocities.setter
+    @alone
+    def velocities(self, value: Any) -> None:
+        self._motion.put("v", self._given_rows(value, "velocities"))
 
     @property
     @alone
     def spins(self) -> Any:
-        """A copy of the angular velocities (N, 3)."""
-        return self._motion.out("w")
+        """The angular velocities (N, 3); a copy, read-only in NumPy. New ones may be set."""
+        return _kept(self._motion.out("w"))
+
+    @spins.setter
+    @alone
+    def spins(self, value: Any) -> None:
+        self._motion.put("w", self._given_rows(value, "spins"))
+
+    def _given_rows(self, value: Any, what: str) -> np.ndarray:
+        return rows_of(value, what, len(self), self.dtype, 3)
 
     @property
     def radii(self) -> np.ndarray:
         """The radii (N,), a copy in NumPy."""
-        return self._motion.radii.copy()
+        return _kept(self._radii.copy())
 
     @property
     def masses(self) -> np.ndarray:
         """The masses (N,), a copy in NumPy."""
-        return self._motion.masses.copy()
+        return _kept(self._masses.copy())
 
     @property
     def rebuilds(self) -> int:
@@ -264,7 +385,7 @@ class Simulation(Checkpoints):
         with deferred() as interrupted, recorder:
             while recorder.left and not interrupted():
                 for made in self._motion.advance(recorder.left, self.step):
-                    self.step += made
+                    self._step += made
                     recorder.made(made)
                     if interrupted():
                         break
@@ -281,9 +402,9 @@ class Simulation(Checkpoints):
         dict
             Arrays ``positions``, ``velocities``, ``spins``, ``accelerations``, ``angular_accelerations`` (N, 3),
             ``radii``, ``masses`` (N,). What touches: ``contact_i``, ``contact_j`` (C,), ``contact_force`` (C, 3),
-            ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time_step``,
-            ``law``, ``origin``, ``lengths``, ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and ``method``.
-            ``law_arguments`` is a dict of numbers. ``walls`` (W, 6) has points and normals of all walls.
+            ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time``,
+            ``time_step``, ``law``, ``origin``, ``lengths``, ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and
+            ``method``. ``law_arguments`` is a dict of numbers. ``walls`` (W, 6) has points and normals of all walls.
 
         Examples
         --------
@@ -296,10 +417,11 @@ class Simulation(Checkpoints):
         """
         walls = np.array([(*wall.point, *wall.normal) for wall in self.walls], np.float64).reshape(-1, 6)
         return {
-            **self._motion.arrays(), "version": states.VERSION, "step": self.step, "time_step": self.time_step,
-            "law": type(self.contact).__name__, "law_arguments": self.contact.arguments(), "walls": walls,
+            **self._motion.arrays(), "radii": self._radii.copy(), "masses": self._masses.copy(),
+            "version": states.VERSION, "step": self._step, "time": self.time, "time_step": self._time_step,
+            "law": type(self._contact).__name__, "law_arguments": self._contact.arguments(), "walls": walls,
             "origin": self.domain.origin, "lengths": self.domain.lengths, "periodic": self.domain.periodic,
-            "gravity": self.gravity, "dtype": self.dtype.name, "deterministic": self.deterministic,
+            "gravity": self._gravity, "dtype": self.dtype.name, "deterministic": self.deterministic,
             "method": self._method,
         }  # fmt: skip
 
@@ -340,20 +462,36 @@ class Simulation(Checkpoints):
         if law is None:
             raise ValueError(f"the state has the law of contact {held['law']!r}; known are {', '.join(LAWS)}.")
         new = cls.__new__(cls)
-        new.contact = law(**{name: float(number) for name, number in dict(held["law_arguments"]).items()})
+        new._contact = law(**{name: float(number) for name, number in dict(held["law_arguments"]).items()})
         axes = [tuple(np.asarray(held[name]).tolist()) for name in ("origin", "lengths", "periodic", "gravity")]
-        new.domain, new.gravity = Domain(*axes[:3]), axes[3]
+        new.domain, new._gravity = Domain(*axes[:3]), axes[3]
         new.deterministic, new._method = bool(held["deterministic"]), str(held["method"])
         new.walls = tuple(Plane(tuple(row[:3]), tuple(row[3:])) for row in np.asarray(held["walls"]).tolist())
-        new.time_step = float(held["time_step"])
+        new._time_step, new._step = float(held["time_step"]), int(held["step"])
+        new._since = new._step, held["time"]
         given = arrays_of(
             held["positions"], held["radii"], held["velocities"], held["spins"], 1.0, backend, str(held["dtype"])
         )
         given.masses = np.array(held["masses"], given.dtype)
-        new.critical_time_step = (
-            new.contact.critical_time_step(given.radii, given.masses) if len(given.radii) else np.inf
-        )
-        new._start(given, new._method, threads, restored=True)
-        new.step = int(held["step"])
+        new._start(given, threads, restored=True)
         new._motion.restore(held)
+        new._made = True
         return new
+
+
+def _vector(gravity: Any) -> tuple[float, ...]:
+    if np.ndim(gravity) == 0:
+        return 0.0, 0.0, -checks.per_axis(gravity, 1, "gravity")[0]
+    return checks.per_axis(gravity, 3, "gravity")
+
+
+def _exact(*arrays: np.ndarray) -> Iterator[np.ndarray]:
+    """Return radii and masses in a type that holds their powers."""
+    return (array.astype(np.float64) for array in arrays)
+
+
+def _kept(array: Any) -> Any:
+    """Return an array whose changes would be lost, read-only where its library has such."""
+    if isinstance(array, np.ndarray):
+        array.setflags(write=False)
+    return array

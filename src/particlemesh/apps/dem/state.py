@@ -40,6 +40,8 @@ def check(state: Any) -> dict[str, Any]:
     checked = {name: state[name] for name in PARAMETERS}
     checked["step"] = checks.integer(state["step"], "step of the state", 0, 2**62)
     checked["time_step"] = checks.positive(state["time_step"], "time_step of the state")
+    made = checked["step"] * checked["time_step"]  # states without a time had one time step
+    checked["time"] = checks.at_least_zero(state.get("time", made), "time of the state")
     for names, rows in ((ARRAYS, np.shape(state["radii"])[:1]), (CONTACTS, np.shape(state["contact_i"])[:1])):
         for name, columns in names.items():
             array, shape = np.asarray(state[name]), (*(rows or (0,)), *((columns,) if columns else ()))

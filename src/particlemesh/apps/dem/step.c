@@ -18,7 +18,12 @@ typedef struct {
 typedef struct {
     real normal, tangential, damping, friction, share; // force = share * slope * overlap
     real ratio;                                        // of the dampers across and along the normal
+    real lag;                                          // see `contact`
 } Law;
+
+typedef struct {
+    real by;
+} Scale;
 
 KERNEL begin(GLOBAL u32* status, const i64 limit)
 {
@@ -73,7 +78,21 @@ DEVICE void contact(PRIVATE real* f, PRIVATE real* h, const real overlap, const 
 #endif
     const real slope = law->normal * root, along = law->tangential * root;
     const real speed = v[0] * n[0] + v[1] * n[1] + v[2] * n[2];
-    const real damper = law->damping * sqrt(mass * slope);
+    real damper = law->damping * sqrt(mass * slope);
+    // A damper acts from the first to the last moment of a contact, which are between steps. So it grows from 0 to more
+    // than its strength, and falls to that, while the overlap is less than two steps' way: its sums over the first steps
+    // and over the last ones are then right in any phase, to the second order in the step.
+    const real way = fabs(speed) * step;
+    if (overlap < 2 * way) {
+        const real q = overlap / way;
+#if HERTZ // whose damper goes with q^(1/4)
+        damper *= q > 0 ? (q < 1 ? (real)1.32803 * q : (real)1.46685 - (real)0.13882 * q) / sqrt(sqrt(q)) : 0;
+#else
+        damper *= q < 1 ? (real)1.5 * q : 2 - q / 2;
+#endif
+    }
+    // It sees the speed of half a step before. To the first order, this is a smaller mass, for which it is too strong.
+    damper /= 1 + law->lag * damper * step / mass;
     const real normal = law->share * slope * overlap - damper * speed;
     for (int c = 0; c < 3; c++) f[c] = normal * n[c];
     if (law->friction > 0) {
@@ -162,8 +181,9 @@ KERNEL forces(GLOBAL const real* RESTRICT x, GLOBAL const real* RESTRICT u, GLOB
                 twist = ((spin.x + twin.x) * n[0] + (spin.y + twin.y) * n[1] + (spin.z + twin.z) * n[2]) / 2;
             }
             for (int c = 0; c < 4; c++) h[c] = entry < 0 && law.friction > 0 ? history[4 * at + c] : 0;
-            contact(f, h, overlap, mine.w * other.w * share, speed.w * that.w / (speed.w + that.w), n, relative,
-                    twist, motion.step, &law);
+            const real light = fmin(speed.w, that.w), heavy = fmax(speed.w, that.w);
+            contact(f, h, overlap, mine.w * other.w * share, light / (1 + light / heavy), n, relative, twist,
+                    motion.step, &law);
             if (law.friction > 0) STORE_4(history + 4 * at, h[0], h[1], h[2], h[3]);
             if (entry >= 0) list[at] = ~code;
             for (int c = 0; c < 3; c++) force[c] += sign * f[c];
@@ -250,11 +270,12 @@ KERNEL match(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRICT found,
     }
 }
 
-// Rows of four reals as the user's rows of three.
-KERNEL unpack(GLOBAL const real* RESTRICT packed, GLOBAL const int* RESTRICT name, GLOBAL real* rows, const i64 count)
+// Rows of four reals as the user's rows of three, in the user's unit.
+KERNEL unpack(GLOBAL const real* RESTRICT packed, GLOBAL const int* RESTRICT name, GLOBAL real* rows, const i64 count,
+              const Scale scale)
 {
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < 3 * count; n += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = n / 3;
-        rows[3 * (i64)name[i] + n - 3 * i] = packed[4 * i + n - 3 * i];
+        rows[3 * (i64)name[i] + n - 3 * i] = scale.by * packed[4 * i + n - 3 * i];
     }
 }
