@@ -178,7 +178,7 @@ ERRORS = {
     "radius": (("neighbours", "few.npz", "--radius", "-1"), "radius"),
     "several": (("neighbours", "few.npz", "--radius", "1", "--frames", "7"), "but few.npz has 1"),
     "vectors": (("spectrum", "few.npz", "--values", "velocities"), "a spectrum has one weight per particle."),
-    "given": (("spectrum", "line.npz", "--field", "--shape", "8"), "--shape and --field: a field has its mesh"),
+    "given": (("spectrum", "line.npz", "--field", "--shape", "8"), "--shape would change nothing: with --field"),
     "open": (("spectrum", "line.npz", "--field"), "the field has open axes; a spectrum takes a mesh that repeats"),
     "divisor": (("spectrum", "few.npz", "--shape", "8", "--compensation", "x"), "compensation is 'x'; choose from"),
 }  # fmt: skip

@@ -137,3 +137,29 @@ def test_densities_and_sums_that_are_not_finite_are_not_written(few):
 def test_a_field_that_is_not_finite_has_no_spectrum():
     files.write_field("nan.npz", np.full((4, 4, 4), np.nan), pm.Mesh((4, 4, 4), LENGTHS))
     assert "the field has values that are not finite" in fails("spectrum", "nan.npz", "--field")
+
+
+@pytest.mark.parametrize(("window", "compensation"), [("cic", "window"), ("pcs", "window"), ("tsc", "aliases")])
+def test_the_spectrum_of_a_spread_field_is_compensated_for_its_window(few, window, compensation):
+    run("spread", few, "--shape", "8", "--window", window, "--out", "f.npz")
+    options = ("--window", window, "--compensation", compensation)
+    run("spectrum", "f.npz", "--field", *options, "--out", "a.npz")
+    run("spectrum", few, "--shape", "8", "--no-interlaced", *options, "--out", "b.npz")
+    mean = 300 / (8 * 8 * 8)  # the power of a contrast has none
+    with np.load("a.npz") as a, np.load("b.npz") as b:
+        np.testing.assert_allclose(a["power"] / mean**2, b["power"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("values", ["charges*mass", "mass * charges", "velocity*mass", "charges*mass,mass"])
+def test_columns_are_multiplied(values):
+    mass, velocity = random.random(300) + 1, random.normal(size=(300, 3))
+    np.savez("heavy.npz", positions=X, charges=Q, mass=mass, velocity=velocity, box=LENGTHS)
+    output = run("spread", "heavy.npz", "--shape", "6", "--values", values, "--out", "f.npz")
+    expected = {"velocity*mass": velocity.T * mass, "charges*mass,mass": np.stack([Q * mass, mass])}.get(
+        values, Q * mass
+    )
+    assert f"values: {values.replace(' ', '').replace(',', ', ')}" in output
+    mesh = pm.Mesh((6, 6, 6), LENGTHS)
+    np.testing.assert_allclose(files.read_field("f.npz").values, pm.spread(X, products.get(values, Q * mass), mesh), atol=1e-12)
+    assert "several numbers" in fails("spread", "heavy.npz", "--values", "velocity*velocity", "--out", "g.npz")
+    assert "has no column none" in fails("spread", "heavy.npz", "--values", "charges*none", "--out", "g.npz")

@@ -78,13 +78,10 @@ def demo(
     """
     from particlemesh.command import report
 
-    console = _console()
-    try:
+    with consoles.reporting("demo") as console:
         system = report.system(file)
         edges = _sizes(sizes)
-    except ValueError as error:
-        consoles.complain("demo", error)
-        raise typer.Exit(2) from None
+        consoles.check_outputs((file,), {"--out": out})
     raise typer.Exit(0 if report.demo(console, system, WINDOWS, nodes, edges, out) else 1)
 
 
@@ -107,12 +104,10 @@ def tune(
     """
     from particlemesh.command import report
 
-    console = _console()
-    try:
+    with consoles.reporting("tune") as console:
+        stated = {name for name, value in (("quick", quick), ("changed", changed)) if value}
+        consoles.refuse_idle(stated, "quick changed", not show, "--show only prints")
         report.timings(console, backend) if show else report.tune(console, backend, quick, changed)
-    except ValueError as error:
-        consoles.complain("tune", error)
-        raise typer.Exit(2) from None
 
 
 @app.command()
@@ -145,7 +140,7 @@ def brownian(
     from particlemesh.command.going_on import reported
 
     console = _console()
-    options, given = _given(context, locals())
+    options, given = consoles.given(context, locals())
     with reported("brownian"):
         suspend.suspend(console, options, given)
 
@@ -198,7 +193,7 @@ def dem(
     from particlemesh.command.going_on import reported
 
     console = _console()
-    options, given = _given(context, locals())
+    options, given = consoles.given(context, locals())
     with reported("dem"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -224,13 +219,11 @@ def distributed(
     """
     from particlemesh.command.ranks_report import report
 
-    console = _console()
-    options = dict(particles=particles, nodes=nodes, backend=backend, transport=transport, repeats=repeats)
-    try:
-        passed = report(console, out, **options)  # type: ignore[arg-type]  # each option has its type
-    except ValueError as error:
-        consoles.complain("distributed", error)
-        raise typer.Exit(2) from None
+    with consoles.reporting("distributed") as console:
+        consoles.check_outputs((), {"--out": out})
+        passed = report(
+            console, out, particles=particles, nodes=nodes, backend=backend, transport=transport, repeats=repeats
+        )
     raise typer.Exit(0 if passed else 1)
 
 
@@ -256,15 +249,6 @@ def cite(
             typer.echo(f"% {name}: {text}")
         if users:
             typer.echo(f"{entries[key]}\n")
-
-
-def _given(context: typer.Context, names: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Return the options of a command by name, and the names of those that do not have their default.
-
-    ``names`` are the command's local names: some versions of Typer keep paths as text in the context.
-    """
-    options = {name: names[name] for name in context.params}
-    return options, {n for n in options if context.get_parameter_source(n).name != "DEFAULT"}  # type: ignore[union-attr]
 
 
 def _sizes(text: str) -> tuple[int, ...]:

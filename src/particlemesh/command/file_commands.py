@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from particlemesh.command.consoles import given, reporting
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -19,7 +19,7 @@ def _option(text: str, *names: str, **more: Any) -> Any:
 
 File = Annotated[Path, typer.Argument(help="Particles: .npz, .h5, .gsd, .xyz, .pdb, .gro, .xtc, .csv, .parquet, ...")]
 Positions = Annotated[str | None, _option("Column, or columns as x,y,z; by default those with usual names.")]
-Values = Annotated[str | None, _option("Column, columns as a,b, or a number; 1 by default.")]
+Values = Annotated[str | None, _option("Column, product a*b, columns as a,b, or a number; 1 by default.")]
 Topology = Annotated[Path | None, _option("File with what a trajectory .xtc, .trr or .dcd lacks.")]
 Frames = Annotated[str, typer.Option(help="A number, a slice such as 10:20:2, or all; -1: the last.")]
 Frame = Annotated[str, typer.Option("--frames", help="Number of a frame; -1: the last.")]
@@ -48,21 +48,9 @@ Level = Annotated[float | None, _option("Value on the isosurface; by default hal
 Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
 
 
-@contextlib.contextmanager
-def _reporting(command: str) -> Iterator[Any]:
-    """Yield a console; an error becomes one line on standard error, and the exit code 2."""
-    from particlemesh.command import consoles
-
-    try:
-        yield consoles.console()
-    except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
-        consoles.complain(command, error)
-        raise typer.Exit(2) from None
-
-
 @app.command()
 def spread(
-    file: File,
+    context: typer.Context, file: File,
     out: Annotated[Path, typer.Option(help="Field: .npz, .h5 (openPMD), .vti or .mrc.")] = Path("out/field.npz"),
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frames = "-1",
     box: Cell = None, origin: Origin = None, periodic: Periodic = None, shape: Shape = None, spacing: Spacing = None,
@@ -78,20 +66,16 @@ def spread(
     Write the field, and print what was chosen, the sums of values and field, and the rate. Several frames are
     averaged. Files .npz, .h5, .csv and .parquet may be larger than the memory.
     """
-    from particlemesh.command import file_pictures, file_work
+    from particlemesh.command import file_work
 
-    with _reporting("spread") as console:
-        file_work.spread(
-            console, file, out, positions=positions, values=values, topology=topology, frames=frames, box=box,
-            origin=origin, periodic=periodic, shape=shape, spacing=spacing, offset=offset, window=window, order=order,
-            density=density, dtype=dtype, backend=backend, method=method, deterministic=deterministic, outside=outside,
-            chunk=chunk, picture=file_pictures.Picture(picture, kind, axis, at, level, scale), overwrite=overwrite,
-        )  # fmt: skip
+    options, stated = given(context, locals())
+    with reporting("spread") as console:
+        file_work.spread(console, stated, **options)
 
 
 @app.command()
 def interpolate(
-    file: File,
+    context: typer.Context, file: File,
     field: Annotated[Path, typer.Option(help="Field: .npz, .h5 (openPMD) or .mrc.")],
     out: Annotated[Path, typer.Option(help="Table: .npz, .h5, .csv or .parquet.")] = Path("out/values.npz"),
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1",
@@ -106,17 +90,14 @@ def interpolate(
     """
     from particlemesh.command import file_work
 
-    with _reporting("interpolate") as console:
-        file_work.interpolate(
-            console, file, field, out, positions=positions, topology=topology, frames=frames, window=window,
-            order=order, gradient=gradient, dtype=dtype, backend=backend, method=method, outside=outside,
-            chunk=chunk, overwrite=overwrite,
-        )  # fmt: skip
+    options, stated = given(context, locals())
+    with reporting("interpolate") as console:
+        file_work.interpolate(console, stated, **options)
 
 
 @app.command()
 def neighbours(
-    file: File,
+    context: typer.Context, file: File,
     radius: Annotated[float, typer.Option(help="Pairs with distance up to this.")],
     out: Annotated[Path | None, _option("Table: .npz, .h5, .csv or .parquet; else only the summary.")] = None,
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1", box: Cell = None,
@@ -132,23 +113,23 @@ def neighbours(
     """
     from particlemesh.command import file_work
 
-    with _reporting("neighbours") as console:
-        file_work.neighbours(
-            console, file, out, radius, positions=positions, topology=topology, frames=frames, box=box, origin=origin,
-            periodic=periodic, quantities=quantities, half=half, backend=backend, chunk=chunk, overwrite=overwrite,
-        )  # fmt: skip
+    options, stated = given(context, locals())
+    with reporting("neighbours") as console:
+        file_work.neighbours(console, stated, **options)
 
 
 @app.command()
 def spectrum(
-    file: File,
+    context: typer.Context, file: File,
     out: Annotated[Path | None, _option("Table: .npz, .h5, .csv or .parquet; else only the summary.")] = None,
     of_field: Annotated[bool, typer.Option("--field", help="FILE is a field: .npz, .h5 (openPMD) or .mrc.")] = False,
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frame = "-1",
     box: Cell = None, origin: Origin = None, shape: Shape = None, spacing: Spacing = None, window: Name = "pcs",
     order: Order = None,
     interlaced: Annotated[bool, typer.Option(help="Average over two meshes, against aliases.")] = True,
-    compensation: Annotated[str, typer.Option(help="window or aliases.")] = "window",
+    compensation: Annotated[
+        str, typer.Option(help="window or aliases; of --field by --window, with which it was spread.")
+    ] = "window",
     dtype: Real = None, backend: Backend = None, method: Method = "auto", chunk: Chunk = CHUNK, picture: Drawn = None,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
@@ -156,15 +137,11 @@ def spectrum(
 
     The box repeats along all axes. Files .npz, .h5, .csv and .parquet may be larger than the memory.
     """
-    from particlemesh.command import file_pictures, file_work
+    from particlemesh.command import file_work
 
-    with _reporting("spectrum") as console:
-        file_work.spectrum(
-            console, file, out, of_field=of_field, positions=positions, values=values, topology=topology,
-            frames=frames, box=box, origin=origin, shape=shape, spacing=spacing, window=window, order=order,
-            interlaced=interlaced, compensation=compensation, dtype=dtype, backend=backend, method=method, chunk=chunk,
-            picture=file_pictures.Picture(picture), overwrite=overwrite,
-        )  # fmt: skip
+    options, stated = given(context, locals())
+    with reporting("spectrum") as console:
+        file_work.spectrum(console, stated, **options)
 
 
 @app.command()
@@ -177,7 +154,7 @@ def view(
 
     Needs PyVista: pip install 'particlemesh[view]'. Of complex values it shows magnitudes, of components the first.
     """
-    with _reporting("view") as console:
+    with reporting("view") as console:
         from particlemesh.command import file_pictures
 
         file_pictures.show(console, file, out, level)

@@ -16,6 +16,7 @@ from rich.console import Console
 from particlemesh.apps import files
 from particlemesh.command import file_report as report
 from particlemesh.command import pictures, view
+from particlemesh.command.consoles import check_outputs, refuse_idle
 from particlemesh.fourier import Spectrum
 
 
@@ -30,18 +31,29 @@ class Picture:
     level: float | None = None
     scale: str = "linear"
 
-    def check(self, overwrite: bool) -> None:
+    def check(self, stated: set[str], ndim: int | None = None) -> None:
         """Raise what is wrong before anything is computed.
+
+        Parameters
+        ----------
+        stated : set of str
+            Names of the options that were given.
+        ndim : int, optional
+            Axes of the field that is drawn; None before they are known.
 
         Raises
         ------
         ImportError, ValueError
-            If a library is missing, the file exists, or an option is not allowed.
+            If a library is missing, or an option is not allowed or would change nothing.
         """
+        refuse_idle(stated, "kind axis at level scale", self.path is not None, "they need --picture")
         if self.path is None:
             return
         pictures.check_picture(self.path, self.kind, self.scale)
-        files.check_free(self.path, overwrite)
+        refuse_idle(stated, "kind axis at level", ndim in (None, 3), "they need a mesh with 3 axes")
+        refuse_idle(stated, "at", self.kind == "slice", "it needs --kind slice")
+        refuse_idle(stated, "level", self.kind == "isosurface", "it needs --kind isosurface")
+        refuse_idle(stated, "axis scale", self.kind != "isosurface", "an isosurface has neither")
 
     def of_field(self, field: files.Field, length_units: str | None) -> AbstractContextManager[None]:
         """Draw a field, if a picture is asked for; it appears after the other outputs, which the caller writes inside.
@@ -96,12 +108,14 @@ def show(console: Console, file: Path, out: Path | None, level: float | None) ->
         If PyVista is missing, the file cannot be read, or its field cannot be shown.
     """
     view.pyvista()  # before a large file is read
+    check_outputs((file,), {"--out": out})
     if file.suffix.lower() == ".vti":
         shown = view.read_vti(file)
     else:
         field = files.read_field(file)
         values, name = real(field)
         shown = view.Shown(values, field.mesh, name)
+    refuse_idle({"level"} if level is not None else set(), "level", shown.mesh.ndim == 3, "a surface needs 3 axes")
     page = view.show(shown, out, level=level)
     if page is not None:
         report.say_written(console, page, "a page that any browser shows")

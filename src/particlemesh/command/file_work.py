@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,24 @@ from rich.console import Console
 
 from particlemesh import backends
 from particlemesh.apps import files, progress
+from particlemesh.apps.files.power import power_factors
 from particlemesh.command import file_options as options
 from particlemesh.command import file_report as report
+from particlemesh.command.consoles import check_outputs, refuse_idle
 from particlemesh.command.file_pictures import Picture
 from particlemesh.command.report import _table
 from particlemesh.fourier import Spectrum, Transform, binned_power
+from particlemesh.window import Window
 
 ROWS = 12  # of the table of a spectrum
 
 
 def spread(
-    console: Console, file: Path, out: Path, *, positions: str | None, values: str | None, topology: Path | None,
-    frames: str, box: str | None, origin: str | None, periodic: str | None, shape: str | None, spacing: str | None,
-    offset: float, window: str, order: int | None, density: bool, dtype: str | None, backend: str | None, method: str,
-    deterministic: bool, outside: str, chunk: int, picture: Picture, overwrite: bool,
+    console: Console, stated: set[str], file: Path, out: Path, *, positions: str | None, values: str | None,
+    topology: Path | None, frames: str, box: str | None, origin: str | None, periodic: str | None, shape: str | None,
+    spacing: str | None, offset: float, window: str, order: int | None, density: bool, dtype: str | None,
+    backend: str | None, method: str, deterministic: bool, outside: str, chunk: int, picture: Path | None, kind: str,
+    axis: str, at: float | None, level: float | None, scale: str, overwrite: bool,
 ) -> files.Field:  # fmt: skip
     """Spread the particles of a file and write the field.
 
@@ -39,7 +43,9 @@ def spread(
     check_backend(backend)
     check_dtype(dtype)
     check_outside(outside)
-    keep((file, topology), (out, picture.path))
+    drawn = Picture(picture, kind, axis, at, level, scale)
+    drawn.check(stated)
+    check_outputs((file, topology), {"--out": out, "--picture": picture}, overwrite)
     shape_function = options.summing(options.window_named(window, order))
     with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
         chosen = options.frames_of(particles, frames)
@@ -47,7 +53,8 @@ def spread(
         options.same_box(particles, chosen, domain, box)
         mesh, why = options.mesh_of(domain, shape, spacing, offset)
         files.check_field(out, mesh, particles.components, float, overwrite)
-        picture.check(overwrite)
+        drawn.check(stated, mesh.ndim)
+        refuse_idle(stated, "outside", not all(mesh.periodic), "the box repeats along all axes")
         total = None if particles.count is None else particles.count * len(chosen)
         with progress.bar("spreading", total, console) as advance:
             field, account = files.spread_particles(
@@ -65,7 +72,7 @@ def spread(
             raise ValueError(f"the field or its sum is not finite: values are too large for {field.dtype}. {advice}.")
         name = "density" if density else "field"
         result = files.Field(field, mesh, name)
-        with picture.of_field(result, particles.unit):
+        with drawn.of_field(result, particles.unit):
             files.write_field(out, field, mesh, name=name, overwrite=overwrite)
         console.print(f"particlemesh spread {file}\n", markup=False, soft_wrap=True)
         report.say_particles(console, particles, chosen, account.particles, account.dtype)
@@ -76,14 +83,14 @@ def spread(
     report.say_time(console, account.seconds, account.particles, account.start)
     mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
     report.say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
-    picture.say(console, mesh.ndim)
+    drawn.say(console, mesh.ndim)
     return result
 
 
 def interpolate(
-    console: Console, file: Path, field: Path, out: Path, *, positions: str | None, topology: Path | None, frames: str,
-    window: str, order: int | None, gradient: bool, dtype: str | None, backend: str | None, method: str, outside: str,
-    chunk: int, overwrite: bool,
+    console: Console, stated: set[str], file: Path, field: Path, out: Path, *, positions: str | None,
+    topology: Path | None, frames: str, window: str, order: int | None, gradient: bool, dtype: str | None,
+    backend: str | None, method: str, outside: str, chunk: int, overwrite: bool,
 ) -> None:  # fmt: skip
     """Interpolate a field at the particles of a file and write a table.
 
@@ -95,10 +102,11 @@ def interpolate(
     check_backend(backend)
     check_dtype(dtype)
     check_outside(outside)
-    keep((file, topology, field), (out,))
+    check_outputs((file, topology, field), {"--out": out}, overwrite)
     shape_function = options.summing(options.window_named(window, order))
     files.check_table(out, overwrite)
     values, mesh, name = files.read_field(field)
+    refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh repeats along all axes")
     account = files.Account()
     low, high, total = np.inf, -np.inf, 0.0
     with files.open_particles(file, positions=positions, topology=topology) as particles:
@@ -146,9 +154,9 @@ def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
 
 
 def neighbours(
-    console: Console, file: Path, out: Path | None, radius: float, *, positions: str | None, topology: Path | None,
-    frames: str, box: str | None, origin: str | None, periodic: str | None, quantities: str, half: bool,
-    backend: str | None, chunk: int, overwrite: bool,
+    console: Console, stated: set[str], file: Path, out: Path | None, radius: float, *, positions: str | None,
+    topology: Path | None, frames: str, box: str | None, origin: str | None, periodic: str | None, quantities: str,
+    half: bool, backend: str | None, chunk: int, overwrite: bool,
 ) -> None:  # fmt: skip
     """List the pairs of particles within a radius, and write them as a table.
 
@@ -160,12 +168,14 @@ def neighbours(
     check_backend(backend)
     if not set(quantities) <= set("ijdDS") or not quantities or len(set(quantities)) < len(quantities):
         raise ValueError(f"--quantities is {quantities!r}; give letters of ijdDS, each at most once.")
-    keep((file, topology), (out,))
+    refuse_idle(stated, "quantities overwrite", out is not None, "they need --out")
+    check_outputs((file, topology), {"--out": out}, overwrite)
     if out is not None:
         files.check_table(out, overwrite)
     with files.open_particles(file, positions=positions, topology=topology) as particles:
         frame = options.one_frame(particles, frames)
         domain, where = options.box_of(particles, (frame,), box, origin, periodic, chunk)
+        refuse_idle(stated, "origin", not all(domain.periodic), "pairs of a box that repeats have no origin")
         account, total, sides, parts = files.Account(), 0, 0, 0
         low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
         writing = contextlib.nullcontext() if out is None else files.writing_table(out, overwrite)
@@ -206,10 +216,10 @@ def _advised() -> Iterator[None]:
 
 
 def spectrum(
-    console: Console, file: Path, out: Path | None, *, of_field: bool, positions: str | None, values: str | None,
-    topology: Path | None, frames: str, box: str | None, origin: str | None, shape: str | None, spacing: str | None,
-    window: str, order: int | None, interlaced: bool, compensation: str, dtype: str | None, backend: str | None,
-    method: str, chunk: int, picture: Picture, overwrite: bool,
+    console: Console, stated: set[str], file: Path, out: Path | None, *, of_field: bool, positions: str | None,
+    values: str | None, topology: Path | None, frames: str, box: str | None, origin: str | None, shape: str | None,
+    spacing: str | None, window: str, order: int | None, interlaced: bool, compensation: str, dtype: str | None,
+    backend: str | None, method: str, chunk: int, picture: Path | None, overwrite: bool,
 ) -> None:  # fmt: skip
     """Print and write the power spectrum of the particles of a file, or of a field.
 
@@ -220,23 +230,32 @@ def spectrum(
     """
     check_backend(backend)
     check_dtype(dtype)
-    keep((file, topology), (out, picture.path))
-    picture.check(overwrite)
+    drawn = Picture(picture)
+    drawn.check(set())
+    refuse_idle(stated, "overwrite", bool(out or picture), "it needs --out or --picture")
+    check_outputs((file, topology), {"--out": out, "--picture": picture}, overwrite)
     if out is not None:
         files.check_table(out, overwrite)
     if of_field:
-        given = {"--positions": positions, "--values": values, "--topology": topology, "--box": box, "--origin": origin}
-        given |= {"--shape": shape, "--spacing": spacing}
-        wrong = [name for name, value in given.items() if value is not None]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)} and --field: a field has its mesh and values. Leave one out.")
+        of_particles = "positions values topology frames box origin shape spacing interlaced dtype method chunk"
+        refuse_idle(stated, of_particles, False, "with --field there are no particles")
+        spread_by = options.window_named(window, order) if stated & {"window", "order"} else None
+        refuse_idle(
+            stated, "compensation", spread_by is not None, "it needs the --window that the field was spread with"
+        )
         field = files.read_field(file)
         began = time.perf_counter()
-        power = field_power(field, backend)
+        power = field_power(field, spread_by, compensation, backend)
         seconds = time.perf_counter() - began
         console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
         report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
         report.say_box(console, field.mesh.box, "from the field", None)
+        by = (
+            "none: give the --window that it was spread with"
+            if spread_by is None
+            else f"{compensation}, {spread_by.name}"
+        )
+        report.say(console, "compensation", by)
     else:
         shape_function = options.window_named(window, order)
         with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
@@ -260,7 +279,7 @@ def spectrum(
         report.say_method(console, account, "spread")
         report.say(console, "modes", f"{means}; compensation: {compensation}")
         report.say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
-    with picture.of_spectrum(power):
+    with drawn.of_spectrum(power):
         if out is not None:
             with files.writing_table(out, overwrite) as table:
                 table.append({
@@ -273,13 +292,21 @@ def spectrum(
         report.say_time(console, account.seconds, account.particles, account.start)
     if out is not None:
         report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
-    picture.say(console)
+    drawn.say(console)
     console.print()
     console.print(_spectrum_table(power))
 
 
-def field_power(field: files.Field, backend: str | None) -> Spectrum:
+def field_power(field: files.Field, window: Window | None, compensation: str, backend: str | None) -> Spectrum:
     """Return the power of a field per mode, times the volume, in bins of k.
+
+    Parameters
+    ----------
+    field : Field
+    window : Window or None
+        The one with which the field was spread, for which the power is compensated; None leaves it as it is.
+    compensation : {"window", "aliases"}
+    backend : str or None
 
     Raises
     ------
@@ -294,9 +321,11 @@ def field_power(field: files.Field, backend: str | None) -> Spectrum:
     if not np.isfinite(field.values).all():
         raise ValueError("the field has values that are not finite, and a spectrum needs all of them.")
     values = np.asarray(field.values, np.float64)
-    transform = Transform(mesh, backend=backend)
-    modes = np.asarray(transform.forward(values))
-    return binned_power(transform, mesh.box.volume * abs(modes / mesh.size) ** 2)
+    transform = Transform(mesh, "ngp" if window is None else window, backend=backend)
+    power = mesh.box.volume * abs(np.asarray(transform.forward(values)) / mesh.size) ** 2
+    if window is not None:
+        power *= power_factors(transform, compensation)
+    return binned_power(transform, power)
 
 
 def _spectrum_table(power: Spectrum) -> Any:
@@ -307,20 +336,6 @@ def _spectrum_table(power: Spectrum) -> Any:
         noise = f"{power.shot_noise[n]:.6g}"
         table.add_row(f"{power.k[n]:.6g}", f"{power.power[n]:.6g}", noise, f"{power.modes[n]:,.6g}")
     return table
-
-
-def keep(read: Iterable[Path | None], written: Iterable[Path | None]) -> None:
-    """Raise an error if an output would replace an input, which --overwrite does not allow.
-
-    Raises
-    ------
-    ValueError
-        With its name.
-    """
-    there = [path for path in read if path is not None and path.exists()]
-    for path in written:
-        if path is not None and path.exists() and any(path.samefile(other) for other in there):
-            raise ValueError(f"{path} is an input: give the output another name.")
 
 
 def check_backend(name: str | None) -> None:

@@ -23,7 +23,7 @@ class Stopped(Exception):  # noqa: N818 - a wish of the user
 
 
 def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collection[str]) -> Path | None:
-    """Return the checkpoint that a run writes, or None without h5py.
+    """Return the checkpoint that a run writes, or None without h5py, once all outputs can be written.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collectio
     ImportError
         If h5py is missing and a checkpoint is asked for.
     ValueError
-        If an option is given beside ``restart`` that its file holds.
+        If an option is given beside ``restart`` that its file holds, or an output cannot be written.
     """
     missing = find_spec("h5py") is None
     if missing and given & {"checkpoint", "checkpoint_every", "restart"}:
@@ -49,9 +49,11 @@ def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collectio
         if excess:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
             raise ValueError(f"{names} and --restart: the file has them. Leave them out.")
-    if missing:
-        return None
-    return options["checkpoint"] if options["restart"] is None or "checkpoint" in given else options["restart"]
+    path = options["checkpoint"] if options["restart"] is None or "checkpoint" in given else options["restart"]
+    written = {"--out": options["out"], "--trajectory": options.get("trajectory")}
+    consoles.check_outputs((options["restart"],), written)  # the checkpoint may take the place of the one read
+    consoles.check_outputs((), written | {"--checkpoint": None if missing else path})
+    return None if missing else path
 
 
 class Saving:
@@ -121,12 +123,9 @@ def _how_to_go_on(command: str, saving: Saving, last: int) -> str:
 @contextlib.contextmanager
 def reported(command: str) -> Iterator[None]:
     """Print what ends a run as one line, and exit: with 130 after Ctrl-C, and with 2 after an error."""
-    try:
-        yield
-    except Stopped as stopped:
-        consoles.complain(command, stopped, "yellow")
-        raise typer.Exit(CODE) from None
-    except (ValueError, TypeError, ImportError, FloatingPointError) as error:
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        consoles.complain(command, f"{error}{notes}")
-        raise typer.Exit(2) from None
+    with consoles.reporting(command):
+        try:
+            yield
+        except Stopped as stopped:
+            consoles.complain(command, stopped, "yellow")
+            raise typer.Exit(CODE) from None

@@ -12,6 +12,7 @@ import numpy as np
 from particlemesh import backends
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
 from particlemesh.apps.dem.contact import Contact
+from particlemesh.command.consoles import refuse_idle
 from particlemesh.command.going_on import checkpoint_of
 
 SHAPES = ("column", "rain")
@@ -150,6 +151,9 @@ def prepare(options: Mapping[str, Any], given: set[str]) -> tuple[dict[str, Any]
     backend, restart = options["backend"], options["restart"]
     _check(options)
     checkpoint = checkpoint_of(options, given, (*START, *LAW, *OTHERS))
+    refuse_idle(given, "young", options["contact"] == "hertz", "--contact spring takes --stiffness")
+    refuse_idle(given, "stiffness", options["contact"] == "spring", "--contact hertz takes --young")
+    refuse_idle(given, "every", options["trajectory"] is not None, "it needs --trajectory")
     if restart is None:
         spheres = simulation(options)
     else:

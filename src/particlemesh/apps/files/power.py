@@ -18,6 +18,20 @@ from particlemesh.kernels import checks
 COMPENSATIONS = ("window", "aliases")
 
 
+def power_factors(transform: Transform, compensation: str, interlaced: bool = False) -> np.ndarray:
+    """Return the factors of a power per mode that undo the window, or the window with its aliases.
+
+    Raises
+    ------
+    ValueError
+        If there is no such compensation.
+    """
+    checks.one_of(compensation, "compensation", COMPENSATIONS)
+    if compensation == "aliases":
+        return transform.compensation("power", interlaced=interlaced)
+    return transform.compensation("spread") ** 2
+
+
 def particles_spectrum(
     particles: Particles, mesh: Mesh, window: Window | str = "pcs", *, frame: int = -1, size: int = CHUNK,
     interlaced: bool = True, compensation: str = "window", progress: Callable[[int], None] = _nothing,
@@ -77,16 +91,12 @@ def particles_spectrum(
         raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
     if not all(mesh.periodic):
         raise ValueError("the mesh has open axes; a spectrum takes one that repeats along all axes.")
-    if compensation not in COMPENSATIONS:
-        raise ValueError(f"compensation is {compensation!r}; choose from {', '.join(COMPENSATIONS)}.")
     account = account if account is not None else Account()
     meshes = [mesh, mesh.shifted(0.5)] if interlaced else [mesh]
     backend = options.get("backend")
     transforms = [Transform(one, window, backend=backend) for one in meshes]
-    factors = transforms[0].compensation("power", interlaced=interlaced)
-    noise = 1 / factors
-    if compensation == "window":
-        factors = transforms[0].compensation("spread") ** 2
+    noise = 1 / transforms[0].compensation("power", interlaced=interlaced)
+    factors = power_factors(transforms[0], compensation, interlaced)
     magnitudes = squares = 0.0
     with contextlib.ExitStack() as stack:
         accounts = [account, *(Account() for _ in meshes[1:])]

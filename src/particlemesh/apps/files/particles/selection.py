@@ -39,7 +39,7 @@ class Particles:
     positions : tuple of str
         Names of the columns of positions.
     values : tuple of str
-        Names of the columns of values; none if all particles have the constant.
+        Names of the columns of values, or products such as ``charge*weighting``; none if all have the constant.
     constant : float
         The value of all particles, if no column was chosen.
     ndim : int
@@ -58,6 +58,7 @@ class Particles:
         self.columns = {name: column.tail for name, column in reader.columns.items()}
         self.constant = 1.0
         self.values: tuple[str, ...] = ()
+        self._factors: list[tuple[str, ...]] = []  # columns whose product is a value
         try:
             self.positions = self._positions(positions)
             self.frames = reader.frames_of(self.positions[0])
@@ -66,18 +67,35 @@ class Particles:
                 raise FileError(f"{self.path} has positions of {self.ndim} axes; 1 to 3 are needed.")
             number = self._number(values) if isinstance(values, str) else values
             if isinstance(values, str) and number is None:
-                self.values = tuple(self._named(name, "values") for name in self._words(values, "values"))
+                self._factors = [self._product(word) for word in self._words(values, "values")]
+                self.values = tuple("*".join(names) for names in self._factors)
             elif number is not None:
                 self.constant = float(number)
                 if not math.isfinite(self.constant):
                     raise ValueError(f"values is {values}; give a finite number or names of columns.")
             self._same_rows()
-            reader.chosen, reader.ndim = (*self.positions, *self.values), self.ndim
+            reader.chosen, reader.ndim = self._columns(), self.ndim
         except BaseException:
             reader.close()
             raise
-        tail = self.columns[self.values[0]] if len(self.values) == 1 else ()
-        self.components = (len(self.values),) if len(self.values) > 1 else tail
+        self.components = (len(self.values),) if len(self.values) > 1 else self._tail()
+
+    def _product(self, word: str) -> tuple[str, ...]:
+        """Return the columns of a name, or of names with ``*`` between them, of which one may have several numbers."""
+        words = [word] if word in self.columns else [factor.strip() for factor in word.split("*")]
+        names = tuple(self._named(name, "values") for name in words)
+        wide = [name for name in names if self.columns[name]]
+        if len(wide) > 1:
+            raise FileError(f"values is {word!r}, and {' and '.join(wide)} have several numbers: give one of them.")
+        return names
+
+    def _tail(self) -> tuple[int, ...]:
+        """Return the shape of one particle's value."""
+        return next((self.columns[name] for names in self._factors for name in names if self.columns[name]), ())
+
+    def _columns(self) -> tuple[str, ...]:
+        """Return all columns that are read, each once."""
+        return tuple(dict.fromkeys([*self.positions, *(name for names in self._factors for name in names)]))
 
     def _positions(self, given: str | None) -> tuple[str, ...]:
         if given is not None:
@@ -146,9 +164,9 @@ class Particles:
         return tails[0][0] if tails[0] else len(names)
 
     def _same_rows(self) -> None:
-        if len(self.values) > 1 and any(self.columns[name] for name in self.values):
+        if len(self.values) > 1 and self._tail():
             raise FileError(f"values are {', '.join(self.values)}; give one column of several numbers, or single ones.")
-        rows = {name: self._reader.columns[name].rows for name in (*self.positions, *self.values)}
+        rows = {name: self._reader.columns[name].rows for name in self._columns()}
         known = {n for n in rows.values() if n is not None}
         if len(known) > 1:
             listed = ", ".join(f"{name}: {n}" for name, n in rows.items())
@@ -204,31 +222,31 @@ class Particles:
         if size < 1:
             raise ValueError(f"size is {size}; give a number of particles above 0.")
         number, done = self.frame(frame), 0
-        names = (*self.positions, *self.values)
+        names = self._columns()
         with self._reader.blame():
             for parts in self._reader.chunks(names, size, number):
                 count = len(parts[0])
                 if not count:
                     continue
-                chunk = self._chunk(parts, count)
+                chunk = self._chunk(dict(zip(names, parts, strict=True)), count)
                 self._check(chunk, done)
                 done += count
                 yield chunk
         if not done:
             raise FileError(f"{self.path} has no particles.")
 
-    def _chunk(self, parts: list[np.ndarray], count: int) -> Chunk:
-        where, rest = parts[: len(self.positions)], parts[len(self.positions) :]
+    def _chunk(self, parts: dict[str, np.ndarray], count: int) -> Chunk:
+        where = [parts[name] for name in self.positions]
         if np.iscomplexobj(where[0]):
             raise FileError(f"positions {', '.join(self.positions)} are complex; real numbers are needed.")
         positions = where[0] if where[0].ndim == 2 else np.stack(where, axis=1)
         positions = _native(positions)
-        if not rest:
+        if not self._factors:
             values = np.full(count, self.constant, positions.dtype)
-        elif len(rest) > 1:
-            values = np.stack([_native(part) for part in rest])
         else:
-            values = np.moveaxis(_native(rest[0]), 0, -1)
+            rows = [[np.moveaxis(_native(parts[name]), 0, -1) for name in names] for names in self._factors]
+            values = np.stack([math.prod(row[1:], start=row[0]) for row in rows])
+            values = values if len(rows) > 1 else values[0]
         return Chunk(positions, np.ascontiguousarray(values))
 
     def _check(self, chunk: Chunk, done: int) -> None:
