@@ -155,11 +155,10 @@ def test_columns_are_multiplied(values):
     mass, velocity = random.random(300) + 1, random.normal(size=(300, 3))
     np.savez("heavy.npz", positions=X, charges=Q, mass=mass, velocity=velocity, box=LENGTHS)
     output = run("spread", "heavy.npz", "--shape", "6", "--values", values, "--out", "f.npz")
-    expected = {"velocity*mass": velocity.T * mass, "charges*mass,mass": np.stack([Q * mass, mass])}.get(
-        values, Q * mass
-    )
+    products = {"velocity*mass": velocity.T * mass, "charges*mass,mass": np.stack([Q * mass, mass])}
+    expected = products.get(values, Q * mass)
     assert f"values: {values.replace(' ', '').replace(',', ', ')}" in output
     mesh = pm.Mesh((6, 6, 6), LENGTHS)
-    np.testing.assert_allclose(files.read_field("f.npz").values, pm.spread(X, products.get(values, Q * mass), mesh), atol=1e-12)
+    np.testing.assert_allclose(files.read_field("f.npz").values, pm.spread(X, expected, mesh), atol=1e-12)
     assert "several numbers" in fails("spread", "heavy.npz", "--values", "velocity*velocity", "--out", "g.npz")
     assert "has no column none" in fails("spread", "heavy.npz", "--values", "charges*none", "--out", "g.npz")
