@@ -35,7 +35,7 @@ def errors_of(code, **variables):
 def told_once(text, folder, variable):
     assert text.count("cannot be kept in") == 1, text
     assert f"cannot be kept in {folder} (" in text and "every process compiles again" in text
-    assert f"Make that folder writable, or name another in {variable}." in text
+    assert f"Make that folder writable by you alone, or name another in {variable}." in text
 
 
 @pytest.mark.opencl

@@ -18,7 +18,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 
-from particlemesh.backends.folders import warn
+from particlemesh.backends.folders import foreign, trusted, warn
 from particlemesh.busy import through_forks
 
 # A compiling thread takes Numba's lock, then LLVM's.
@@ -27,17 +27,25 @@ through_forks(global_compiler_lock)
 
 
 class _CacheFile(IndexDataCacheFile):
-    """Numba's cache file; an unreadable one is a miss.
+    """Numba's cache file; one that is unreadable, or that others may have written, is a miss: it is a pickle.
 
     Numba numbers its data files, so two processes that compile different signatures at the same time may
     write different code under one number. Here the signature determines the name.
     """
 
+    variable = "NUMBA_CACHE_DIR"
+
     def _load_index(self) -> dict:
         try:
-            return super()._load_index()
+            return super()._load_index() if self._trusted(self._index_path) else {}
         except Exception:  # noqa: BLE001 - a damaged pickle raises anything
             return {}
+
+    def _load_data(self, name: str) -> Any:
+        return super()._load_data(name) if self._trusted(self._data_path(name)) else None
+
+    def _trusted(self, path: str) -> bool:
+        return trusted(Path(path), "compiled functions", self.variable)
 
     def load(self, key: Any) -> Any:
         try:
@@ -46,6 +54,8 @@ class _CacheFile(IndexDataCacheFile):
             return None
 
     def save(self, key: Any, data: Any) -> None:
+        if foreign(Path(self._cache_path)):
+            return
         overloads = self._load_index()
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
         overloads[key] = self._data_name_pattern.replace("{number:d}", digest)

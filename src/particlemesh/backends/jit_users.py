@@ -181,6 +181,7 @@ class _LoopCache(FunctionCache):
         self._name, self._py_func, self._impl = repr(function), function, Placed()
         self._cache_path = self._impl.locator.get_cache_path()
         self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)
+        self._cache_file.variable = "XDG_CACHE_HOME"
         self._enabled = folder is not None
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from particlemesh.backends.base import CompilationError
-from particlemesh.backends.folders import cache, warn
+from particlemesh.backends.folders import cache, trusted, warn
 from particlemesh.backends.source import Texts
 
 OPTIONS = ("--std=c++17",)
@@ -59,7 +59,7 @@ def module(code: str, file: str, compute: int, texts: Texts | None = None) -> An
     key = repr((code, OPTIONS, compute, nvrtc.getVersion()))
     binaries = folder()
     path = binaries and binaries / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
-    if path and path.exists():
+    if path and path.exists() and trusted(path, "CUDA kernels", "XDG_CACHE_HOME"):
         with contextlib.suppress(cupy.cuda.driver.CUDADriverError):
             return _loaded(path)
     binary = compiled(code, file, compute, texts)
