@@ -72,6 +72,12 @@ def test_dense_samples_without_iterations_have_weight_one():
         (dict(samples=np.zeros((4, 2)), shape=SHAPE, oversampling=0), "oversampling"),
         (dict(samples=[[0.0, 0.0]], shape=SHAPE), "samples"),
         (dict(samples=np.zeros((4, 2), int), shape=SHAPE), "int64"),
+        (dict(samples=np.zeros(4), shape=SHAPE), r"samples have shape \(4,\)"),
+        (dict(samples=np.full((4, 2), np.nan), shape=SHAPE), "finite"),
+        (dict(samples=np.zeros((4, 2)), shape=(32.5, 32)), "shape is 32.5"),
+        (dict(samples=np.zeros((4, 2)), shape=32), "shape is 32"),
+        (dict(samples=np.zeros((4, 2)), shape=(32, 0)), "shape is 0"),
+        (dict(samples=np.zeros((4, 2)), shape=SHAPE, normalise="yes"), "normalise"),
     ],
 )
 def test_bad_input_is_named(arguments, message):
@@ -84,3 +90,10 @@ def test_one_axis():
     samples = np.concatenate([np.arange(-64, 0) * np.pi / 64, np.arange(128) * np.pi / 128])[:, None]
     weights = density(samples, (32,), normalise=False)
     assert weights[20:50].mean() == pytest.approx(2 * weights[90:150].mean(), rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_samples_have_no_weights(dtype):
+    weights = density(np.empty((0, 2), dtype), SHAPE)
+    assert weights.shape == (0,)
+    assert weights.dtype == dtype

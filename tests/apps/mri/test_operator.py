@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The backend of mri-nufft against direct sums: coils, weights, libraries of arrays, updates, gradients."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -174,26 +177,124 @@ def test_gradients_by_the_trajectory_are_differences(backend, ndim, sense):
         assert cases.error(slopes[..., axis], (ahead - behind) / (2 * step)) < 1e-7
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (dict(samples=np.zeros((4, 3))), r"samples have shape \(4, 3\)"),
-        (dict(samples=np.full((4, 2), 3)), "int64"),
-        (dict(n_coils=0), "n_coils"),
-        (dict(n_trans=0), "n_trans"),
-        (dict(smaps=np.zeros((1, 4, 4))), r"smaps have shape \(1, 4, 4\); give \(n_coils, 12, 9\)"),
+WRONG = {
+    "samples": [
+        (np.zeros((4, 3)), r"samples have shape \(4, 3\)"), (np.full((4, 2), 3), "int64"), (np.zeros(4), r"\(4,\)"),
+        (np.zeros((4, 2), complex), "complex128"), (np.full((4, 2), np.nan), "samples are not all finite"),
+        ([[0.0, 0.0]], "samples is of type list"), (np.zeros((4, 2), np.float16), "float16"),
     ],
-)
-def test_bad_arguments_are_named(change, message):
+    "shape": [((12.5, 9), "shape is 12.5"), ((12, 0), "shape is 0"), (12, "shape is 12"), ((), "shape is"),
+              ((2, 2, 2, 2), "shape is")],
+    "density": [
+        (np.ones((COUNT, 1)), r"density has shape \(80, 1\); give one weight per sample: \(80,\)"),
+        (np.ones((1, COUNT)), r"density has shape \(1, 80\)"), (np.ones(COUNT - 1), r"density has shape \(79,\)"),
+        (np.ones(COUNT, complex), "density is of type complex128; give real weights"), (np.ones(()), r"shape \(\)"),
+        (np.full(COUNT, np.inf), "density has weights that are not finite"),
+        (np.full(COUNT, "1"), "density is of type"),
+        ([1.0] * COUNT, "density method"), ("no method", "no method"), (3, "density method"),
+        (lambda samples, shape: np.ones((len(samples), 1)), r"density has shape \(80, 1\)"),
+    ],
+    "smaps": [(np.zeros((1, 4, 4)), r"smaps have shape \(1, 4, 4\); give \(n_coils, 12, 9\)"),
+              (np.zeros((0, 12, 9)), "smaps have shape"), (np.zeros((1, 12, 9), bool), "smaps are of type bool"),
+              (np.zeros((12, 9)), "smaps have shape"), (3, "smaps method")],
+    "n_coils": [(0, "n_coils"), (1.5, "n_coils"), ("two", "n_coils"), (None, "n_coils")],
+    "n_batchs": [(0, "n_batchs"), (-1, "n_batchs"), (2.5, "n_batchs")],
+    "n_trans": [(0, "n_trans"), (1.5, "n_trans"), ("all", "n_trans")],
+    "squeeze_dims": [("no", "squeeze_dims"), (2, "squeeze_dims")],
+    "eps": [(0, "eps"), (-1.0, "eps"), (np.nan, "eps"), ("small", "eps")],
+    "upsampfac": [(0.5, "upsampfac")],
+    "real": [(True, "option real is True")],
+    "spreadinterponly": [(1, "option spreadinterponly is 1")],
+    "dtype": [("complex64", "option dtype")],
+    "modeord": [(3, "modeord")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [(name, *each) for name, all_ in WRONG.items() for each in all_])
+def test_bad_arguments_are_named(name, value, message):
+    """At construction: nothing is left for the first transform."""
     samples, shape, *_ = problem("complex128", 2, 1, 1, False)
-    with pytest.raises((ValueError, TypeError), match=message):
-        operator(**(dict(samples=samples, shape=shape) | change))
+    with pytest.raises((ValueError, TypeError, KeyError), match=message):
+        operator(**(dict(samples=samples, shape=shape) | {name: value}))
 
 
-def test_bad_shapes_of_data_are_named():
-    samples, shape, _, images, values = problem("complex128", 2, 1, 1, False)
-    op = operator(samples, shape)
-    with pytest.raises(ValueError, match=r"Image shape \(12, 8\)"):
-        op.op(images[..., :-1])
-    with pytest.raises(ValueError, match="Kspace samples 79"):
-        op.adj_op(values[..., :-1])
+@pytest.mark.parametrize("sense", [False, True])
+def test_bad_data_and_outputs_are_named_and_change_nothing(sense):
+    samples, shape, maps, images, values = problem("complex128", 2, 2, 3, sense)
+    op = operator(samples, shape, n_batchs=2, n_coils=3, smaps=maps, density=np.ones(COUNT))
+    made, back = op.op(images), op.adj_op(values)
+    for call, name, right in ((op.op, "data", images), (op.adj_op, "coeffs", values)):
+        swapped = np.concatenate([right] * 3)[:3].reshape(3, *right.shape[1:])
+        for wrong in (right[..., :-1], right[0], right[None], np.swapaxes(swapped, 0, 1)[:, :1], right[..., None]):
+            with pytest.raises(ValueError, match=f"{name} has shape"):
+                call(wrong)
+        for wrong in (right.astype(str), right.real > 0):
+            with pytest.raises(TypeError, match=f"{name} is of type"):
+                call(wrong)
+    with pytest.raises(ValueError, match="obs_data has shape"):
+        op.data_consistency(images, values[:, :2])
+    for call, name, given, result in ((op.op, "ksp", images, values), (op.adj_op, "img", values, images)):
+        for wrong in (
+            np.zeros_like(result).astype(np.complex64), np.zeros_like(result).real.copy(), np.zeros_like(result[:1]),
+            np.zeros((*result.shape, 2), complex)[..., 0], result.tolist(),
+        ):  # fmt: skip
+            with pytest.raises((TypeError, ValueError), match=f"{name}|array"):
+                call(given, wrong)
+            assert not np.any(wrong) or isinstance(wrong, list)
+        if result.shape == given.shape:
+            with pytest.raises(ValueError, match="shares memory"):
+                call(given, given)
+    np.testing.assert_array_equal(op.op(images), made)
+    np.testing.assert_array_equal(op.adj_op(values), back)
+
+
+def test_what_is_kept_is_the_operators_own_and_what_can_be_set_is_obeyed():
+    samples, shape, _, _, values = problem("complex128", 2, 1, 3, False)
+    given, weights = samples.copy(), np.random.default_rng(1).uniform(0.5, 2, COUNT)
+    op = operator(given, shape, density=weights, n_coils=3, eps=1e-9, squeeze_dims=False)
+    exact = mri.images_of(values, samples, shape, None, weights)
+    weights_then = weights.copy()
+    given[:], weights[:] = 0.1, 7
+    assert cases.error(op.adj_op(values), exact) < 1e-8
+    for name in ("shape", "dtype", "eps", "n_trans"):
+        with pytest.raises(AttributeError):
+            setattr(op, name, getattr(op, name))
+    op.density = 2 * weights_then
+    assert cases.error(op.adj_op(values), 2 * exact) < 1e-8
+    op.density = None
+    assert cases.error(op.adj_op(values), mri.images_of(values, samples, shape)) < 1e-8
+    op.smaps, op.n_batchs = maps_of(3, shape), 2
+    with pytest.raises(ValueError, match="n_coils is 2, and there are 3 smaps"):
+        op.n_coils = 2
+    assert op.op(np.ones((2, 1, *shape))).shape == (2, 3, COUNT)
+    # Weights that are given replace a method for good.
+    op.compute_density("pipe")
+    op.density = np.full(COUNT, 3.0)
+    op.update_samples(samples[::-1].copy())
+    np.testing.assert_array_equal(op.density, 3)
+    for wrong in (np.zeros((4, 3)), np.zeros(8)):
+        for unsafe in (False, True):
+            with pytest.raises(ValueError, match="samples have shape"):
+                op.update_samples(wrong, unsafe=unsafe)
+
+
+def maps_of(n_coils, shape):
+    return cases.numbers(np.random.default_rng(8), (n_coils, *shape), "complex128")
+
+
+@pytest.mark.parametrize("through", [copy.copy, copy.deepcopy, lambda op: pickle.loads(pickle.dumps(op))])
+def test_copies_are_independent(through):
+    samples, shape, _, images, _ = problem("complex128", 2, 1, 1, False)
+    op = operator(samples, shape, density=np.ones(COUNT), eps=1e-9)
+    made = op.op(images)
+    other = through(op)
+    other.update_samples(0.5 * samples)
+    np.testing.assert_array_equal(op.op(images), made)
+    assert cases.error(other.op(images), mri.samples_of(images, 0.5 * samples, shape)[0, 0]) < 1e-8
+
+
+@pytest.mark.parametrize("weights", [None, "pipe", np.empty(0)])
+def test_no_samples_have_no_values_and_a_black_image(weights):
+    op = operator(np.empty((0, 2)), (6, 5), density=weights)
+    assert op.op(np.ones((6, 5))).shape == (0,)
+    np.testing.assert_array_equal(op.adj_op(np.empty(0)), np.zeros((6, 5)))

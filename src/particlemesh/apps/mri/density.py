@@ -60,7 +60,7 @@ def density(
     True
     """
     checks.flag(normalise, "normalise")
-    kind = shapes.kind(samples, "samples")
+    shape, kind = image_shape(shape), shapes.kind(samples, "samples")
     if len(samples.shape) != 2 or samples.shape[1] != len(shape):
         raise ValueError(
             f"samples have shape {tuple(samples.shape)}; for images of shape {shape} give (N, {len(shape)})."
@@ -70,6 +70,8 @@ def density(
     columns = [samples[:, axis] for axis in range(len(shape))]
     real = kind.dtype(samples)
     dtype = np.result_type(real, np.complex64)
+    if not samples.shape[0]:
+        return samples[:, 0]
     nodes = tuple(max(1, round(oversampling * n)) for n in shape)
     plan = nufft.Plan(1, nodes, eps=_EPS, dtype=dtype, upsampfac=2.0, spreadinterponly=True, real=True)
     plan.setpts(*columns)
@@ -79,11 +81,18 @@ def density(
         weights = weights / plan.execute_adjoint(plan.execute(weights))
     if not normalise:
         return weights
-    transform = nufft.Plan(2, tuple(shape), eps=_EPS, dtype=dtype)
+    transform = nufft.Plan(2, shape, eps=_EPS, dtype=dtype)
     transform.setpts(*columns)
-    image = transform.execute_adjoint(weights * transform.execute(_ones(kind, backend, samples, tuple(shape), dtype)))
+    image = transform.execute_adjoint(weights * transform.execute(_ones(kind, backend, samples, shape, dtype)))
     # Each of the two transforms of an operator divides by the square root of this.
     return weights * (math.prod(shape) * 2 ** len(shape) / float(abs(image).mean()))
+
+
+def image_shape(shape: Any) -> tuple[int, ...]:
+    """Return the pixels of an image: one to three integers."""
+    if not hasattr(shape, "__len__") or isinstance(shape, str) or not 1 <= len(shape) <= 3:
+        raise ValueError(f"shape is {shape!r}; give the pixels of an image along 1, 2 or 3 axes.")
+    return tuple(checks.integer(n, "shape", 1, 2**30) for n in shape)
 
 
 def _ones(kind: Any, backend: Any, like: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:

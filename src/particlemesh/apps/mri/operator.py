@@ -14,6 +14,7 @@ from mrinufft.operators.base import FourierOperatorBase, _ToggleGradPlanMixin
 
 from particlemesh.apps import nufft
 from particlemesh.apps.mri.density import density as pipe_density
+from particlemesh.apps.mri.density import image_shape
 from particlemesh.kernels import checks
 
 
@@ -31,14 +32,14 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         Their type, float32 or float64, is that of the operator: data are converted to it.
     shape : tuple of d ints
         Pixels of an image; d is 1, 2 or 3.
-    density : bool, str, dict, callable or array (N,)
-        Weights that the adjoint applies. True: those of `pipe`.
+    density : bool, str, dict, callable or real array (N,)
+        Weights that the adjoint applies. True: those of `pipe`. An array is copied.
     n_coils, n_batchs : int
         Coils, and images.
     n_trans : int, optional
         Coil images that are transformed together; by default all. Fewer take less memory.
     smaps : array (n_coils, *shape), optional
-        Sensitivities. Without them an image has a coil axis.
+        Sensitivities. Without them an image has a coil axis. They are not copied: set others rather than change them.
     squeeze_dims : bool
         Whether results lack axes of coils and batches of length 1.
     eps : float
@@ -49,9 +50,9 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
     Raises
     ------
     ValueError
-        If a shape does not fit.
+        If a shape does not fit, or a number is not finite.
     TypeError
-        If the samples are neither float32 nor float64.
+        If a type does not fit: samples are float32 or float64, weights real.
 
     Examples
     --------
@@ -73,28 +74,65 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         n_trans: int | None = None, smaps: Any = None, squeeze_dims: bool = True, eps: float = 1e-6, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.shape = tuple(int(n) for n in shape)
+        self._shape = image_shape(shape)
         self._samples = self._trajectory(samples)
-        self.dtype = self._samples.dtype
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"samples are of type {self.dtype}; give float32 or float64.")
+        self._dtype = np.dtype(self._samples.dtype)
         self.n_coils = checks.integer(n_coils, "n_coils", 1, 2**31)
         self.n_batchs = checks.integer(n_batchs, "n_batchs", 1, 2**31)
-        self.n_trans = None if n_trans is None else checks.integer(n_trans, "n_trans", 1, 2**31)
+        self._n_trans = None if n_trans is None else checks.integer(n_trans, "n_trans", 1, 2**31)
         self.squeeze_dims = checks.flag(squeeze_dims, "squeeze_dims")
-        self.eps, self._options = eps, options
+        for name in ("real", "spreadinterponly", "gpu_spreadinterponly", "n_trans", "isign", "dtype"):
+            if options.get(name):
+                raise ValueError(f"option {name} is {options[name]!r}; the transforms of an operator decide it.")
+        self._options = options
+        self._eps = nufft.Plan(2, self._shape, 1, eps, -1, self.cpx_dtype, **options).eps  # its arguments are checked
         self._conjugated = False
         self._plans: dict[tuple[Any, int], nufft.Plan] = {}  # by library and number of vectors
         self.compute_density(density)
         self.compute_smaps(smaps)
 
-    def _trajectory(self, samples: Any) -> Any:
-        (samples,), _ = _to_numpy_cupy([samples])
-        if samples.shape[-1] != len(self.shape):
+    def __getstate__(self) -> dict[str, Any]:
+        # Plans have the points of one operator: a copy makes its own.
+        return {**self.__dict__, "_plans": {}}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Pixels of an image."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of samples and weights: float32 or float64."""
+        return self._dtype
+
+    @property
+    def eps(self) -> float:
+        """Relative l2 error of the transforms."""
+        return self._eps
+
+    @property
+    def n_trans(self) -> int | None:
+        """Coil images that are transformed together, or None for all."""
+        return self._n_trans
+
+    def _trajectory(self, samples: Any, unsafe: bool = False) -> Any:
+        """Return samples (N, d) in radians per pixel: a copy."""
+        samples, ndim = _native(samples, "samples"), len(self._shape)
+        shape = tuple(samples.shape)
+        if not shape or shape[-1] != ndim or (unsafe and len(shape) != 2):
             raise ValueError(
-                f"samples have shape {samples.shape}; for images of shape {self.shape} give (..., {len(self.shape)})."
+                f"samples have shape {shape}; for images of shape {self._shape} give "
+                f"({'N' if unsafe else '...'}, {ndim})."
             )
-        return proper_trajectory(samples, normalize="pi")
+        if samples.dtype not in (np.float32, np.float64):
+            raise TypeError(f"samples are of type {samples.dtype}; give float32 or float64.")
+        if not get_array_module(samples).isfinite(samples).all():
+            raise ValueError("samples are not all finite; give finite coordinates.")
+        return (
+            (samples if unsafe or not samples.size else proper_trajectory(samples, normalize="pi"))
+            .reshape(-1, ndim)
+            .copy()
+        )
 
     # ---- what belongs to a configuration ----------------------------------------------------------------
 
@@ -102,9 +140,11 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
     def smaps(self, maps: Any) -> None:
         """Set sensitivities (n_coils, *shape), or None."""
         if maps is not None:
-            (maps,), _ = _to_numpy_cupy([maps])
-            if maps.shape[1:] != self.shape:
-                raise ValueError(f"smaps have shape {maps.shape}; give (n_coils, {str(self.shape)[1:]}.")
+            maps = _native(maps, "smaps")
+            if tuple(maps.shape[1:]) != self.shape or not len(maps):
+                raise ValueError(f"smaps have shape {tuple(maps.shape)}; give (n_coils, {str(self.shape)[1:]}.")
+            if maps.dtype.kind not in "fciu":
+                raise TypeError(f"smaps are of type {maps.dtype}; give real or complex numbers.")
             if len(maps) != self.n_coils:
                 warnings.warn(f"n_coils becomes {len(maps)}, the number of smaps; it was {self.n_coils}.", stacklevel=2)
                 self.n_coils = len(maps)
@@ -117,9 +157,44 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         else:
             super().compute_smaps(method)
 
+    @FourierOperatorBase.n_coils.setter
+    def n_coils(self, number: int) -> None:
+        """Set the number of coils: that of the sensitivities, if there are any."""
+        number = checks.integer(number, "n_coils", 1, 2**31)
+        if self._smaps is not None and number != len(self._smaps):
+            raise ValueError(f"n_coils is {number}, and there are {len(self._smaps)} smaps: set smaps instead.")
+        self._n_coils = number
+
+    @FourierOperatorBase.n_batchs.setter
+    def n_batchs(self, number: int) -> None:
+        """Set the number of images."""
+        self._n_batchs = checks.integer(number, "n_batchs", 1, 2**31)
+
+    @FourierOperatorBase.density.setter
+    def density(self, weights: Any) -> None:
+        """Set real weights (N,), or None."""
+        if weights is not None:
+            weights = _native(weights, "density")
+            if tuple(weights.shape) != (self.n_samples,):
+                raise ValueError(
+                    f"density has shape {tuple(weights.shape)}; give one weight per sample: ({self.n_samples},)."
+                )
+            if weights.dtype.kind not in "fiu":
+                raise TypeError(f"density is of type {weights.dtype}; give real weights.")
+            weights = weights.astype(self.dtype)  # a copy
+            if not get_array_module(weights).isfinite(weights).all():
+                raise ValueError("density has weights that are not finite.")
+        self._density, self._density_method = weights, None
+
     def compute_density(self, method: Any = None) -> None:
         """Set weights: an array (N,), None, True or "pipe" for `pipe`, or another method of mri-nufft."""
-        super().compute_density(True if isinstance(method, str) and method == "pipe" else method)
+        if method is None or method is False or hasattr(method, "shape"):
+            self.density = None if method is False else method
+        elif not self.n_samples:
+            self.density = np.empty(0, self.dtype)
+        else:
+            self._density_method = None
+            super().compute_density(True if isinstance(method, str) and method == "pipe" else method)
 
     def update_samples(self, new_samples: Any, *, unsafe: bool = False) -> None:
         """Take another trajectory; meshes and methods are kept.
@@ -129,13 +204,13 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         new_samples : array (..., d)
             Samples as for the constructor, of the operator's type.
         unsafe : bool
-            Whether the samples are (N, d) in radians per pixel already, and are taken as they are.
+            Whether the samples are (N, d) in radians per pixel already, and are not scaled.
 
         Notes
         -----
         Weights by a method are computed again; weights that were given are kept if their number fits.
         """
-        samples = new_samples if checks.flag(unsafe, "unsafe") else self._trajectory(new_samples)
+        samples = self._trajectory(new_samples, checks.flag(unsafe, "unsafe"))
         if samples.dtype != self.dtype:
             raise TypeError(f"the new samples are of type {samples.dtype}; the operator's is {self.dtype}.")
         given = self._density if self._density_method is None else None
@@ -170,10 +245,11 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         cls, kspace_loc: Any, volume_shape: tuple[int, ...], max_iter: int = 10, osf: float = 2, normalize: bool = True
     ) -> Any:
         """Return weights for the density of samples; see `particlemesh.apps.mri.density`."""
-        (samples,), _ = _to_numpy_cupy([kspace_loc])
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Samples will be rescaled")
-            samples = proper_trajectory(samples, normalize="pi")
+        samples = _native(kspace_loc, "kspace_loc")
+        if samples.size:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Samples will be rescaled")
+                samples = proper_trajectory(samples, normalize="pi")
         return pipe_density(samples, tuple(volume_shape), max_iter, osf, normalize)
 
     # ---- transforms -------------------------------------------------------------------------------------
@@ -215,8 +291,9 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
     @with_numpy_cupy
     def data_consistency(self, image_data: Any, obs_data: Any) -> Any:
         """Return ``adj_op(op(image_data) - obs_data)``."""
+        observed = self._data(obs_data, "obs_data", self.ksp_full_shape)
         residual = self._forward(image_data)
-        residual -= auto_cast(obs_data, self.cpx_dtype).reshape(residual.shape)
+        residual -= observed
         return self._safe_squeeze(self._adjoint(residual))
 
     @with_numpy_cupy
@@ -234,7 +311,7 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         gradients : array (n_batchs, n_coils, N, d)
             Derivatives by the coordinates of each sample, in radians per pixel.
         """
-        images, shape = self._images(data), (self.n_batchs, self.n_coils, self.n_samples)
+        images, shape = self._data(data, "data", self.img_full_shape), self.ksp_full_shape
         xp = get_array_module(images)
         values, slopes = xp.empty(shape, self.cpx_dtype), xp.empty((*shape, len(self.shape)), self.cpx_dtype)
         for part in self._parts():
@@ -248,8 +325,8 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
 
     def _forward(self, data: Any, out: Any = None) -> Any:
         """Return the samples (n_batchs, n_coils, N) of images."""
-        images, shape = self._images(data), (self.n_batchs, self.n_coils, self.n_samples)
-        result = get_array_module(images).empty(shape, self.cpx_dtype) if out is None else out.reshape(shape)
+        images = self._data(data, "data", self.img_full_shape)
+        result = self._target(out, "ksp", self.ksp_full_shape, images)
         for part in self._parts():
             vectors = self._coil_images(images, part)
             # A part is contiguous: whole batches, or coils of one.
@@ -261,20 +338,19 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
 
     def _adjoint(self, coeffs: Any, out: Any = None, weighted: bool = True) -> Any:
         """Return the images (n_batchs, 1 or n_coils, *shape) of samples."""
-        self.check_shape(ksp=coeffs)
-        samples = auto_cast(coeffs, self.cpx_dtype).reshape(self.n_batchs, self.n_coils, self.n_samples)
+        samples = self._data(coeffs, "coeffs", self.ksp_full_shape)
         xp = get_array_module(samples)
+        result = self._target(out, "img", self.img_full_shape, samples)
         if weighted:
             samples = self._weighted(samples)
         if self._conjugated:
             samples = samples.conj()
         samples = xp.ascontiguousarray(samples)
-        shape = (self.n_batchs, 1 if self.uses_sense else self.n_coils, *self.shape)
-        result = xp.empty(shape, self.cpx_dtype) if out is None else out.reshape(shape)
         if self.uses_sense:
             result[...] = 0
         for part in self._parts():
-            vectors = samples[part].reshape(-1, self.n_samples)
+            vectors = samples[part]
+            vectors = vectors.reshape(vectors.shape[0] * vectors.shape[1], self.n_samples)
             plan = self._plan(vectors)
             if not self.uses_sense:
                 plan.execute_adjoint(vectors, result[part].reshape(len(vectors), *self.shape))
@@ -294,12 +370,31 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
             for c in range(0, self.n_coils, coils):
                 yield slice(b, min(b + batches, self.n_batchs)), slice(c, min(c + coils, self.n_coils))
 
-    def _images(self, data: Any) -> Any:
-        """Return images as (n_batchs, 1 or n_coils, *shape)."""
-        self.check_shape(image=data)
-        return auto_cast(data, self.cpx_dtype).reshape(
-            self.n_batchs, 1 if self.uses_sense else self.n_coils, *self.shape
-        )
+    def _data(self, array: Any, name: str, shape: tuple[int, ...]) -> Any:
+        """Return data of a shape, from which axes of length 1 may be missing, as complex numbers."""
+        given, core = tuple(array.shape), shape[2:]
+        lead = given[: len(given) - len(core)]
+        if (
+            given[len(lead) :] != core
+            or len(lead) > 2
+            or [n for n in lead if n != 1] != [n for n in shape[:2] if n != 1]
+        ):
+            raise ValueError(f"{name} has shape {given}; give {shape}, or without its axes of length 1 before {core}.")
+        if array.dtype.kind not in "fciu":
+            raise TypeError(f"{name} is of type {array.dtype}; give numbers.")
+        return auto_cast(array, self.cpx_dtype).reshape(shape)
+
+    def _target(self, out: Any, name: str, shape: tuple[int, ...], data: Any) -> Any:
+        """Return the memory of a result, or new memory in the library of the data."""
+        xp = get_array_module(data)
+        if out is None:
+            return xp.empty(shape, self.cpx_dtype)
+        if get_array_module(out) is not xp or out.dtype != self.cpx_dtype or not out.flags.c_contiguous:
+            raise TypeError(f"{name} must be an array of {xp.__name__} of type {self.cpx_dtype} in C order.")
+        self._data(out, name, shape)
+        if xp.may_share_memory(out, data):
+            raise ValueError(f"{name} shares memory with the data; give a separate array.")
+        return out.reshape(shape)
 
     def _coil_images(self, images: Any, part: tuple[slice, slice]) -> Any:
         """Return images of coils (vectors, *shape)."""
@@ -353,3 +448,11 @@ def _moved(array: Any, xp: Any) -> Any:
     if get_array_module(array) is xp:
         return array
     return array.get() if xp is np else xp.asarray(array)
+
+
+def _native(array: Any, name: str) -> Any:
+    """Return a user's array as one of NumPy or CuPy."""
+    if not hasattr(array, "shape"):
+        raise TypeError(f"{name} is of type {type(array).__name__}; give an array of NumPy, CuPy or PyTorch.")
+    (array,), _ = _to_numpy_cupy([array])
+    return array
