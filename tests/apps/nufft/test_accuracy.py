@@ -6,7 +6,7 @@ import pytest
 
 import nufft_cases as cases
 from particlemesh.apps import nufft
-from particlemesh.apps.nufft.sizes import LARGEST_SIGMA, LEAST_SIGMA, Law, choose
+from particlemesh.apps.nufft.sizes import LARGEST_SIGMA, LEAST_SIGMA, MARGIN, USED_SIGMA, Law, choose
 
 SWEEP = [("complex128", 10.0**-n) for n in range(2, 15)] + [("complex64", 10.0**-n) for n in range(2, 7)]
 
@@ -49,13 +49,15 @@ def test_an_unattainable_tolerance_is_named(nufft_type, dtype):
 def test_the_choice_reaches_its_tolerance(dtype, twice, on_cpu):
     for ndim in (1, 2, 3):
         law = Law(ndim, np.dtype(dtype), twice)
-        for eps in 10.0 ** -np.arange(1, 16):
+        for eps in 10.0 ** -np.arange(1, 16, 3):
             if eps < law.reachable(None):
                 continue
             for points in (10, 10**7):
                 sizes = choose((40,) * ndim, eps, law, points, 2, np.dtype(dtype), on_cpu)
                 assert law.error(sizes.support, sizes.sigma) <= eps
-                assert LEAST_SIGMA <= sizes.sigma <= LARGEST_SIGMA * 1.2
+                # Many points per node make the mesh finer than aliases need.
+                assert LEAST_SIGMA <= sizes.sigma <= (LARGEST_SIGMA * 1.2 if points == 10 else USED_SIGMA)
+                assert sizes.error <= MARGIN * eps or (twice and points > 10)  # then setpts warns
                 assert sizes.nodes == tuple(n for n in sizes.nodes if n >= 40 * LEAST_SIGMA)
 
 

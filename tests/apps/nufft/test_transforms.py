@@ -185,18 +185,79 @@ def test_type_3_has_real_values_and_gradients(backend, real, shift, dtype):
 
 
 def test_type_3_moves_on_the_same_meshes():
-    """Points that stay within their box keep the plans, those that leave it and other sizes do not."""
+    """Points that move a little keep the plans; others get the meshes that a new plan has."""
     rng = np.random.default_rng(12)
     x, s = cases.points(rng, 2, 400, "complex128"), cases.points(rng, 2, 300, "complex128", 9.0)
     strengths, plan = cases.numbers(rng, 400, "complex128"), nufft.Plan(3, 2, eps=1e-9)
     made = []
-    for factor in (1.0, 0.99, 1.2, 1.25, 3.0, 0.5):
+    for factor in (1.0, 0.99999, 1.2, 1.20001, 3.0, 0.5):
         points = [factor * p for p in x]
         plan.setpts(*points, None, *s)
         assert cases.error(plan.execute(strengths), cases.sums(strengths, np.stack(points), np.stack(s), 1)) < 2e-9
         made.append((plan._core.outer, plan._core.inner))
     kept = [a == b for a, b in itertools.pairwise(made)]
     assert kept == [True, False, True, False, False]
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("dtype", list(EPS))
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"real": True}, {"upsampfac": 2.0}], ids=str)
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("nufft_type", [1, 2, 3])
+def test_earlier_points_decide_nothing(backend, nufft_type, ndim, options, dtype):
+    """The same call gives the same bits after any other points, as many, fewer or more, near or far."""
+    if backend.name != "cpu":
+        options = options | {"deterministic": True}  # elsewhere additions have no order
+    rng, modes = np.random.default_rng(ndim), cases.SHAPES[ndim]
+
+    def called(plan, count, scale):
+        draw = np.random.default_rng(count)
+        x = [scale * a for a in cases.points(draw, ndim, count, dtype)]
+        s = cases.points(draw, ndim, 40, dtype, 4 * scale) if nufft_type == 3 else []
+        plan.setpts(*map(backend.array, x), *[None] * (3 - ndim) * bool(s), *map(backend.array, s))
+        at_points = cases.numbers(draw, count, cases.REAL[dtype] if options.get("real") else dtype)
+        at_modes = cases.numbers(draw, 40 if nufft_type == 3 else modes, dtype)
+        data = [at_points, at_modes][:: 1 if nufft_type != 2 else -1]
+        return [
+            backend.host(c(backend.array(a))) for c, a in zip((plan.execute, plan.execute_adjoint), data, strict=True)
+        ]
+
+    def new():
+        return nufft.Plan(nufft_type, ndim if nufft_type == 3 else modes, eps=EPS[dtype], dtype=dtype, **options)
+
+    used, expected = new(), called(new(), 200, 1.0)
+    for count, scale in ((200, 1.05), (60, 0.97), (700, 1.2), (200, 0.3), (rng.integers(3000), 2.0)):
+        called(used, int(count), scale)
+        for result, right in zip(called(used, 200, 1.0), expected, strict=True):
+            np.testing.assert_array_equal(result, right)
+
+
+def test_type_3_that_needs_too_much_memory_says_so_before_any_work(backend):
+    x, s = np.linspace(-3, 3, 20), np.linspace(-5, 5, 30)
+    plan, strengths = nufft.Plan(3, 3, eps=1e-9), np.ones(20, complex)
+    points = [backend.array(x)] * 3
+    plan.setpts(*points, *[backend.array(s)] * 3)
+    before = backend.host(plan.execute(backend.array(strengths)))
+    far = backend.array(1000 * s)
+    with pytest.raises(MemoryError, match=r"type 3 needs meshes of .* bytes; .* are free on .*split one of them"):
+        plan.setpts(*points, far, far, far)
+    np.testing.assert_allclose(backend.host(plan.execute(backend.array(strengths))), before, rtol=1e-12)
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("modes", [(8, 30), (30, 8), (16, 16, 16), (2, 20, 8)], ids=str)
+def test_small_meshes_are_quiet_enough_for_differences(modes, eps):
+    """Rounding, which no derivative of a smooth error has: for few points the coarsest meshes are the fastest."""
+    rng, count, worst = np.random.default_rng(4), 4, 0.0
+    x = np.stack(cases.points(rng, len(modes), count, "complex128"))
+    strengths = cases.numbers(rng, count, "complex128")
+    for options in ({}, {"deterministic": True}):
+        plan, errors = nufft.Plan(1, modes, eps=eps, **options), []
+        for step in (0.0, 1e-13, 3e-13):
+            plan.setpts(*(x + step))
+            errors.append(plan.execute(strengths) - cases.modes_of(strengths, list(x + step), modes, 1))
+        worst = max(worst, *(abs(e - errors[0]).max() for e in errors[1:]))
+    assert worst < 3e-12 * np.abs(strengths).sum()
 
 
 def test_type_3_after_an_error(monkeypatch):
@@ -207,11 +268,11 @@ def test_type_3_after_an_error(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(plan._core.inner, "set_points", lambda points: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            plan.setpts(0.9 * x, s=s)
+            plan.setpts(0.999 * x, s=s)
     with pytest.raises(RuntimeError, match="no points yet: call setpts"):
         plan.execute(strengths)
-    plan.setpts(0.9 * x, s=s)
-    assert cases.error(plan.execute(strengths), cases.sums(strengths, 0.9 * x[None], s[None], 1)) < 2e-9
+    plan.setpts(0.999 * x, s=s)
+    assert cases.error(plan.execute(strengths), cases.sums(strengths, 0.999 * x[None], s[None], 1)) < 2e-9
 
 
 def test_points_near_the_end_of_the_period_in_single_precision():

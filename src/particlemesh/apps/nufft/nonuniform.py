@@ -10,10 +10,11 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.nufft.factors import of_coordinates
-from particlemesh.apps.nufft.sizes import Law, Sizes, between, choose, fine
-from particlemesh.apps.nufft.uniform import Uniform, window_for
+from particlemesh.apps.nufft.sizes import Law, Sizes, between, choose, fine, window_for
+from particlemesh.apps.nufft.uniform import Uniform
 
 _TINY = 1e-300  # smaller numbers have no inverse in float64
+_FINE = 7  # binary digits of the ends of an interval: it becomes up to 1.6 % longer
 
 
 class _Extent(NamedTuple):
@@ -24,19 +25,22 @@ class _Extent(NamedTuple):
 
     @classmethod
     def of(cls, numbers: np.ndarray, name: str) -> _Extent:
+        """Return the interval of coordinates, with ends moved outward to a coarse scale.
+
+        Points that move a little then have the same interval and meshes, and nothing depends on earlier points.
+        """
         if not numbers.size:
             return cls(0.0, 0.0)
         low, high = float(numbers.min()), float(numbers.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             bad = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise ValueError(f"{name}[{bad}] is {numbers[bad]}; every coordinate must be finite.")
-        middle, half = (low + high) / 2, (high - low) / 2
+        unit = math.ldexp(1.0, max(-1000, math.frexp(high / 2 - low / 2)[1] - _FINE))
+        if low < high and math.isfinite(low / unit) and math.isfinite(high / unit):
+            low, high = unit * math.floor(low / unit), unit * math.ceil(high / unit)
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
         # An interval around 0 that is hardly longer needs no phases.
         return cls(0.0, half + abs(middle)) if abs(middle) < 0.1 * half else cls(middle, half)
-
-    def wider(self) -> _Extent:
-        """Return the interval with room for moves."""
-        return self._replace(half=1.1 * self.half)
 
 
 class _Layout(NamedTuple):
@@ -47,19 +51,6 @@ class _Layout(NamedTuple):
     sizes: Sizes
     spacings: list[float]  # of the mesh around the points
     window: pm.Window
-    size: int  # points and frequencies
-
-    def fits(self, boxes: list[_Extent], bands: list[_Extent]) -> tuple[bool, bool]:
-        """Return whether points and frequencies within these boxes can have these meshes."""
-        rim = self.sizes.support + 1  # no stencil reaches around the mesh
-        rooms = [(n - rim) / 2 * h for n, h in zip(self.sizes.nodes, self.spacings, strict=True)]
-        limits = [math.pi / (self.sizes.sigma * h) for h in self.spacings]
-        return _within(boxes, self.boxes, rooms), _within(bands, self.bands, limits)
-
-    def suits(self, boxes: list[_Extent], bands: list[_Extent], size: int) -> bool:
-        """Return whether smaller meshes, or other windows, would not be much faster."""
-        needed, made = (math.prod(map(_modes, *sets)) for sets in ((boxes, bands), (self.boxes, self.bands)))
-        return made <= 2 * needed and self.size / 4 <= size <= 4 * self.size
 
 
 class NonUniform:
@@ -113,23 +104,18 @@ class NonUniform:
         return int(self.inner.field_bytes)
 
     def set_points(self, points: tuple[Any, ...], frequencies: tuple[Any, ...]) -> None:
-        """Set native coordinates per axis. The meshes stay as long as both sets fit them.
+        """Set native coordinates per axis.
 
-        After an error the sets are the earlier ones, or the plans are closed.
+        The meshes follow from the boxes of both sets alone. They stay if these are the same. After an error the sets
+        are the earlier ones, or the plans are closed.
         """
         x = [np.ascontiguousarray(self.backend.download(p), np.float64) for p in points]
         s = [np.ascontiguousarray(self.backend.download(f), np.float64) for f in frequencies]
         boxes = [_Extent.of(a, name) for a, name in zip(x, "xyz", strict=False)]
         bands = [_Extent.of(a, name) for a, name in zip(s, "stu", strict=False)]
-        layout, count = self._layout, x[0].size + s[0].size
-        fits = (True, True) if layout is None else layout.fits(boxes, bands)
-        if layout is None or not all(fits) or not layout.suits(boxes, bands, count):
-            # A set that has left its box will move again.
-            boxes, bands = (e if f else [i.wider() for i in e] for e, f in zip((boxes, bands), fits, strict=True))
-            layout = self._laid_out(boxes, bands, count)
-            outer, inner = self._plans(layout)
-        else:
-            outer, inner = self.outer, self.inner
+        layout = self._laid_out(boxes, bands, x[0].size + s[0].size)
+        same = self._layout is not None and layout == self._layout
+        outer, inner = (self.outer, self.inner) if same else self._plans(layout)
         # Phases move both sets to the middle of their boxes.
         threads, zero = self._options.get("threads"), (0.0,) * len(x)
         middles, centres = [box.middle for box in layout.boxes], [band.middle for band in layout.bands]
@@ -156,11 +142,25 @@ class NonUniform:
         products = [_product(*pair) for pair in zip(boxes, bands, strict=True)]
         on_cpu = self.backend.name == "cpu"
         least = [max(1.0, p) for p in products]
-        sizes = choose(least, self._eps, self._law, count, 2, self.dtype, on_cpu, self._sigma)
+        about = 1 << max(0, count - 1).bit_length()
+        sizes = choose(least, self._eps, self._law, about, 2, self.dtype, on_cpu, self._sigma)
         halves = [_safe(box.half, band.half) for box, band in zip(boxes, bands, strict=True)]
         spacings = [math.pi / (sizes.sigma * b) for _, b in halves]
-        window = window_for(sizes, self._eps)
-        return _Layout(boxes, bands, sizes._replace(nodes=between(products, sizes)), spacings, window, count)
+        nodes = between(products, sizes)
+        inner = fine(nodes, sizes.sigma)
+        # The mesh around the points, the fine one, and the one between the transforms of its axes.
+        needed, free = (
+            (math.prod(nodes) + 2 * math.prod(inner)) * self.complex_dtype.itemsize,
+            self.backend.free_bytes(),
+        )
+        if needed > free:
+            raise MemoryError(
+                f"type 3 needs meshes of {' x '.join(map(str, nodes))} and {' x '.join(map(str, inner))} nodes, "
+                f"{needed:,} bytes; {free:,} are free on {self.backend.device}. Meshes grow with the box of the points "
+                "times that of the frequencies: split one of them into smaller boxes and add the results, or give "
+                "complex64 or a larger eps."
+            )
+        return _Layout(boxes, bands, sizes._replace(nodes=nodes), spacings, window_for(sizes, self._eps))
 
     def _plans(self, layout: _Layout) -> tuple[pm.Plan, Uniform]:
         nodes, sizes, spacings = layout.sizes.nodes, layout.sizes, layout.spacings
@@ -232,20 +232,9 @@ class NonUniform:
         return result
 
 
-def _within(intervals: list[_Extent], others: list[_Extent], halves: list[float]) -> bool:
-    """Return whether intervals lie within the others, with these half lengths."""
-    # The intervals that a mesh was made for fit, however the quotients are rounded.
-    halves = [half * (1 + 1e-12) for half in halves]
-    return all(abs(a.middle - b.middle) + a.half <= half for a, b, half in zip(intervals, others, halves, strict=True))
-
-
 def _product(box: _Extent, band: _Extent) -> float:
     a, b = _safe(box.half, band.half)
     return 2 * a * b / math.pi
-
-
-def _modes(box: _Extent, band: _Extent) -> float:
-    return max(1.0, _product(box, band))
 
 
 def _safe(box: float, band: float) -> tuple[float, float]:

@@ -19,9 +19,9 @@ from particlemesh.apps.nufft.few import core_of
 from particlemesh.apps.nufft.nonuniform import NonUniform
 from particlemesh.apps.nufft.options import Options
 from particlemesh.apps.nufft.shapes import ArgumentError
-from particlemesh.apps.nufft.sizes import Law, Sizes
+from particlemesh.apps.nufft.sizes import Law, Sizes, window_for
 from particlemesh.apps.nufft.spaces import Space, Spaces
-from particlemesh.apps.nufft.uniform import Uniform, window_for
+from particlemesh.apps.nufft.uniform import Uniform
 from particlemesh.kernels import alone, checks, overlap
 
 _REAL: dict[np.dtype, np.dtype] = {
@@ -57,7 +57,8 @@ class Plan:
     n_trans : int
         Vectors that share the points.
     eps : float
-        Relative l2 error to reach. If the precision does not allow it, a warning names what it allows.
+        Relative l2 error to reach, for random values. If the precision, ``upsampfac`` or the number of points does
+        not allow it, a warning names what they allow.
     isign : int, optional
         Sign of the exponent: negative, or else positive.
     dtype : {"complex128", "complex64"}
@@ -79,7 +80,8 @@ class Plan:
     Notes
     -----
     With ``real=True`` types 1 and 3 take real strengths, and type 2 returns the real part of the sum. Types 1 and 2
-    take about half of the time and memory. Type 3 saves time at the points if the frequencies lie around 0.
+    take about 0.6 of the time (``benchmarks/results/nufft-*.csv``) and half of the memory. Type 3 saves time at the
+    points if the frequencies lie around 0.
 
     Examples
     --------
@@ -129,7 +131,7 @@ class Plan:
         self._core: Any = None  # Uniform, NonUniform, or a particlemesh.Plan that spreads only
         self._spaces: Spaces | None = None  # None without points
         self._spaces_for: tuple[Any, ...] = ()  # kind, backend, points and frequencies
-        self._chosen_for = 0  # points
+        self._named = 0.0  # the estimate of errors that a warning has named
         self.busy = threading.RLock()
 
     def _tolerance(self, eps: float) -> float:
@@ -196,8 +198,8 @@ class Plan:
     def setpts(self, x: Any = None, y: Any = None, z: Any = None, s: Any = None, t: Any = None, u: Any = None) -> None:
         """Set the points, and for type 3 the frequencies.
 
-        A second call with other points keeps the fine mesh and the method. For type 3 it does as long as points and
-        frequencies stay within their meshes.
+        The fine mesh follows from the number of points, for type 3 from the boxes of points and frequencies. Points
+        that move a little keep it. Results never depend on the points that the plan had before.
 
         Parameters
         ----------
@@ -232,8 +234,7 @@ class Plan:
             else:
                 core = self._uniform(backend, count)
                 (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
-        if core is not self._core:
-            self._core, self._chosen_for = core, count
+        self._core = core
         key = kind, backend, count, targets
         if self._spaces is None or self._spaces_for != key:
             numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
@@ -241,6 +242,21 @@ class Plan:
                 kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
                 Space("modes", self._n_modes, numbers), Space("frequencies", (targets,), self._dtype),
             )  # fmt: skip
+        self._name_the_error()
+
+    def _name_the_error(self) -> None:
+        """Warn once if these points, or a given oversampling, do not allow the tolerance."""
+        if self._options.spreadinterponly or self._options.quiet:
+            return
+        error = self._core.sizes.error
+        if error > max(2 * self._eps, self._named):
+            self._named = error
+            mesh = " x ".join(map(str, self._core.sizes.nodes))
+            warnings.warn(
+                f"eps is {self._eps:g}; with these points and a mesh of {mesh} nodes, rounding and aliases allow about "
+                f"{error:.1e}: give another upsampfac or none, complex128, or fewer points at a time.",
+                stacklevel=4,
+            )
 
     def _check_device(self, backend: Any) -> None:
         device, given = self._options.device, getattr(backend, "ordinal", None)
@@ -257,12 +273,11 @@ class Plan:
         )  # fmt: skip
 
     def _uniform(self, backend: Any, count: int) -> Any:
-        """Return the core of types 1 and 2; it is kept as long as the number of points stays within a factor of 4."""
-        same = self._spaces is not None and backend is self._spaces.backend
-        if same and self._chosen_for / 4 <= count <= self._chosen_for * 4:
-            return self._core
+        """Return the core of types 1 and 2; it is kept as long as the number of points leads to the same one."""
         real, period = self._options.real, (2 * math.pi,) * self._dim
         if self._options.spreadinterponly:
+            if self._spaces is not None and backend is self._spaces.backend:
+                return self._core
             sigma = self._options.upsampfac or 2.0
             support = self._law.support(self._eps, sigma)
             sizes = Sizes(support, sigma, self._n_modes, self._law.error(support, sigma))
@@ -274,6 +289,8 @@ class Plan:
         make, sizes = core_of(
             backend, self._n_modes, self._eps, self._law, count, self._n_trans, self._real_dtype, self._options
         )
+        if type(self._core) is make and self._core.backend is backend and self._core.sizes == sizes:
+            return self._core
         return make(
             backend, self._n_modes, sizes, self._eps, self._real_dtype, lengths=period, origin=(0.0,) * self._dim,
             order=("centred", "fft")[self._options.modeord], real=real, options=self._options.of_plans(backend),

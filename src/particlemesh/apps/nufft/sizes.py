@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,12 @@ from particlemesh.fourier import good_size
 LEAST_SIGMA, LARGEST_SIGMA = 1.2, 2.6
 USED_SIGMA = 4.0  # windows are made for no larger ratio
 MOST_NODES = 2**31 - 1  # per axis
+# Amplifications of rounding that differences for derivatives bear: that of one axis with 16 nodes at 1.2.
+QUIET, SMALL = 7e3, 2**12  # up to so many modes a quieter mesh costs little
+# Estimates of `worst` over eps that are taken, so that 10^4 unlucky clouds stay below 2 eps. With a given oversampling
+# no law has chosen the support for it, and errors have less room.
+MARGIN, GIVEN_MARGIN = 1.6, 1.15
+_TRIES = 6  # windows that are made for a choice, of each kind
 # Relative l2 errors that rounding leaves at best, and those of a number (tests/apps/nufft/test_accuracy.py).
 FLOOR = {np.dtype(np.float32): 3e-7, np.dtype(np.float64): 5e-15}
 ROUNDING = {np.dtype(np.float32): 1.2e-7, np.dtype(np.float64): 2.2e-16}
@@ -35,7 +41,7 @@ class Sizes(NamedTuple):
     nodes : tuple of int
         Nodes of the fine mesh per axis.
     error : float
-        Relative l2 error that the law of widths predicts.
+        Estimate of the largest relative l2 error; see `worst`.
     """
 
     support: int
@@ -154,11 +160,6 @@ def _chosen(
     modes: tuple[float, ...], eps: float, law: Law, points: int, reals: int, dtype: np.dtype, sigma: float | None,
     seconds: Callable[..., float],
 ) -> Sizes:  # fmt: skip
-    if sigma is not None:
-        pairs = [(law.support(eps, sigma), sigma)]
-    else:
-        pairs = _pairs(law, eps)
-
     def predicted(sizes: Sizes) -> float:
         band: Sequence[float] = modes
         if law.twice:
@@ -166,7 +167,14 @@ def _chosen(
             sizes = sizes._replace(nodes=fine(band, sizes.sigma))
         return seconds(sizes, band, points, reals, dtype.itemsize)
 
-    return min((_sizes(modes, w, s, law) for w, s in pairs), key=predicted)
+    tried: list[Sizes] = []
+    most = eps * (MARGIN if sigma is None else GIVEN_MARGIN)
+    for candidates in _candidates(modes, eps, law, points, sigma):
+        for sizes in sorted(candidates, key=predicted)[:_TRIES]:
+            tried.append(sizes._replace(error=worst(sizes, modes, eps, law, points)))
+            if tried[-1].error <= most:
+                return tried[-1]
+    return min(tried, key=lambda sizes: sizes.error)
 
 
 def between(modes: Sequence[float], sizes: Sizes) -> tuple[int, ...]:
@@ -181,11 +189,129 @@ def _pairs(law: Law, eps: float) -> list[tuple[int, float]]:
     return [pair for pair in pairs if pair[1] <= LARGEST_SIGMA]
 
 
-def _sizes(modes: Sequence[float], support: int, sigma: float, law: Law) -> Sizes:
-    nodes = fine(modes, sigma)
+def _candidates(
+    modes: tuple[float, ...], eps: float, law: Law, points: int, sigma: float | None
+) -> Iterator[list[Sizes]]:
+    """Yield lists of sizes that the law of widths allows: as small as possible, then with less rounding."""
+    most = pm.Window.max_support
+    if sigma is None:
+        pairs = [(w, s) for w, s in _pairs(law, eps) if not _loud(modes, w, s, eps, law)]
+        yield [_sizes(modes, w, s, law) for w, s in pairs]
+        finer = [(law.support(eps / part, s), s) for s in (1.4, 1.6, 2.0, LARGEST_SIGMA) for part in (4, 20)]
+    else:
+        least = law.support(eps, sigma)
+        finer = [(w, sigma) for w in range(max(2, least - 1), min(most, least + 3) + 1)]
+        yield [_sizes(modes, least, sigma, law)]
+    yield [_sizes(modes, w, s, law) for w, s in finer]
+    if not law.twice:
+        # Meshes of less than two windows amplify rounding most. Finer ones also have fewer points per node.
+        scale = 1
+        while scale == 1 or math.prod(fine(modes, scale * (sigma or 2.0))) <= points:
+            wide = [[max(m, 2 * w / (sigma or 2.0)) for m in modes] for w in range(2, most + 1)]
+            sized = [
+                _sizes(modes, w, sigma or 2.0, law, fine(each, scale * (sigma or 2.0)))
+                for w, each in enumerate(wide, 2)
+            ]
+            yield [sizes for sizes in sized if sizes.error <= eps]
+            scale *= 2
+
+
+def _sizes(modes: Sequence[float], support: int, sigma: float, law: Law, nodes: tuple[int, ...] | None = None) -> Sizes:
+    if law.twice:  # the mesh is laid out to the window's oversampling, so that few windows serve all points
+        return Sizes(support, min(USED_SIGMA, sigma), fine(modes, sigma), law.error(support, sigma))
+    nodes = nodes or fine(modes, sigma)
     # Good sizes are larger than asked for: the window makes use of it.
     reached = min(USED_SIGMA, *(n / m for n, m in zip(nodes, modes, strict=True)))
     return Sizes(support, reached, nodes, law.error(support, reached))
+
+
+def window_for(sizes: Sizes, eps: float) -> pm.Window:
+    """Return the window of a transform; its table is a hundred times as accurate as the transform."""
+    return _window(sizes.support, sizes.sigma, max(2e-15, eps / 100))
+
+
+@functools.lru_cache(maxsize=256)
+def _window(support: int, sigma: float, tol: float) -> pm.Window:
+    return pm.prolate(support, sigma, tol=tol)
+
+
+def _loud(modes: Sequence[float], support: int, sigma: float, eps: float, law: Law) -> bool:
+    """Return whether rounding of the mode in the corner of the band is amplified beyond a tolerance."""
+    if law.twice:
+        return False
+    ratios = [min(n / m, 1e3) for n, m in zip(fine(modes, sigma), modes, strict=True)]
+    shape = math.pi * support * (1 - 1 / (2 * min(USED_SIGMA, *ratios)))
+    edges = [shape - math.sqrt(max(0.0, shape**2 - (math.pi * support / (2 * r)) ** 2)) for r in ratios]
+    corner = math.exp(min(600.0, sum(edges)))
+    return ROUNDING[law.dtype] * corner > eps or (corner > QUIET and math.prod(modes) <= SMALL)
+
+
+def worst(sizes: Sizes, modes: Sequence[float], eps: float, law: Law, points: int) -> float:
+    """Return the relative l2 error that the most unlucky of 10^4 random clouds has, estimated from the window.
+
+    Two errors add up: aliases, and rounding on the fine mesh, which division by the window's transform amplifies.
+    Sums over M additions per node are rounded to ``0.25 sqrt(M)`` units (a fit). Of few modes, one may have most
+    of the result. For type 3 all points and all frequencies may lie at the ends of their boxes.
+    """
+    window = window_for(sizes, eps)
+    w, unit, share = sizes.support, ROUNDING[law.dtype] / 2, min(1.0, 9 / math.prod(max(1.0, m) for m in modes))
+    power = _power(window) ** len(modes)
+    few = 1 + 1 / max(1, points)  # aliases of one point have one phase
+    if law.twice:
+        nodes = between(modes, sizes)
+        ends = [
+            (1 / (2 * sizes.sigma), (n - w - 1) / (2 * f)) for n, f in zip(nodes, fine(nodes, sizes.sigma), strict=True)
+        ]
+        axes = [_axis(window, (end,)) for pair in ends for end in pair]
+        added = points / 2 * math.prod(w / n for n in nodes)
+        aliases, noise = sum(a.most for a in axes), power * math.prod(a.loudest for a in axes)
+        rounding = unit * (0.5 + 0.25 * math.sqrt(_in_turn(added, len(modes)))) * math.sqrt(noise)
+        return 1.45 * math.sqrt(few * aliases) + rounding / 1.5
+    axes = [_axis(window, _band(m, n)) for m, n in zip(modes, sizes.nodes, strict=True)]
+    aliases = sum(min(a.most, a.mean + share * a.most) for a in axes)
+    mean, most = math.prod(a.loud for a in axes), math.prod(a.loudest for a in axes)
+    added = points * math.prod(w / n for n in sizes.nodes)
+    noise = power * min(most, mean + share * most)
+    rounding = unit * (2 + 0.25 * math.sqrt(_in_turn(added, len(modes)))) * math.sqrt(noise)
+    return math.sqrt(few * aliases + rounding**2)
+
+
+def _in_turn(added: float, ndim: int) -> float:
+    """Return how many of the additions to a node follow each other: tiles of several axes are summed in parts."""
+    return added if ndim == 1 else min(added, 2.0**14)
+
+
+class _Axis(NamedTuple):
+    """Squares over the modes of an axis: errors by aliases, and amplifications of rounding."""
+
+    mean: float
+    most: float
+    loud: float
+    loudest: float
+
+
+def _band(modes: float, nodes: int) -> tuple[float, ...]:
+    """Return modes of an axis over its nodes: all, or 64 of them that lie evenly."""
+    count = int(min(modes, 64))
+    return tuple(
+        (modes / nodes * (np.arange(count) - (count // 2 if modes <= 64 else (count - 1) / 2)) / count).tolist()
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _axis(window: pm.Window, at: tuple[float, ...]) -> _Axis:
+    # Edges of the table's pieces have aliases far away.
+    shifts = np.array([0, *range(-12, 0), *range(1, 13)])
+    squares = window.fourier(2 * math.pi * (np.array(at)[:, None] + shifts)) ** 2
+    aliases, loud = squares[:, 1:].sum(1) / squares[:, 0], window.fourier(np.zeros(1))[0] ** 2 / squares[:, 0]
+    return _Axis(float(aliases.mean()), float(aliases.max()), float(loud.mean()), float(loud.max()))
+
+
+@functools.lru_cache(maxsize=256)
+def _power(window: pm.Window) -> float:
+    """Return the mean square of the window's transform over all modes of a mesh, in units of its middle."""
+    transform = window.fourier(np.linspace(-math.pi, math.pi, 64, endpoint=False))
+    return float(np.mean(transform**2) / window.fourier(np.zeros(1))[0] ** 2)
 
 
 # Lanes of the CPU's vectors (backends/simd.py).

@@ -13,14 +13,8 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.nufft.factors import of_modes
 from particlemesh.apps.nufft.keeping import keeping
-from particlemesh.apps.nufft.sizes import Sizes
+from particlemesh.apps.nufft.sizes import Sizes, window_for
 from particlemesh.fourier import Bands, Halves
-
-
-@functools.lru_cache(maxsize=64)
-def window_for(sizes: Sizes, eps: float) -> pm.Window:
-    """Return the window of a transform; its table is a hundred times as accurate as the transform."""
-    return pm.prolate(sizes.support, sizes.sigma, tol=max(2e-15, eps / 100))
 
 
 def _bytes(bands: Bands) -> int:
