@@ -242,7 +242,7 @@ def volume(matrix: NDArray[np.float64]) -> float:
     """Return |det matrix|, checked for overflow and underflow of float64."""
     with np.errstate(over="ignore", under="ignore"):
         result = math.prod(np.diagonal(matrix).tolist()) if _diagonal(matrix) else abs(float(np.linalg.det(matrix)))
-    if not 0 < result < math.inf:
+    if not np.finfo(np.float64).tiny <= result < math.inf:
         raise ValueError(f"the box's volume is {result} in float64; choose a unit of length nearer to its lengths.")
     return result
 

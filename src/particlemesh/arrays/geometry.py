@@ -29,7 +29,7 @@ def tails_of(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def check_range(box: Box, dtype: np.dtype) -> None:
-    """Check that a dtype holds a box: its lattice vectors, their inverse and the squares of lengths.
+    """Check that a dtype holds a box: its lattice vectors, and their inverse.
 
     Raises
     ------

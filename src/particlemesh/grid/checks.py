@@ -53,8 +53,12 @@ def box_of(box: Any, periodic: Any) -> Box:
     """Return the box, made of lengths or a matrix if need be."""
     if isinstance(box, Box):
         checks.not_beside_a_box(periodic=periodic)
-        return box
-    return Box(box, periodic=True if periodic is None else periodic)
+    else:
+        box = Box(box, periodic=True if periodic is None else periodic)
+    largest = max(float(np.abs(numbers).max()) for numbers in (box.matrix, box.inverse))
+    if largest > 1e150:  # squares of distances, and of fractions for a distance
+        raise ValueError(f"{box!r}: float64 does not hold the squares of its lengths. Use another unit of length.")
+    return box
 
 
 def cells_along(box: Box, cell_size: Any, shape: Any) -> tuple[int, ...]:

@@ -60,6 +60,41 @@ def too_many(neighbours: int, *, at_least: bool = False) -> OverflowError:
     )
 
 
+def check_squares(radius: float, rows: np.ndarray, dtype: np.dtype, *, bounded: bool) -> None:
+    """Check that a type holds the squares of distances within a radius.
+
+    ``rows`` are the lattice vectors of one box or of several; ``bounded``: no distance is longer than all of one box.
+
+    Raises
+    ------
+    ValueError
+        If squares overflow, or if the whole box is so small that they vanish beside the type's smallest number.
+    """
+    info = np.finfo(dtype)
+    least, most = math.sqrt(float(info.smallest_subnormal)) / float(info.eps), math.sqrt(float(info.max)) / 2
+    size = float(np.abs(rows).sum((-2, -1), dtype=np.float64).max())
+    if (min(radius, size) if bounded else radius) > most or max(radius, size) < least:
+        raise ValueError(
+            f"a search within {radius:g} in a box of {size:g}: {dtype.name} holds the squares of lengths from "
+            f"{least:.2g} to {most:.2g}. Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        )
+
+
+def square_within(radius: float, dtype: np.dtype) -> float:
+    """Return the largest square whose root, rounded, is not more than the radius, rounded, in a type.
+
+    Searches compare squares with it, so that pairs are those whose returned distances are at most the radius.
+    """
+    largest = float(np.finfo(dtype).max)
+    if radius >= math.sqrt(largest):
+        return largest
+    rounded = dtype.type(radius)
+    square = rounded * rounded
+    while square and np.sqrt(above := np.nextafter(square, dtype.type(np.inf))) <= rounded:
+        square = above
+    return float(square)
+
+
 def bytes_per_pair(quantities: str, axes: int, itemsize: int) -> int:
     """Return the bytes of one pair in a list."""
     sizes = {"i": 4, "j": 4, "S": 4 * axes, "d": itemsize, "D": axes * itemsize}

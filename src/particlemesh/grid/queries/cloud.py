@@ -12,6 +12,7 @@ import numpy as np
 from particlemesh.arrays.geometry import open_bounds
 from particlemesh.backends.base import Backend, Record
 from particlemesh.box import Box
+from particlemesh.grid.limits import check_squares
 from particlemesh.sorting.keys import Cells
 
 MOST_IMAGES = 2**20  # of a particle within reach
@@ -109,13 +110,15 @@ def few_images(radius: float, box: Box, per: np.ndarray | None = None) -> None:
         raise ValueError(f"radius is {radius!r}: {images:,} images of every particle; {MOST_IMAGES:,} are the most.")
 
 
-def kernel_radius(radius: float, cells: Cells) -> float:
+def kernel_radius(radius: float, cells: Cells, *, points: bool = False) -> float:
     """Return a radius that is finite in the positions' type and spans few cells of a periodic axis.
+
+    ``points``: rows are of points anywhere, not of particles.
 
     Raises
     ------
     ValueError
-        If the cells within reach, images included, could not be counted in 32 bits.
+        If the cells within reach, images included, could not be counted in 32 bits, or the type does not hold squares.
     """
     value = float(radius)
     if not 0 <= value < math.inf:
@@ -124,4 +127,5 @@ def kernel_radius(radius: float, cells: Cells) -> float:
     if any(p and value * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
         raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
     few_images(radius, cells.box, cells.per)
+    check_squares(value, cells.box.matrix, cells.dtype, bounded=not (points or any(cells.box.periodic)))
     return min(value, float(np.finfo(cells.dtype).max))

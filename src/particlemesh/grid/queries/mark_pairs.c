@@ -121,7 +121,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if PAIRED
     WARP(warp);
 #endif
-    const coordinate limit = ask.radius * ask.radius;
+    const coordinate limit = ask.limit;
     const int stop = (int)(rows - first < stride ? rows - first : stride); // few: 64 bits would cost registers
 #if ROWS_ARE_POINTS
     const i64 taken = rows;

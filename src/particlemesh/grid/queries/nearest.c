@@ -11,7 +11,7 @@
 #define FEW 16 // a list this short stays in registers, sorted; a longer one is a heap, farthest on top
 
 typedef struct {
-    coordinate radius; // the largest
+    coordinate radius, limit; // the largest, and the largest square of a distance within it
     coordinate scale;  // a first radius: scale * (particles of the cell + mean)^power
     coordinate mean, power;
 } Search;
@@ -156,7 +156,7 @@ KERNEL nearest(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u
             coordinate tried = SCALE_OF_BOX * search.scale * pow((coordinate)held + search.mean, search.power);
             for (;;) {
                 if (!(tried < search.radius)) tried = search.radius;
-                const coordinate most = tried * tried;
+                const coordinate most = tried == search.radius ? search.limit : tried * tried;
 #define FIRST_LEVEL 0
 #define REACH_OF(level) tried
 #define BOUND (list.r2[FARTHEST] < most ? list.r2[FARTHEST] : most)

@@ -10,6 +10,7 @@ import numpy as np
 
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Record, allocate
+from particlemesh.grid.limits import square_within
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.keys import STATUS_WORDS
 
@@ -42,7 +43,7 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = No
     Points have a ``system`` each, if particles have one.
     """
     backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
-    search = _search(cloud, k, kernel_radius(radius, cells))
+    search = _search(cloud, k, kernel_radius(radius, cells, points=points is not None))
     rows = cloud.count if points is None else points.count
     indices = allocate(backend, (rows, k), np.int32, "the nearest particles")
     distances = allocate(backend, (rows, k), dtype, "the distances of the nearest particles")
@@ -80,4 +81,7 @@ def _search(cloud: Cloud, k: int, radius: float) -> Record:
     ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
     expected = 1.5 * k + 3
     scale = (2 * expected * cells.box.volume / finest / ball) ** (1 / axes)
-    return Record(f"=4{cells.dtype.char}", radius, scale, cloud.count / finest / max(cells.systems, 1), -1 / axes)
+    limit = square_within(radius, cells.dtype)
+    return Record(
+        f"=5{cells.dtype.char}", radius, limit, scale, cloud.count / finest / max(cells.systems, 1), -1 / axes
+    )

@@ -23,8 +23,7 @@ DEVICE int overlap(PRIVATE const coordinate* d, PRIVATE const coordinate* mine, 
 #if BOXES
     return fabs(d[0]) <= mine[0] + other[0] && fabs(d[1]) <= mine[1] + other[1] && fabs(d[2]) <= mine[2] + other[2];
 #else
-    const coordinate both = mine[0] + other[0];
-    return SQUARED(d) <= both * both;
+    return is_within(SQUARED(d), mine[0] + other[0]);
 #endif
 }
 

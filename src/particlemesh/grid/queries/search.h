@@ -131,6 +131,13 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 // Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))
 
+// Whether the root of a square, rounded, is at most a distance: the square is at most the distance times the next number.
+DEVICE int is_within(coordinate square, coordinate distance)
+{
+    const coordinate step = (coordinate)1 - (coordinate)BELOW_ONE; // of numbers near 1/2
+    return fma(distance, fma(distance, step * (1 + 4 * step), distance), -square) >= 0;
+}
+
 // What half a list passes over. PASS_OVER: a statement that may move the first cells (grid/queries/strips_inside.h).
 // OWN_CELL, a statement, and PASSED(end): whether all cells before `end` have no pairs (grid/queries/strips_beyond.h).
 #ifndef PASS_OVER

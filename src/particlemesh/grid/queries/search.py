@@ -11,7 +11,15 @@ import numpy as np
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend, Kernel, Record
 from particlemesh.grid import checks
-from particlemesh.grid.limits import MOST_COUNTED, bytes_per_pair, least_images, most_images, too_many
+from particlemesh.grid.limits import (
+    MOST_COUNTED,
+    bytes_per_pair,
+    check_squares,
+    least_images,
+    most_images,
+    square_within,
+    too_many,
+)
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.scan import Allocate
 
@@ -108,7 +116,8 @@ class Search:
         if not self._known or self._known[0] is not cells.box or self._known[1:] != known[1:]:
             self._known = known
             some = question.some or ()
-            ask = Record(f"={cells.dtype.char}{'i' * len(some)}", question.radius, *some)
+            limit = 0.0 if question.reach_is else square_within(question.radius, cells.dtype)
+            ask = Record(f"=2{cells.dtype.char}{'i' * len(some)}", question.radius, limit, *some)
             self._records = (*question.cloud.geometry(), ask)
         return self._records if question.points is None else (question.points.record(), *self._records)
 
@@ -191,10 +200,11 @@ class Search:
         backend.clear(words)
         code = 0 if not half else 2 if by_index else 1
         if not isinstance(radius, Extents):
-            number = kernel_radius(radius, cloud.cells)
+            number = kernel_radius(radius, cloud.cells, points=points is not None)
             return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words, cloud.rows(system))
         if points is not None:
             raise ValueError("points have no extents: give one radius.")
+        check_squares(0.0, cloud.cells.box.matrix, dtype, bounded=True)
         if cloud.ends is not None and cloud.cells.levels > 1:
             raise NotImplementedError("several levels of cells in no order")  # no builder makes them
         count = max(cloud.count, 1)
@@ -219,8 +229,9 @@ class Search:
         first = 2**64 - 1 - read[_FIRST]
         if read[_BAD_RADIUS]:
             raise ValueError(
-                f"{read[_BAD_RADIUS]} radii are negative, not finite, or reach past 2**29 cells of a periodic axis; "
-                f"the first is that of particle {first}."
+                f"{read[_BAD_RADIUS]} radii are negative, not finite, reach past 2**29 cells of a periodic axis, or "
+                "have squares that their type does not hold in this unit of length; the first is that of particle "
+                f"{first}."
             )
         checks.good_points(read[_NOT_FINITE], read[_OUTSIDE], first)
         total, longest = read[_TOTAL], read[_LONGEST]

@@ -10,7 +10,7 @@
 #define AT_LEAST_ONE(n) ((n) > 0 ? (n) : 1)
 
 typedef struct {
-    coordinate radius;
+    coordinate radius, limit; // the largest square of a distance within it
 } Ask;
 
 // PARAMETERS: how many the function has. So few are arguments of the kernel, which GPUs read without loads; 0 if more.
@@ -55,7 +55,7 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
               const i64 sums_column, BOX_RECORDS, const Ask ask PARAMETER_RECORD)
 {
     const i64 valid = start[bins];
-    const coordinate limit = ask.radius * ask.radius;
+    const coordinate limit = ask.limit;
     const int lane = LOCAL_ID % LANES, together = GROUP_SIZE / LANES; // particles of a group
 #if LANES > 1
     LOCAL_ARRAY(real, shared, GROUP_SIZE * RESULTS);

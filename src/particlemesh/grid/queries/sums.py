@@ -9,6 +9,7 @@ import numpy as np
 
 from particlemesh.backends import base
 from particlemesh.backends.base import Backend, Record
+from particlemesh.grid.limits import square_within
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.sorting.scan import Allocate
@@ -40,7 +41,8 @@ def sums(
     left out are zero. ``values`` and ``out`` are native arrays of any strides; ``allocate`` provides scratch memory.
     """
     backend, cells, dtype, count = cloud.backend, cloud.cells, cloud.cells.dtype, cloud.count
-    ask = Record(f"={dtype.char}", kernel_radius(radius, cells))
+    radius = kernel_radius(radius, cells)
+    ask = Record(f"=2{dtype.char}", radius, square_within(radius, dtype))
     texts = {"pair function": function.text}
     function.check_values(None if values is None else tuple(values.shape), count)
     totals = out

@@ -29,7 +29,7 @@
 #endif
 
 typedef struct {
-    coordinate radius;
+    coordinate radius, limit; // the largest square of a distance within it
 #if SOME_ROWS
     int least, most;
 #endif
@@ -119,9 +119,9 @@ DEVICE int boxes_touch(PRIVATE const coordinate* d, PRIVATE const coordinate* mi
 // Most particles are beyond the largest reach: only the others' radii are read.
 DEVICE int spheres_touch(coordinate d2, coordinate most, coordinate mine, GLOBAL const coordinate* other)
 {
-    if (!(d2 <= most * most)) return 0;
-    const coordinate both = mine + *other;
-    return d2 <= both * both;
+    const coordinate rounding = 16 * ((coordinate)1 - (coordinate)BELOW_ONE);
+    if (!(d2 <= most * most * (1 + rounding))) return 0;
+    return is_within(d2, mine + *other);
 }
 
 #define REACH_OF(level) (row.mine[0] + REAL_FROM_INDEX((i64)largest[3 * level]))

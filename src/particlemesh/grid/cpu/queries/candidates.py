@@ -18,13 +18,13 @@ from particlemesh.backends.simd import fuse, load, store
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import level_shape, margins
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
+from particlemesh.grid.limits import check_squares, square_within
 
 UNIFORM, SPHERES, BOXES = 0, 1, 2  # what is near: closer than a number, than the sum of radii, boxes that overlap
 MOST_POINTS = 8  # of a group: more share a copy, but their strips are longer
 ROOM = 1024  # candidates of a buffer, so that it stays in the first cache
 RUNS = 64  # strips of a buffer at most whose images differ
 MOST_IMAGES = 2**20  # boxes that a reach may span
-_LARGEST = {np.dtype(real): float(np.finfo(real).max) for real in (np.float32, np.float64)}
 # Where a search is: level, image, cell along the first two axes, place; whether it is at its end.
 _LEVEL, _IMAGE, _CELL, _PLACE, DONE, STATE = 0, 1, 4, 6, 7, 8
 
@@ -76,11 +76,13 @@ def largest_by_level(cloud: CpuCloud, sizes: np.ndarray, first: np.ndarray, crit
     return most.reshape(systems, levels, 3)
 
 
-def search_of(cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, forward: bool = False) -> Search:
+def search_of(
+    cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, forward: bool = False, points: bool = False
+) -> Search:
     """Return a search over a cloud; ``numbers`` (n + PAD,) name its places in results.
 
     Neighbours are within ``radius``, or spheres or boxes that overlap (None). ``forward`` counts only places from each
-    group's first on.
+    group's first on. ``points``: those that look for neighbours are anywhere, not in the cloud.
     """
     cells = cloud.cells
     real, levels = cells.dtype.type, cells.levels
@@ -90,9 +92,10 @@ def search_of(cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, for
     criterion = UNIFORM if radius is not None else SPHERES if len(sizes) == 1 else BOXES
     systems = 1 if cloud.systems is None else cloud.systems.total
     most = largest_by_level(cloud, sizes, first, criterion, systems).max(0)
-    largest = _LARGEST[cells.dtype]
-    cutoff = real(0 if radius is None else min(radius, largest))
-    square = float(cutoff) * float(cutoff)
+    rows = (cells if cloud.systems is None else cloud.systems).rows
+    bounded = radius is not None and not (points or any(cells.periodic))
+    check_squares(2 * float(most.max(initial=0)) if radius is None else radius, rows, cells.dtype, bounded=bounded)
+    cutoff = real(0 if radius is None else min(radius, float(np.finfo(real).max)))
     inverse = (cells if cloud.systems is None else cloud.systems).inverse.astype(float)
     # How far a search goes at most; half extents are not beyond a radius times the root of three.
     farthest = float(cutoff) if criterion == UNIFORM else 4 * float(most.max(initial=0))
@@ -109,7 +112,7 @@ def search_of(cloud: CpuCloud, numbers: np.ndarray, radius: float | None, *, for
         cloud.points[0], cloud.points[1], cloud.points[2], sizes, numbers, cloud.start, cloud.occupied, first, shape,
         most, cells.inverse, cells.rows, cells.origin, (per * (1 + 4 * np.finfo(real).eps)).astype(real),
         margins(cells, math.ceil(spans)), limit, np.array(cells.periodic, np.int64), criterion, cutoff,
-        real(square if square <= largest else math.inf), int(forward), float(spans),
+        real(square_within(float(cutoff), cells.dtype)), int(forward), float(spans),
     )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
                 radius = min(search.radius, radius)
                 begin_search(search, k, members, sizes, room.state, extent)
                 extent[0] = radius
-                reach = radius * radius
+                reach = search.square if radius == search.radius else radius * radius
                 held[:members] = 0
                 while room.state[DONE] == 0:
                     run_count = gather(
@@ -168,7 +168,7 @@ def nearest(
     each, if particles have one.
     """
     real = cloud.cells.dtype
-    search = search_of(cloud, names_of(cloud, "input"), radius)
+    search = search_of(cloud, names_of(cloud, "input"), radius, points=x is not None)
     faults = boxes = None
     if x is None:
         rows = cloud.particles

@@ -208,7 +208,7 @@ def neighbours(
     """
     threads = threads_for(threads, len(x[0]))
     query, turned, faults, begins = point_query(cloud, x, system, threads)
-    search = search_of(cloud, names_of(cloud, "input"), radius)
+    search = search_of(cloud, names_of(cloud, "input"), radius, points=True)
     boxes = None if begins is None else search_boxes(cloud, search, begins)
     return _list(query, boxes, search, cloud, turned, len(x[0]), quantities, "csr", threads), faults
 

@@ -141,8 +141,7 @@ def is_near(dx, dy, dz, criterion, square, sizes, k, other, p):
         near = abs(dx) <= other[0, p] + sizes[0, k] and abs(dy) <= other[1, p] + sizes[1, k]
         return near and abs(dz) <= other[2, p] + sizes[2, k]
     if criterion == SPHERES:
-        reach = other[0, p] + sizes[0, k]
-        square = reach * reach
+        return np.sqrt(squared(dx, dy, dz)) <= other[0, p] + sizes[0, k]
     return squared(dx, dy, dz) <= square
 
 
@@ -153,7 +152,9 @@ def search_run(bx, by, bz, b3, b4, b5, called, begin, end, x, y, z, sizes, k, sh
     lanes = len(width)
     px, py, pz = splat(x, width), splat(y, width), splat(z, width)
     sx, sy, sz = splat(shifts[r, 0], width), splat(shifts[r, 1], width), splat(shifts[r, 2], width)
-    limit = splat(square, width)
+    real = shifts.dtype.type
+    half = 2.0**-24 if shifts.itemsize == 4 else 2.0**-53  # step of numbers near 1/2
+    limit, zero, step = splat(square, width), splat(real(0), width), splat(real(half + 4 * half * half), width)
     hit_count = 0
     for at in range(begin, end, lanes):
         dx = add(sub(load(bx, at, width), px), sx)
@@ -164,10 +165,13 @@ def search_run(bx, by, bz, b3, b4, b5, called, begin, end, x, y, z, sizes, k, sh
             bits &= size_at_most(dy, add(load(b4, at, width), splat(sizes[1, k], width)))
             bits &= size_at_most(dz, add(load(b5, at, width), splat(sizes[2, k], width)))
         else:
+            square_here = fma(dx, dx, fma(dy, dy, mul(dz, dz)))
             if criterion == SPHERES:
+                # A root rounds to no more than `reach` if its square is at most `reach` times the next number.
                 reach = add(load(b3, at, width), splat(sizes[0, k], width))
-                limit = mul(reach, reach)
-            bits = at_most(fma(dx, dx, fma(dy, dy, mul(dz, dz))), limit)
+                bits = at_most(zero, fma(reach, fma(reach, step, reach), sub(zero, square_here)))
+            else:
+                bits = at_most(square_here, limit)
         bits &= apart(load(called, at, width), mine, full)
         if end - at < lanes:
             bits &= (1 << (end - at)) - 1
