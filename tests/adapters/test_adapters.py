@@ -239,6 +239,8 @@ def test_the_neighbour_list_is_ases(cutoff, self_interaction):
     same_pairs(ours, reference("ijdDS", atoms, given, self_interaction))
     assert len(ours[0]) > 20
     np.testing.assert_array_equal(of_ase.neighbour_list("j", atoms, given, self_interaction), ours[1])
+    theirs = reference("ijdDS", atoms, given, self_interaction)
+    assert [array.dtype for array in ours] == [array.dtype for array in theirs]  # i * n + j holds
 
 
 def test_a_molecule_without_a_cell():

@@ -74,8 +74,8 @@ def neighbour_list(quantities: str, a: Any, cutoff: Any, self_interaction: bool 
     Returns
     -------
     array or tuple of arrays
-        As of :func:`particlemesh.neighbour_list`, sorted by ``i``. ASE lists distances below the cutoff; this
-        function also lists those equal to it.
+        As of :func:`particlemesh.neighbour_list`, sorted by ``i``, with ``i``, ``j`` and ``S`` of int64 as in ASE.
+        ASE lists distances below the cutoff; this function also lists those equal to it, for every kind of cutoff.
 
     Raises
     ------
@@ -98,15 +98,16 @@ def neighbour_list(quantities: str, a: Any, cutoff: Any, self_interaction: bool 
     given = particles(a)
     pairs = _pairs(cutoff, a) if isinstance(cutoff, Mapping) else None
     reach = cutoff if pairs is None else max(pairs.values(), default=0.0)
-    needed = quantities + "".join(letter for letter in "ijd" if letter not in quantities)
-    if pairs is None and not self_interaction:
-        return search(quantities, *given, reach, **options)
-    arrays = dict(zip(needed, search(needed, *given, reach, **options), strict=True))
+    plain = pairs is None and not self_interaction
+    needed = quantities + "".join(letter for letter in "ijd" if not plain and letter not in quantities)
+    results = search(needed, *given, reach, **options)
+    arrays = dict(zip(needed, results if len(needed) > 1 else (results,), strict=True))
     if self_interaction:
         arrays = _with_selves(arrays, len(a))
     if pairs is not None:
         arrays = _of_elements(arrays, pairs, np.asarray(a.numbers))
-    results = tuple(arrays[letter] for letter in quantities)
+    # ASE's integers: codes such as i * n + j hold in them.
+    results = tuple(arrays[letter].astype(np.int64) if letter in "ijS" else arrays[letter] for letter in quantities)
     return results if len(results) > 1 else results[0]
 
 
