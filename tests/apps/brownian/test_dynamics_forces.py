@@ -2,12 +2,13 @@
 """Springs and soft spheres against plain NumPy: all images in any box, forces as derivatives of energies."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.brownian import WCA, HarmonicBonds, Sum
+from particlemesh.apps.brownian import WCA, BrownianDynamics, Drag, HarmonicBonds, Sum
 from particlemesh.apps.brownian.arrays import Images
 
 SKEWED = [[5.0, 0.0, 0.0], [2.4, 4.5, 0.0], [-2.2, 1.9, 4.0]]
@@ -158,3 +159,68 @@ def test_wrong_arguments(make, said):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is looked at
         make()
     assert said in str(caught.value)
+
+
+# ---- clouds that cells of one size do not suit ------------------------------------------------------------
+
+
+def uneven(name, count=2000):
+    """Positions, box and diameters of a cloud."""
+    rng = np.random.default_rng(3)
+    x, sigma = rng.random((count, 3)) * 40, 1.0
+    box = pm.Box((40.0,) * 3)
+    if name == "dilute":
+        x, box = x * 10, pm.Box((400.0,) * 3)
+        x[1] = x[0] + 0.5
+    elif name == "clusters in a large box":
+        x[: count // 2], x[count // 2 :], box = x[: count // 2] / 3, 9e5 + x[count // 2 :] / 3, pm.Box((1e6,) * 3)
+    elif name == "one large sphere":
+        sigma = np.where(np.arange(count) == 7, 15.0, 1.0)
+    elif name == "out of an open box":
+        box = pm.Box((40.0,) * 3, periodic=False)
+        x[3], x[4] = (1e5, -7.0, 3.0), (1e5, -6.2, 3.0)
+    return x, box, sigma
+
+
+@pytest.mark.parametrize(
+    "name", ["packed", "dilute", "clusters in a large box", "one large sphere", "out of an open box"]
+)
+def test_time_and_memory_grow_with_particles_and_pairs_only(name, monkeypatch):
+    x, box, sigma = uneven(name)
+    work, stream = [], pm.UniformGrid.stream
+
+    def counted(grid, *arguments, **options):
+        held = np.diff(grid.cell_start).astype(float)
+        work.append(float(held @ held) / len(x))
+        return stream(grid, *arguments, **options)
+
+    monkeypatch.setattr(pm.UniformGrid, "stream", counted)
+    soft = WCA(box, 1.0, sigma)
+    soft(x)  # compiles
+    tracemalloc.start()
+    forces = soft(x)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 3000 * len(x), f"{most / len(x):.0f} bytes a particle"
+    assert all(compared <= 32 for compared in work), work
+    d = x[None] - x[:, None]
+    d -= np.where(box.periodic, box.lengths, 0) * np.rint(d / box.lengths)
+    r2 = (d**2).sum(-1)
+    np.fill_diagonal(r2, np.inf)
+    s = np.broadcast_to(sigma, len(x))
+    s6 = (((s[:, None] + s) / 2) ** 2 / r2) ** 3
+    pull = np.where(s6 > 0.5, 24 * (s6 - 2 * s6 * s6) / r2, 0)
+    expected = np.einsum("ij,ijd->id", pull, d)
+    assert abs(expected).max() > 0
+    np.testing.assert_allclose(forces, expected, rtol=1e-6, atol=1e-9 * abs(expected).max())
+
+
+def test_a_sphere_that_leaves_an_open_box_does_not_stop_the_others():
+    box = pm.Box((6.0,) * 3, periodic=False)
+    x = np.array([[1.0, 3.0, 3.0], [5.5, 3.0, 3.0], [4.9, 3.0, 3.0]])
+    soft = WCA(box, 1.0, 1.0)
+    dynamics = BrownianDynamics(x, Drag(), soft, temperature=0.0, time_step=1e-3, seed=1)
+    dynamics.run(200)
+    assert dynamics.step == 200
+    assert dynamics.positions[1, 0] > 6  # pushed out
+    np.testing.assert_array_equal(dynamics.positions[0], x[0])

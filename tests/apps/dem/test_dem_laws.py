@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+import particlemesh as pm
 from dem_cases import ROUGH, heap, loose
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
 
@@ -119,3 +120,46 @@ def test_frictionless_spheres_pack_as_densely_as_random_packings_do(request):
     fraction = slab(z, radii, low, high) / (width**2 * (high - low))
     assert 0.62 <= fraction <= 0.66
     assert bed.contacts.overlap.max() < 0.03
+
+
+@pytest.mark.parametrize("kind", ["packed", "one far away", "two heaps", "mixed, one far away"])
+def test_spheres_far_from_the_others_cost_nothing(backend, kind, monkeypatch):
+    """A search compares few particles in vain, and the spheres of a heap move as they do alone."""
+    x = np.stack(np.meshgrid(*[np.arange(9)] * 3, indexing="ij"), -1).reshape(-1, 3) * 1.01
+    v = np.random.default_rng(1).normal(0, 0.5, x.shape)
+    radii = np.full(len(x), 0.5)
+    if kind.startswith("mixed"):
+        radii[::2] = 0.4
+    where = {"packed": [], "two heaps": x + 1e4}.get(kind, [[1e6, -1e6, 3e5]])
+    others = np.array(where).reshape(-1, 3)
+    work, search = [], pm.UniformGrid.pairs
+
+    def counted(grid, *arguments, **options):
+        held = np.diff(backend.host(grid.cell_start).astype(float))
+        work.append(float(held @ held) / grid.size)
+        return search(grid, *arguments, **options)
+
+    def moved(x, v, radii):
+        heap = Simulation(x, radii, v, density=1.0, contact=Hertz(1e4), time_step=1e-3, backend=backend.name)
+        heap.run(60)
+        assert heap.rebuilds > 1
+        return heap.positions
+
+    alone = moved(x, v, radii)
+    monkeypatch.setattr(pm.UniformGrid, "pairs", counted)
+    speeds = np.concatenate([v, np.zeros_like(others)])
+    together = moved(np.concatenate([x, others]), speeds, np.concatenate([radii, np.full(len(others), 0.5)]))
+    assert all(compared <= 64 for compared in work), work
+    np.testing.assert_allclose(together[: len(x)], alone, rtol=0, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:positions up to")
+@pytest.mark.parametrize("real", ["f4", "f8"])
+def test_no_folded_position_is_on_the_upper_face(real):
+    x = np.array([[-1e-9, 1.0, 3.7], [3.7, -1e-30, 2.0], [-1e-18, 7.4, 1.0]], real)
+    v = np.zeros_like(x)
+    x[1, 2], v[1, 2] = 1.999e-7, -2e-5  # the first step ends just below 0
+    still = Simulation(x, 0.1, v, density=1.0, contact=Hertz(1e3), box=(3.7,) * 3, periodic=True, time_step=1e-2)
+    for _ in range(3):
+        assert (still.positions >= 0).all() and (still.positions < 3.7).all()
+        still.run(1)

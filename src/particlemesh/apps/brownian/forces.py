@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Box, PairFunction, UniformGrid
-from particlemesh.apps.brownian.arrays import Images, module_of
+from particlemesh import Box, PairFunction, UniformGrid, neighbour_list
+from particlemesh.apps.brownian.arrays import Images, module_of, to_host
 from particlemesh.apps.brownian.drag import Settled, radii
 from particlemesh.kernels import Fixed, checks
 
@@ -127,6 +127,10 @@ class HarmonicBonds(Settled):
         return vectors, xp.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
 
 
+# As `neighbour_list` has them: cells at most; how many particles share a cell with one, on average, where a list is
+# faster; and how many spheres of the mean volume the largest one holds.
+_CELLS_A_PARTICLE, _FEW_CELLS, _CROWDED, _UNEVEN = 8, 4096, 32, 16
+
 _WCA = """
 real s = (real)0.5 * (a[0] + b[0]);
 real s2 = s * s / r2, s6 = s2 * s2 * s2;
@@ -154,7 +158,9 @@ class WCA(Settled):
 
     It is the Lennard-Jones potential up to its minimum at ``2**(1/6) s``, lifted by epsilon: energy and force are 0
     from there on. For a pair, s is the mean of both numbers sigma. Particles are found by a
-    :class:`particlemesh.UniformGrid`, which is kept between calls; no list of pairs is made.
+    :class:`particlemesh.UniformGrid`, which is kept between calls. A :func:`particlemesh.neighbour_list` on the host
+    serves where cells of one size do not: for diameters of many sizes, clusters in a large box, and particles that
+    have left an open box.
 
     Call it with positions (N, 3) for the forces (N, 3).
 
@@ -195,8 +201,10 @@ class WCA(Settled):
         self.sigma = radii(sigma, "sigma")
         self.backend = backend
         self.cutoff = 2 ** (1 / 6) * float(np.max(self.sigma))
-        size = (self.cutoff, self.cutoff, self.cutoff / 4)
-        self._grid = UniformGrid(self.box, cell_size=size, deterministic=True, backend=backend)
+        self._uneven = _UNEVEN * float(np.mean((self.sigma / np.max(self.sigma)) ** 3)) < 1
+        self._grid: UniformGrid | None = None
+        self._made_for = -1  # particles
+        self._large = False  # whether cells are larger than the search needs
         self._function = PairFunction(_WCA, _wca, results=4, values=1, parameters=(self.epsilon,))
         self._held: tuple[Any, Any] = (None, None)  # sigma of each particle, and what it is for
 
@@ -225,7 +233,43 @@ class WCA(Settled):
         if self._held[0] != key:
             self._held = key, xp.asarray(np.broadcast_to(self.sigma, (len(positions),)), dtype=positions.dtype)
         with np.errstate(all="ignore"):
-            return self._grid.build(positions).stream(self.cutoff, self._function, self._held[1])
+            if self._uneven:
+                return self._from_list(positions)
+            grid = self._grid_for(len(positions))
+            try:
+                grid.build(positions)
+            except ValueError:
+                if all(self.box.periodic):
+                    raise
+                return self._from_list(positions)  # a particle has left an open box: lists take it anywhere
+            if self._large:
+                held = xp.diff(grid.cell_start).astype(float)
+                if float(held @ held) > _CROWDED * len(positions):
+                    return self._from_list(positions)
+            return grid.stream(self.cutoff, self._function, self._held[1])
+
+    def _grid_for(self, count: int) -> UniformGrid:
+        """Return a grid whose memory grows with the particles, not with the box."""
+        if self._grid is None or count != self._made_for:
+            size = np.array([self.cutoff, self.cutoff, self.cutoff / 4])
+            thickness = 1 / np.linalg.norm(self.box.inverse, axis=1)
+            while np.maximum(1, thickness // size).prod() > _CELLS_A_PARTICLE * count + _FEW_CELLS:
+                size *= 2
+            self._large, self._made_for = bool(size[0] > self.cutoff), count
+            self._grid = UniformGrid(self.box, cell_size=tuple(size), deterministic=True, backend=self.backend)
+        return self._grid
+
+    def _from_list(self, positions: Any) -> Any:
+        """Return the sums over a list of pairs on the host."""
+        x, sigma = to_host(positions), to_host(self._held[1])
+        i, j, vectors = neighbour_list("ijD", x, self.box, (2 ** (1 / 6) / 2 * sigma).astype(x.dtype))
+        squares = (vectors * vectors).sum(1)
+        s6 = (((sigma[i] + sigma[j]) / 2) ** 2 / squares) ** 3
+        s6 = np.where(s6 > 0.5, s6, 0.5)  # as `_wca`: beyond the minimum both terms are 0
+        energy, pull = 2 * self.epsilon * (s6 * s6 - s6 + 0.25), 24 * self.epsilon * (s6 - 2 * s6 * s6) / squares
+        terms = [energy, *(pull[:, None] * vectors).T]
+        sums = np.stack([np.bincount(i, term, len(x)) for term in terms], 1).astype(x.dtype)
+        return module_of(positions).asarray(sums)
 
 
 class Sum(Fixed):

@@ -61,6 +61,7 @@ def _drift(p, motion, begin, end):
                 turns = np.floor(at * motion[12 + c])
                 if at < 0:
                     place -= length * min(turns, real(-1))
+                    place = place if place - low < length else low  # rounding
                 elif at >= length:
                     place -= length * max(turns, real(1))
             d = place - p.origin[i, c]

@@ -94,14 +94,17 @@ class Domain:
         """Where the axes that repeat begin, 0 for others."""
         return np.where(self.periodic, self.origin, 0.0)
 
+    @property
+    def box(self) -> pm.Box:
+        """Its box; the length of an axis without an end has no meaning."""
+        lengths = np.where(np.isfinite(self.lengths), self.lengths, 1.0)
+        return pm.Box(lengths, origin=self.origin, periodic=self.periodic)
+
     def fold(self, positions: np.ndarray) -> np.ndarray:
-        """Return positions (N, 3) folded into the axes that repeat."""
-        folded = positions.astype(np.float64)
-        for axis in range(3):
-            if self.periodic[axis]:
-                low, length = self.origin[axis], self.lengths[axis]
-                folded[:, axis] = low + (folded[:, axis] - low) % length
-        return folded.astype(positions.dtype)
+        """Return positions (N, 3) folded into the axes that repeat, below their ends in any type."""
+        folded = self.box.fold(positions.astype(np.float64)).astype(positions.dtype)
+        ends = np.where(self.periodic, np.add(self.origin, self.lengths), np.inf)
+        return np.where(folded < ends, folded, np.array(self.origin, positions.dtype))
 
     def grid_box(self, positions: np.ndarray, reach: float) -> pm.Box:
         """Return the box of a grid that finds all pairs within ``reach``.

@@ -21,6 +21,7 @@ from particlemesh.apps.dem.walls import Plane, table
 SKIN = 0.2  # margin of the lists, in mean radii
 _LEVELS = 6  # at most, of cells for particles of many sizes
 _MOST_CELLS = 16  # per particle
+_CROWDED = 32  # particles that share a large cell with one, on average: from here on sparse cells are faster
 
 
 class Units(NamedTuple):
@@ -159,8 +160,10 @@ class Motion:
         ratio = reach / (2 * least + self.skin)
         levels = min(_LEVELS, 1 + int(np.log2(ratio))) if method == "auto" and self.count else 1
         cell = 1.001 * reach / 2 ** (levels - 1)
+        least = cell
         while np.maximum(1, box.lengths / cell).prod() > _MOST_CELLS * self.count + 4096:
             cell *= 2
+        self._large = cell > least
         self.grid = pm.UniformGrid(
             box, cell_size=tuple(np.minimum(cell, box.lengths)),
             method=method, levels=levels, dtype=self.dtype, threads=self._threads,
@@ -191,8 +194,21 @@ class Motion:
                 raise ValueError(f"particle {first} is at {where}") from None
             self._make_grid(place)  # too far from where the former grid was made
             self.grid.build(x, self._radii)
-        self.engine.renew(self.grid.pairs(self._reach, quantities="j"), self._images, self.deterministic)
+        pairs = self._listed(x) if self._large and self._crowded() else self.grid.pairs(self._reach, quantities="j")
+        self.engine.renew(pairs, self._images, self.deterministic)
         self.rebuilds += 1
+
+    def _crowded(self) -> bool:
+        """Return whether large cells hold so many particles that a search compares most of them in vain."""
+        held = np.diff(np.asarray(self.backend.download(self.grid.cell_start)).astype(float))
+        return float(held @ held) > _CROWDED * self.count
+
+    def _listed(self, x: tuple[Any, ...]) -> pm.Pairs:
+        """Search with cells that hold particles only: for particles far from the others."""
+        i, j = pm.neighbour_list("ij", x, self.domain.box, self._reach, threads=self._threads)
+        rows = np.bincount(self.backend.download(i), minlength=self.count)
+        start = self.backend.upload(np.concatenate([[0], np.cumsum(rows)]).astype(np.int64))
+        return pm.Pairs(start=start, j=j)
 
     # ---- motion ---------------------------------------------------------------------------------------
 

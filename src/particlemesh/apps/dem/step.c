@@ -51,8 +51,10 @@ KERNEL drift(GLOBAL real* x, GLOBAL const real* RESTRICT origin, GLOBAL const re
         for (int c = 0; c < 3; c++) {
             if (motion.length[c] > 0) {
                 const real at = p[c] - motion.origin[c], turns = floor(at * motion.per[c]);
-                if (at < 0) p[c] -= motion.length[c] * (turns < 0 ? turns : (real)-1);
-                else if (at >= motion.length[c]) p[c] -= motion.length[c] * (turns > 1 ? turns : (real)1);
+                if (at < 0) {
+                    p[c] -= motion.length[c] * (turns < 0 ? turns : (real)-1);
+                    if (p[c] - motion.origin[c] >= motion.length[c]) p[c] = motion.origin[c]; // rounding
+                } else if (at >= motion.length[c]) p[c] -= motion.length[c] * (turns > 1 ? turns : (real)1);
             }
             real d = p[c] - from[c];
             d -= motion.length[c] * rint(d * motion.per[c]);
