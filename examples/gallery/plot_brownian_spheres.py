@@ -67,7 +67,7 @@ distances = distances / pairs
 
 # %%
 # The images of a sphere slow it down. Hasimoto (1959) calculated by how much in a cubic box of length L:
-# D = 1 − 2.837297 / L + 4 π / 3 L³.
+# D = 1 − 2.837297 / L + 4π / (3 L³).
 
 diffusion = squares / (6 * TIME_STEP * COUNT * STEPS)
 expected = 1 - 2.837297 / LENGTH + 4 * np.pi / 3 / LENGTH**3

@@ -58,9 +58,10 @@ def test_potentials_are_the_solvers(mesh, name, compensation):
 
 
 @pytest.mark.parametrize("interlaced", [False, True])
+@pytest.mark.filterwarnings("ignore:gradient='window' conserves energy")
 def test_slopes_are_the_solvers_gradient(mesh, interlaced):
     x, q, _ = arrays(mesh)
-    solver = Solver(mesh, "bspline5", interlaced=interlaced).set_positions(x.detach().numpy())
+    solver = Solver(mesh, "bspline5", interlaced=interlaced, gradient="window").set_positions(x.detach().numpy())
     phi = potential(x, q[0], mesh, window="bspline5", interlaced=interlaced)
     np.testing.assert_allclose(phi.detach(), solver.potential(q[0].detach().numpy()), atol=1e-11)
     energy = 0.5 * (q[0] * phi).sum()

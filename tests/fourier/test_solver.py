@@ -12,6 +12,9 @@ import particlemesh as pm
 from particlemesh.fourier import Solver
 from particlemesh.window import window_of
 
+# These solvers are compared with sums, in which a particle pulls itself, too.
+pytestmark = pytest.mark.filterwarnings("ignore:gradient='window' conserves energy")
+
 TRICLINIC = [[1.0, 0.0, 0.0], [0.3, 1.2, 0.0], [-0.2, 0.4, 0.9]]
 MESHES = [
     pm.Mesh(9, 2.0, offset=0.25),
@@ -70,7 +73,7 @@ def close(got, expected, dtype):
 def test_potential_and_gradient_equal_the_oracle(backend, mesh, dtype, kind):
     x, q = particles(mesh, dtype=dtype)
     phi, slopes = expected(mesh, "bspline4", x, q, kind)
-    solver = Solver(mesh, "bspline4", compensation=kind).set_positions(backend.array(x))
+    solver = Solver(mesh, "bspline4", compensation=kind, gradient="window").set_positions(backend.array(x))
     close(backend.host(solver.potential(backend.array(q))), phi, dtype)
     close(backend.host(solver.gradient(backend.array(q[0]))), slopes[0], dtype)
     both = solver.potential_and_gradient(backend.array(q))
@@ -295,7 +298,7 @@ def test_forces_by_ik_sum_to_zero():
 def test_the_windows_gradient_is_that_of_the_energy():
     mesh = MESHES[3]
     x, q = particles(mesh, 6)
-    solver, step = Solver(mesh, "bspline6"), 1e-5
+    solver, step = Solver(mesh, "bspline6", gradient="window"), 1e-5
 
     def energy(x):
         return 0.5 * q[0] @ solver.set_positions(x).potential(q[0])
@@ -345,7 +348,14 @@ def test_explanations_name_stages_and_memory(backend):
     mesh = MESHES[1]
     solver = Solver(mesh, "cic", "yukawa", kappa=2.0).set_positions(backend.array(particles(mesh)[0]))
     text = solver.explain()
-    for word in ("yukawa", "6 x 7 nodes", "forward, multiply, backward", "bytes", "fft", "spread"):
+    for word in (
+        "yukawa",
+        "6 x 7 nodes",
+        "forward, multiply by the table and 2 times by ik, backward",
+        "bytes",
+        "fft",
+        "spread",
+    ):
         assert word.lower() in text.lower(), text
     assert "padded" not in text
 
@@ -361,8 +371,6 @@ def test_bad_arguments_are_refused():
         Solver(mesh, compensation="both")
     with pytest.raises(ValueError, match="needs alpha"):
         Solver(mesh, green="ewald")
-    with pytest.raises(ValueError, match="every axis periodic"):
-        Solver(pm.Mesh(8, 1.0, periodic=False, offset=0.5), gradient="ik")
     with pytest.raises(RuntimeError, match="set_positions first"):
         Solver(mesh).potential(q)
     with pytest.raises(ValueError, match="reserve needs"):

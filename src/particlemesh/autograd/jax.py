@@ -180,6 +180,9 @@ def potential(
 ) -> Any:  # fmt: skip
     """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
 
+    Derivatives by positions are exact, as of a solver with ``gradient="window"``. Each particle pulls itself, unless
+    the Green function is smooth on the mesh.
+
     Parameters
     ----------
     positions, values, mesh, window, cell, **options

@@ -237,6 +237,9 @@ def potential(
 
     Differentiable by positions, values, cell, kappa and alpha. Every axis is periodic.
 
+    Derivatives by positions are exact, as of a solver with ``gradient="window"``. Each particle pulls itself, unless
+    the Green function is smooth on the mesh.
+
     Parameters
     ----------
     positions, mesh, window, cell, **options

@@ -53,7 +53,7 @@ def mode_numbers(modes: int, order: str = "fft", *, half: bool = False) -> np.nd
     return ascending if order == "centred" else np.fft.ifftshift(ascending)
 
 
-class Bands:
+class Bands(checks.Fixed):
     """Transforms from nodes to a band of modes and back; leading axes are batches.
 
     Parameters
@@ -118,9 +118,9 @@ class Bands:
             table = np.concatenate([np.ones(3 - ndim), *self.factors]).astype(self.complex_dtype)
             self._table = backend.upload(table)
 
-    def _checked(self, factors: Sequence[Any] | None) -> list[np.ndarray]:
+    def _checked(self, factors: Sequence[Any] | None) -> tuple[np.ndarray, ...]:
         if factors is None:
-            return [np.ones(m, self.dtype) for m in self.shape]
+            return tuple(checks.kept(np.ones(m, self.dtype)) for m in self.shape)
         if len(factors) != len(self.shape) or any(
             np.shape(f) != (m,) for f, m in zip(factors, self.shape, strict=True)
         ):
@@ -129,7 +129,7 @@ class Bands:
                 f"axis, {[(m,) for m in self.shape]}."
             )
         wide = self.complex_dtype if any(np.iscomplexobj(f) for f in factors) else self.dtype
-        return [np.ascontiguousarray(f, wide) for f in factors]
+        return tuple(checks.kept(np.array(f, wide, order="C")) for f in factors)
 
     @property
     def nbytes(self) -> int:

@@ -70,12 +70,12 @@ def named(name: str, parameters: dict[str, Any]) -> Green:
 
 def table(
     green: Any, modes: Modes, *, of: str, zero: float | None, parameters: dict[str, Any],
-    divisor: Divisor | None = None, parts: bool = False,
+    divisor: Divisor | None = None, parts: bool = False, slope: int | None = None,
 ) -> NDArray[Any]:  # fmt: skip
     """Return a Green function at all modes; see :meth:`particlemesh.fourier.Transform.green`.
 
     ``divisor(numbers, nodes, axis)`` returns divisors for modes of an axis, such as the square of a window's transform.
-    For ``parts`` see :func:`both_signs`.
+    For ``parts`` see :func:`both_signs`. With ``slope``, an axis, it is the derivative along this axis, divided by i.
     """
     checks.one_of(of, "of", ("k2", "k"))
     if zero is not None and not all(modes.mesh.periodic):
@@ -83,7 +83,7 @@ def table(
     if not callable(green):
         function = named(green, parameters)
         if not all(modes.mesh.periodic):
-            return free_space(function, modes, divisor)
+            return free_space(function, modes, divisor, slope)
         with np.errstate(divide="ignore"):
             values = both_signs(lambda k2: function.smoothing(k2) / (k2 + function.kappa**2), modes, "k2", parts=True)
     else:
@@ -107,7 +107,7 @@ def table(
     if divisor is not None:
         for axis, nodes in enumerate(modes.shape):
             values = values / modes.along(axis, divisor(modes.numbers(axis), nodes, axis))
-    return values
+    return values if slope is None else values * modes.slopes[slope]
 
 
 def both_signs(function: Callable[..., Any], modes: Modes, of: str, *, parts: bool = False) -> NDArray[Any]:
@@ -135,12 +135,13 @@ def both_signs(function: Callable[..., Any], modes: Modes, of: str, *, parts: bo
     return np.asarray(total)
 
 
-def free_space(green: Green, modes: Modes, divisor: Divisor | None) -> Array:
+def free_space(green: Green, modes: Modes, divisor: Divisor | None, slope: int | None = None) -> Array:
     r"""Return the factors of a convolution in free space along the open axes, periodic along the others.
 
     The Green function is cut off beyond the largest distance of two nodes. Its transform is then smooth and known
     [vico2016]_. Its values at the nodes come from a mesh large enough for the cut-off function. The table is the
-    transform of these values on the padded mesh.
+    transform of these values on the padded mesh. A derivative is odd along its axis: so sums of sines replace those of
+    cosines.
     """
     mesh = modes.mesh
     if not mesh.box.orthorhombic:
@@ -169,8 +170,19 @@ def free_space(green: Green, modes: Modes, divisor: Divisor | None) -> Array:
     # Here, not on the padded mesh: there the function has a kink at the largest distance.
     for numbers in divisors:
         values = values / numbers
+    if slope is not None:
+        values = values * (along[slope] if slope in wide else modes.slopes[slope])
     for axis in open_axes:
         nodes = modes.shape[axis]
+        if axis == slope:
+            inner = np.take(values, range(1, wide[axis] // 2), axis)
+            inner = np.take(scipy.fft.dst(inner, type=1, axis=axis) / wide[axis], range(nodes // 2 - 1), axis)
+            ends = [(int(a == axis), int(a == axis)) for a in range(inner.ndim)]
+            values = np.pad(scipy.fft.dst(inner, type=1, axis=axis), ends)
+            if not modes.half[axis]:
+                numbers = modes.numbers(axis)
+                values = np.take(values, np.abs(numbers).astype(int), axis) * modes.along(axis, np.sign(numbers))
+            continue
         # To the nodes of the wide mesh, of which those within reach are kept, and back on the padded mesh.
         values = scipy.fft.dct(values, type=1, axis=axis) / wide[axis]
         values = scipy.fft.dct(np.take(values, range(nodes // 2 + 1), axis), type=1, axis=axis)

@@ -18,7 +18,7 @@ from particlemesh.backends.jit import compiled, plain
 _FILE = "fourier/hermitian.c"
 
 
-class Halves:
+class Halves(checks.Fixed):
     """Whole bands of modes (b, *modes), and halves (b, *shape) of symmetric bands.
 
     The whole has the numbers ``-(m // 2)`` to ``(m - 1) // 2`` of each axis. The half has ``-(m // 2)`` to ``m // 2``,

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.busy import alone
 from particlemesh.fourier.engines import plain
 from particlemesh.fourier.work import outputs, same_positions
 
 
-class OnMesh:
+class OnMesh(checks.Fixed):
     """The base of :class:`particlemesh.fourier.Solver` with what begins and ends at the nodes."""
 
     plan: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.on_mesh import OnMesh
 from particlemesh.fourier.strain import tables as strain_tables
-from particlemesh.fourier.work import MESHES, BoxFactors, Work, outputs, same_positions, stages
+from particlemesh.fourier.work import MESHES, Work, outputs, same_positions, stages
 from particlemesh.mesh import Mesh
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
@@ -51,9 +52,12 @@ class Solver(OnMesh):
     compensation : {"continuous", "discrete", None}
         Transform whose square divides the modes: of the window itself, of its samples at the nodes (as in
         smooth particle-mesh Ewald [essmann1995]_), or none.
-    gradient : {"window", "ik"}
-        Interpolate with the window's slope: the exact gradient of the interpolated potential, with one transform. Or
-        multiply by ik, with a transform per axis: forces then conserve momentum to rounding.
+    gradient : {"ik", "window", None}
+        "ik" multiplies by ik, with a transform per axis. Forces then conserve momentum to rounding, and no particle
+        pulls itself. "window" interpolates with the window's slope, with one transform. This is the exact gradient of
+        the interpolated potential, so energy is conserved, and each particle pulls itself. This force is small only if
+        the Green function is smooth on the mesh. For point charges it grows with finer meshes. None is "window" for
+        "ewald" and "ik" for all others.
     interlaced : bool
         Average over the mesh and its twin shifted by half a node along every axis [sefusatti2016]_. This takes twice
         the time, and most of the error of aliases cancels. Every axis is periodic.
@@ -72,6 +76,11 @@ class Solver(OnMesh):
     ValueError, TypeError
         If an argument is not allowed; the message lists what is.
 
+    Warns
+    -----
+    UserWarning
+        If the Green function is not smooth on the mesh and the gradient is that of the window.
+
     Examples
     --------
     The Madelung constant of rock salt, from Gaussian charges that hardly overlap:
@@ -89,7 +98,7 @@ class Solver(OnMesh):
     def __init__(
         self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, kappa: float | None = None,
         alpha: float | None = None, of: str = "k2", zero: float | None = None, slope: Any = None,
-        compensation: str | None = "continuous", gradient: str = "window", interlaced: bool = False,
+        compensation: str | None = "continuous", gradient: str | None = None, interlaced: bool = False,
         **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(mesh, Mesh):
@@ -97,7 +106,8 @@ class Solver(OnMesh):
         if any(map(any, mesh.ghosts)):
             raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
         checks.one_of(compensation, "compensation", (*KINDS, None))
-        self._gradient = checks.one_of(gradient, "gradient", GRADIENTS)
+        checks.one_of(gradient, "gradient", (None, *GRADIENTS))
+        self._gradient = gradient or ("window" if isinstance(green, str) and green == "ewald" else "ik")
         self.mesh = mesh
         support = window_of(window).support
         # Ghosts of open axes keep what spreads beyond the box.
@@ -114,8 +124,6 @@ class Solver(OnMesh):
             # Green functions and the window's transform are the same on every shifted mesh.
             self._plans.append(Plan(self._wide.shifted(0.5), window, **options))
         self._modes = Modes(self._wide, real=True)
-        if gradient == "ik" and self._modes.padded:
-            raise ValueError("gradient='ik' needs every axis periodic: choose gradient='window'.")
         parameters = {"kappa": kappa, "alpha": alpha}
         self._divisor = None if compensation is None else divisor(self.window, compensation, 2)
         self._green = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
@@ -127,10 +135,16 @@ class Solver(OnMesh):
         self._rows: np.ndarray | None = None  # lattice vectors of systems with boxes of their own
         self._common = self._by_box = [self._factors(self._modes)]
         self._each = [self._modes]  # of systems with boxes of their own, theirs
-        at_zero = self._common[0][0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
+        at_zero = self._common[0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
         self._described = (
             f"{green if isinstance(green, str) else 'a function'} (at k = 0: {at_zero:g}), compensation {compensation}"
         )
+        if self._gradient == "window" and self._rough():
+            warnings.warn(
+                "gradient='window' conserves energy, but the Green function is not smooth on this mesh. So each "
+                "particle pulls itself, and more on a finer mesh. gradient='ik' conserves momentum instead.",
+                stacklevel=2,
+            )
         self._given: dict[str, Any] = dict(
             green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, slope=slope, compensation=compensation,
             gradient=gradient, interlaced=interlaced, **options,
@@ -172,6 +186,7 @@ class Solver(OnMesh):
         for each in self._plans:
             each.reserve(count)
         work = self._ready()
+        self._place_slopes(work)
         if checks.flag(virial, "virial"):
             self._strain(work)
         with work.backend.scope():
@@ -302,15 +317,30 @@ class Solver(OnMesh):
         """Return the mesh in the box of a system."""
         return Mesh(self.mesh.shape, Box(row, self.mesh.box.origin), offset=self.mesh.offset)
 
-    def _factors(self, modes: Modes) -> BoxFactors:
-        """Return the factors of a box's modes, and for slopes by ik the components of k."""
-        factors = self._green(modes) / (np.prod(modes.shape) * modes.mesh.node_volume)
-        return factors, modes.slopes if self._gradient == "ik" else ()
+    def _factors(self, modes: Modes, slope: int | None = None) -> np.ndarray:
+        """Return the factors of a box's modes, of the potential or of its slope along an axis, without the i."""
+        return self._green(modes, slope=slope) / (np.prod(modes.shape) * modes.mesh.node_volume)
 
-    def _table(self, part: int) -> np.ndarray:
-        """Return factors of all modes: of the potential (part 0), or of a component of its slope, without the i."""
-        tables = [factors * slopes[part - 1] if part else factors for factors, slopes in self._by_box]
+    def _stacked(self, tables: list[np.ndarray]) -> np.ndarray:
+        """Return the tables of all boxes as one."""
         return np.broadcast_to(np.stack(tables), (*self._stack, *tables[0].shape)) if self._stack else tables[0]
+
+    def _place_slopes(self, work: Work) -> None:
+        """Make the tables of slopes by ik, once for a box."""
+        if self._gradient == "ik" and not work.slopes:
+            axes = range(self.mesh.ndim)
+            work.place_slopes([self._stacked([self._factors(m, axis) for m in self._each]) for axis in axes])
+
+    def _rough(self) -> bool:
+        """Return whether the highest modes have more than a tenth of the largest ``k**2`` times the Green function."""
+        modes = self._modes
+        values = abs(self._common[0]) * modes.k2
+        for axis, nodes in enumerate(modes.shape if self._divisor is not None else ()):
+            values = values * modes.along(axis, self._divisor(modes.numbers(axis), nodes, axis))
+        highest = np.zeros(values.shape, bool)
+        for axis, nodes in enumerate(modes.shape):
+            highest |= modes.along(axis, (2 * abs(modes.numbers(axis)) >= nodes - 1) & (nodes > 1))
+        return bool(values[highest].max(initial=0) > 0.1 * values.max())
 
     # ---- stages ---------------------------------------------------------------------------------------
 
@@ -322,7 +352,7 @@ class Solver(OnMesh):
         if work is None or work.owner is not backend or work.dtype != dtype:
             self._work = work = Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
         if work.by_box is not self._by_box:
-            work.place(self._by_box, [self._table(part) for part in range(1 + len(self._by_box[0][1]))])
+            work.place(self._by_box, self._stacked(self._by_box))
         return work
 
     def _take(self, values: Any) -> tuple[Work, operands.Operand]:
@@ -372,7 +402,8 @@ class Solver(OnMesh):
         if virial is not None:
             work.write_virial(self._strain(work), spectrum, virial)
         if slopes is not None and self._gradient == "ik":
-            work.interpolate_by_ik(plan, spectrum, operand.batch, phi, slopes)
+            self._place_slopes(work)
+            work.interpolate_by_ik(plan, spectrum, operand.batch, self._inner(), phi, slopes)
         else:
             work.interpolate(plan, spectrum, None if work.on_cpu else field, self._inner(), phi, slopes)
 
@@ -391,7 +422,7 @@ class Solver(OnMesh):
                 raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
             tables = [
                 strain_tables(modes, factors, self._slope, self._divisor)
-                for modes, (factors, _) in zip(self._each, self._by_box, strict=True)
+                for modes, factors in zip(self._each, self._by_box, strict=True)
             ]
             work.place_strain(tables, self.mesh.ndim)
         return work.strain

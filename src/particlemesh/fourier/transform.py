@@ -27,7 +27,7 @@ from particlemesh.mesh import Mesh
 from particlemesh.window import DEFAULT, Window, window_of
 
 
-class Transform:
+class Transform(checks.Fixed):
     """Fourier transforms of the fields of a mesh, with everything that depends on the wave vectors.
 
     A field ``f`` has the modes ``F[k] = sum_m f[m] exp(-i k (x_m - corner))``, in the order of ``rfftn`` or ``fftn``.

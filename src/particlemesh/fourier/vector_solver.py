@@ -28,7 +28,7 @@ from particlemesh.window import DEFAULT, Window, window_of
 _MOST_BYTES = 1 << 28  # of the fields that are transformed together
 
 
-class VectorSolver:
+class VectorSolver(checks.Fixed):
     r"""Vector field, at particles, of the vectors that the particles carry.
 
     With the density ``rho(x) = sum_p v[p] delta(x - x_p)`` of vectors, the field has the modes ``G(k) P(k) rho(k)``. P

@@ -14,8 +14,6 @@ from particlemesh.fourier.multiply import Factors
 from particlemesh.fourier.strain import Strain
 from particlemesh.plan import Plan
 
-BoxFactors = tuple[np.ndarray, tuple[np.ndarray, ...]]  # factors of a box's modes, and k for slopes
-
 MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver averages
 
 
@@ -62,7 +60,8 @@ class Work:
         self.backend: Backend = owner if self.on_cpu else kept(owner, {})
         self.engine: Engine = engine(self.backend, nodes, dtype, real=True, threads=threads)
         self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
-        self.by_box: list[BoxFactors] = []
+        self.by_box: list[np.ndarray] = []
+        self.slopes: list[Factors] = []
         self.strain: Strain | None = None
         self._memory: dict[str, Any] = {}
 
@@ -72,13 +71,14 @@ class Work:
         tables += 0 if self.strain is None else self.strain.nbytes
         return tables + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
 
-    def place(self, by_box: list[BoxFactors], tables: list[np.ndarray]) -> None:
-        """Take the tables of the potential and of the slopes."""
-        self.factors, *self.slopes = (
-            Factors(self.backend, values, self.dtype, turns=part > 0, threads=self.threads)
-            for part, values in enumerate(tables)
-        )
-        self.by_box, self.strain = by_box, None
+    def place(self, by_box: list[np.ndarray], table: np.ndarray) -> None:
+        """Take the table of the potential."""
+        self.factors = Factors(self.backend, table, self.dtype, threads=self.threads)
+        self.by_box, self.slopes, self.strain = by_box, [], None
+
+    def place_slopes(self, tables: list[np.ndarray]) -> None:
+        """Take the tables of the slopes by ik, without the i."""
+        self.slopes = [Factors(self.backend, t, self.dtype, turns=True, threads=self.threads) for t in tables]
 
     def place_strain(self, tables: list[np.ndarray], ndim: int) -> None:
         """Take the tables of the virial."""
@@ -124,7 +124,9 @@ class Work:
         else:
             plan.value_and_gradient(field, out=(phi, slopes))
 
-    def interpolate_by_ik(self, plan: Plan, spectrum: Any, batch: tuple[int, ...], phi: Any, slopes: Any) -> None:
+    def interpolate_by_ik(
+        self, plan: Plan, spectrum: Any, batch: tuple[int, ...], inner: Any, phi: Any, slopes: Any
+    ) -> None:
         """Write slopes (..., N, d), and the potential (..., N) if ``phi`` is not None, with a transform for each."""
         count, tables = plan.count, self.slopes if phi is None else [self.factors, *self.slopes]
         source = spectrum.reshape(-1, *self.spectrum_shape)
@@ -134,7 +136,7 @@ class Work:
             factors(source, product, part, len(tables))
         fields = self.engine.backward(product, None if self.on_cpu else self.take("fields", rows, self.field_shape))
         values = self.take("particles", rows, (count,))
-        plan.interpolate(fields, out=values)
+        plan.interpolate(fields[inner], out=values)
         if not (count and rows[0]):
             return
         values = values.reshape(*batch, len(tables), count)

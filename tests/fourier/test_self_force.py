@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""No particle pulls itself by default, and forces of point charges converge, periodic and in free space."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.apps.pme import PME
+from particlemesh.fourier import Solver
+
+BOUNDARIES = list(itertools.chain.from_iterable(itertools.product((True, False), repeat=d) for d in (1, 2, 3)))
+PULLS = "ignore:gradient='window' conserves energy"
+
+
+def mesh_of(periodic, nodes=12):
+    lengths = np.array([1.0, 1.2, 0.8])[: len(periodic)]
+    return pm.Mesh((nodes,) * len(periodic), lengths, periodic=periodic, offset=[0.0 if p else 0.5 for p in periodic])
+
+
+@pytest.mark.parametrize("compensation", ["continuous", "discrete", None])
+@pytest.mark.parametrize("green", ["poisson", "yukawa", "function"])
+@pytest.mark.parametrize("periodic", BOUNDARIES, ids=lambda p: "".join("po"[not q] for q in p))
+def test_a_particle_alone_feels_nothing_by_default(periodic, green, compensation):
+    """Also forces of two particles are opposite, to rounding; with the window's slope they are not."""
+    if green == "function" and not all(periodic):
+        pytest.skip("functions have no free space")
+    options = {"green": (lambda k2: 1 / (1 + k2)) if green == "function" else green, "compensation": compensation}
+    if green == "yukawa":
+        options["kappa"] = 2.0
+    mesh, rng = mesh_of(periodic), np.random.default_rng(len(periodic))
+    x, q = rng.random((2, mesh.ndim)) * mesh.box.lengths, np.array([1.0, -2.0])
+    for window in ("cic", "tsc", "bspline6"):
+        solver = Solver(mesh, window, **options)
+        pair = q[:, None] * solver.set_positions(x).gradient(q)
+        scale = np.abs(pair).max()
+        assert np.abs(pair.sum(0)).max() < 1e-12 * scale
+        for one in x:
+            assert np.abs(solver.set_positions(one[None]).gradient([1.0])).max() < 1e-12 * scale
+
+
+def test_a_choice_with_a_force_on_itself_is_warned_of_and_a_smooth_one_is_not(recwarn):
+    mesh = mesh_of((True, True, True))
+    for options in ({"green": "poisson"}, {"green": "yukawa", "kappa": 3.0}, {"green": lambda k2: 1 / (1 + k2)}):
+        with pytest.warns(UserWarning, match="each particle pulls itself"):
+            Solver(mesh, gradient="window", **options)
+    with pytest.warns(UserWarning, match="gradient='ik' conserves momentum"):
+        Solver(mesh, green="ewald", alpha=40.0)
+    Solver(mesh, green="ewald", alpha=8.0)
+    Solver(mesh, gradient="window", green=lambda k2: np.exp(-k2 / 200) / (1 + k2))
+    Solver(mesh, gradient="ik")
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("window", "compensation", "order"),
+    [("bspline6", "continuous", 0.7), ("cic", None, 1.5), ("tsc", None, 1.5), ("bspline6", None, 1.5)],
+)
+def test_forces_of_point_charges_converge_by_default(window, compensation, order):
+    """Median errors of 100 charges against Ewald sums: as h**2 without compensation, as h with it, which sharpens."""
+    rng = np.random.default_rng(0)
+    x, q = rng.random((100, 3)), np.tile([1.0, -1.0], 50)
+    exact = PME((1.0,) * 3, accuracy=1e-9)(x, q).forces / (4 * np.pi)
+    errors = []
+    for nodes in (32, 64):
+        solver = Solver(pm.Mesh((nodes,) * 3, (1.0,) * 3), window, compensation=compensation)
+        wrong = -q[:, None] * solver.set_positions(x).gradient(q) - exact
+        errors.append(np.median(np.linalg.norm(wrong, axis=1)))
+    assert errors[1] < errors[0] / 2**order
+    assert errors[1] < (0.3 if compensation else 0.02) * np.median(np.linalg.norm(exact, axis=1))
+
+
+@pytest.mark.filterwarnings(PULLS)
+def test_both_gradients_are_one_where_the_green_function_is_smooth():
+    """In every boundary, as the mesh gets finer: order 6 gives 5 in the slope."""
+    for periodic in BOUNDARIES:
+        differences = []
+        for nodes in (12, 24):
+            mesh, rng = mesh_of(periodic, nodes), np.random.default_rng(5)
+            x, q = (0.25 + 0.5 * rng.random((4, mesh.ndim))) * mesh.box.lengths, rng.normal(size=4)
+            slopes = [
+                Solver(mesh, "bspline6", "ewald", alpha=5.0, gradient=g).set_positions(x).gradient(q)
+                for g in ("window", "ik")
+            ]
+            differences.append(np.abs(slopes[0] - slopes[1]).max() / np.abs(slopes[1]).max())
+        assert differences[1] < 1e-4 and differences[1] < differences[0] / 12
+
+
+def test_free_space_by_ik_is_coulombs_force():
+    """Two Gaussians of opposite charge in open boxes of 1 to 3 axes: the derivative of -|x|/2, -ln(r)/2pi, 1/4 pi r."""
+    for ndim in (1, 2, 3):
+        mesh = pm.Mesh((40,) * ndim, (1.0,) * ndim, periodic=False, offset=0.5)
+        x = np.full((2, ndim), 0.31)
+        x[1] += 0.4
+        r = x[0] - x[1]
+        distance = np.linalg.norm(r)
+        exact = r / distance * -1 / [2, 2 * np.pi * distance, 4 * np.pi * distance**2][ndim - 1]
+        got = Solver(mesh, "bspline8", "ewald", alpha=16.0, gradient="ik").set_positions(x).gradient([0.0, 1.0])[0]
+        np.testing.assert_allclose(got, exact, rtol=1e-4)
