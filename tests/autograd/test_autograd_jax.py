@@ -13,6 +13,8 @@ import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 from particlemesh.autograd import jax as transfer  # noqa: E402
+from particlemesh.autograd.jax_nufft import nufft1, nufft2  # noqa: E402
+from particlemesh.autograd.jax_nufft3 import nufft3  # noqa: E402
 from particlemesh.fourier import Solver  # noqa: E402
 
 MESHES = {
@@ -180,6 +182,31 @@ def test_what_is_not_allowed_is_named():
     for call in (transfer.spread, jax.jit(transfer.spread, static_argnums=2)):
         with pytest.raises((RuntimeError, ValueError), match="positions: 4 not finite of 4"):
             call(x * np.nan, q, mesh).block_until_ready()
+
+
+@pytest.mark.parametrize("wrong", ["values", "points"])
+def test_mixed_types_are_an_error_before_the_call(wrong):
+    """Also in traces, whose compiled functions call back later."""
+    mesh = MESHES["triclinic"]
+    x, cell, q, f, v = arrays(mesh, "real")
+    q, f, v = (jnp.asarray(a, np.float16 if wrong == "values" else np.float32) for a in (q, f, v))
+    calls = [lambda x: nufft1(x, q, (4, 4)), lambda x: nufft2(x, f), lambda x: nufft3(x, q, x)]
+    if wrong == "values":
+        calls += [
+            lambda x: transfer.spread(x, q, mesh), lambda x: transfer.interpolate(f, x, mesh),
+            lambda x: transfer.gradient(f, x, mesh), lambda x: transfer.spread_gradient(x, v, mesh),
+            lambda x: transfer.potential(x, q, mesh),
+        ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(TypeError, match=r"dtype.* give (one precision|'float32' or 'float64')"):
+            jax.eval_shape(call, x)
+    if wrong == "points":  # meshes take fractions: values may be wider, and each slope has the type of its array
+
+        def loss(x, q, cell):
+            return (transfer.potential(x, q, mesh, cell=cell) ** 2).sum()
+
+        slopes = jax.eval_shape(jax.grad(loss, (0, 1, 2)), x, q, cell)
+        assert [s.dtype.itemsize for s in slopes] == [8, 4, 8]
 
 
 def test_tracers_are_refused_by_plain_calls():

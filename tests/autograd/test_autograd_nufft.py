@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install particlemesh[torch]")
 
 from particlemesh.autograd.torch_nufft import nufft1, nufft2  # noqa: E402
+from particlemesh.autograd.torch_nufft3 import nufft3  # noqa: E402
 
 F64 = torch.float64
 SIZES = [(9,), (6, 7), (4, 5, 3)]
@@ -146,3 +147,14 @@ def test_jax_has_the_same_transforms_and_derivatives():
     second = torch.autograd.functional.hessian(lambda x: nufft2(x, f[0].detach(), eps=EPS).real.sum(), x)
     for hessian in hessians:
         same(hessian, second)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.complex64, torch.int32])
+def test_strengths_and_points_of_two_precisions_are_refused(dtype):
+    x = torch.rand((3, 2), dtype=F64)
+    for call in (
+        lambda: nufft1(x, torch.ones(3).to(dtype), (4, 4)), lambda: nufft2(x, torch.ones(4, 4).to(dtype)),
+        lambda: nufft3(x, torch.ones(3).to(dtype), x), lambda: nufft3(x, torch.ones(3).double(), x.float()),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"dtype.* give one precision"):
+            call()

@@ -61,12 +61,12 @@ def potential_of(mesh, window, x, values, alpha):
     field = np.fft.fftn(oracle.spread(mesh, window, x, values), axes=range(-mesh.ndim, 0))
     axes = [np.rint(np.fft.fftfreq(n) * n) for n in mesh.shape]
     green = np.zeros(mesh.shape)
-    for signs in (1, -1):  # of the highest modes of even axes
-        signed = [np.where(2 * abs(a) == n, signs * abs(a), a) for a, n in zip(axes, mesh.shape, strict=True)]
+    for signs in itertools.product((1, -1), repeat=mesh.ndim):  # of the highest modes of even axes
+        signed = [np.where(2 * abs(a) == n, s * n / 2, a) for a, n, s in zip(axes, mesh.shape, signs, strict=True)]
         k = np.stack(np.meshgrid(*signed, indexing="ij"), -1) @ (2 * np.pi * np.linalg.inv(mesh.box.matrix).T)
         k2 = (k**2).sum(-1)
         k2[(0,) * mesh.ndim] = np.inf
-        green += np.exp(-k2 / (4 * alpha**2)) / k2 / 2
+        green += np.exp(-k2 / (4 * alpha**2)) / k2 / 2**mesh.ndim
     scale = np.prod(mesh.shape) / mesh.box.volume * mesh.compensation(window, "continuous", power=2)
     back = np.fft.ifftn(field * green * scale, axes=range(-mesh.ndim, 0)).real
     return oracle.interpolate(mesh, window, x, back)

@@ -56,7 +56,7 @@ class Frame:
                 f"cell has shape {tuple(cell.shape)}; "
                 f"give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
             )
-        self._like, self._linalg = like, linalg
+        self.like, self._linalg = like, linalg
         # Division by lengths gives exactly 1 on the upper face.
         self._cell = cell if cell.ndim == 1 else linalg.inv(cell)
         self.fractions = self.per_cell(positions if origin is None else positions - like(origin, positions))
@@ -68,12 +68,12 @@ class Frame:
 
     def per_cell(self, vectors: Any) -> Any:
         """Return vectors (..., d) in units of the lattice vectors."""
-        cell = self._like(self._cell, vectors)
+        cell = self.like(self._cell, vectors)
         return vectors / cell if cell.ndim == 1 else _product(vectors, cell)
 
     def per_length(self, slopes: Any) -> Any:
         """Return derivatives (..., d) by fractions as derivatives by positions."""
-        cell = self._like(self._cell, slopes)
+        cell = self.like(self._cell, slopes)
         return slopes / cell if cell.ndim == 1 else _product(slopes, cell.T)
 
     @property
@@ -83,7 +83,7 @@ class Frame:
 
     def wavenumbers(self, numbers: Any) -> Any:
         """Return the wave vectors (d, ...) of mode numbers (d, ...), in radians per length."""
-        cell, flat = self._like(self._cell, numbers), 2 * math.pi * numbers.reshape(len(numbers), -1)
+        cell, flat = self.like(self._cell, numbers), 2 * math.pi * numbers.reshape(len(numbers), -1)
         if cell.ndim == 1:
             return (flat / cell[:, None]).reshape(numbers.shape)
         return sum(cell[:, a, None] * flat[a] for a in range(len(flat))).reshape(numbers.shape)  # see `_product`

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from particlemesh import Mesh, Window
+from particlemesh import Mesh, Window, checks
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.jax_operators import POOL, define, real_name
@@ -46,9 +46,10 @@ def _like(numbers: Any, array: Any) -> Any:
     return jnp.asarray(numbers, array.dtype)
 
 
-def _frame(positions: Any, mesh: Mesh, cell: Any) -> Frame:
-    cell = None if cell is None else jnp.asarray(cell)
-    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg)
+def _frame(positions: Any, array: Any, mesh: Mesh, cell: Any) -> tuple[Frame, Any]:
+    cell, array = None if cell is None else jnp.asarray(cell), jnp.asarray(array)
+    checks.real_type(real_name(array))
+    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg), array
 
 
 def spread(
@@ -89,7 +90,7 @@ def spread(
     >>> jax.grad(lambda x: spread(x, q, mesh, window="tsc")[1])(x)
     Array([-4.], dtype=float32)
     """
-    frame, values = _frame(positions, mesh, cell), jnp.asarray(values)
+    frame, values = _frame(positions, values, mesh, cell)
     return _transfer(True, frame.fractions, values, 0, text_of(mesh, window, options))
 
 
@@ -116,7 +117,7 @@ def interpolate(
     >>> interpolate(jnp.array([0.0, 1.0, 2.0, 1.0]), jnp.array([0.375]), pm.Mesh(4, 1.0), window="cic")
     Array([1.5], dtype=float32)
     """
-    frame, field = _frame(positions, mesh, cell), jnp.asarray(field)
+    frame, field = _frame(positions, field, mesh, cell)
     return _transfer(False, frame.fractions, field, 0, text_of(mesh, window, options))
 
 
@@ -142,7 +143,7 @@ def gradient(
     >>> gradient(jnp.array([0.0, 1.0, 2.0, 1.0]), jnp.array([0.375]), pm.Mesh(4, 1.0), window="cic")
     Array([[4.]], dtype=float32)
     """
-    frame, field = _frame(positions, mesh, cell), jnp.asarray(field)
+    frame, field = _frame(positions, field, mesh, cell)
     return frame.per_length(_transfer(False, frame.fractions, field, 1, text_of(mesh, window, options)))
 
 
@@ -169,7 +170,7 @@ def spread_gradient(
     >>> spread_gradient(jnp.array([0.375]), jnp.array([[1.0]]), pm.Mesh(4, 1.0), window="cic")
     Array([ 0., -4.,  4.,  0.], dtype=float32)
     """
-    frame, vectors = _frame(positions, mesh, cell), jnp.asarray(vectors)
+    frame, vectors = _frame(positions, vectors, mesh, cell)
     return _transfer(True, frame.fractions, frame.per_cell(vectors), 1, text_of(mesh, window, options))
 
 
@@ -203,7 +204,7 @@ def potential(
     >>> jnp.sign(-jax.grad(energy)(x))[:, 0]  # they attract each other
     Array([ 1., -1.], dtype=float32)
     """
-    frame, values = _frame(positions, mesh, cell), jnp.asarray(values)
+    frame, values = _frame(positions, values, mesh, cell)
     *tables, highest = potentials.tables(mesh, window, compensation)
     tables = [*(_like(table, values.real) for table in tables), highest]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from particlemesh.apps import nufft
 from particlemesh.autograd.jax_operators import POOL, define
-from particlemesh.autograd.nufft_facts import facts_of, text_of, with_axes
+from particlemesh.autograd.nufft_facts import check_types, facts_of, text_of, with_axes
 
 
 def _run(spreads: bool, points: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
@@ -86,8 +86,9 @@ def nufft1(
     >>> print(jax.jit(jax.grad(second))(jnp.array([0.5])).round(2))
     [-1.68]
     """
-    facts = text_of(n_modes, eps, isign, options)
-    return _transform(True, with_axes(jnp.asarray(points), len(facts_of(facts)[0])), _complex(strengths), 0, facts)
+    facts, points, strengths = text_of(n_modes, eps, isign, options), jnp.asarray(points), _complex(strengths)
+    check_types("strengths", strengths, points=points)
+    return _transform(True, with_axes(points, len(facts_of(facts)[0])), strengths, 0, facts)
 
 
 def nufft2(points: Any, modes: Any, *, eps: float = 1e-6, isign: int = -1, **options: Any) -> Any:
@@ -110,6 +111,7 @@ def nufft2(points: Any, modes: Any, *, eps: float = 1e-6, isign: int = -1, **opt
     Array([ 1., -1.], dtype=float32)
     """
     points, modes = jnp.asarray(points), _complex(modes)
+    check_types("modes", modes, points=points)
     axes = 1 if points.ndim == 1 else points.shape[-1]
     facts = text_of(tuple(modes.shape[modes.ndim - axes :]), eps, isign, options)
     return _transform(False, with_axes(points, axes), modes, 0, facts)

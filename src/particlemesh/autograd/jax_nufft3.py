@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from particlemesh.apps import nufft
 from particlemesh.autograd.jax_nufft import _complex
 from particlemesh.autograd.jax_operators import POOL, define
-from particlemesh.autograd.nufft_facts import text_of
+from particlemesh.autograd.nufft_facts import check_types, text_of
 
 
 def _run(spreads: bool, both: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
@@ -79,6 +79,7 @@ def nufft3(points: Any, strengths: Any, frequencies: Any, *, eps: float = 1e-6, 
     [-1.02]
     """
     points, frequencies, array = jnp.asarray(points), jnp.asarray(frequencies), _complex(strengths)
+    check_types("strengths", array, points=points, frequencies=frequencies)
     points = points[:, None] if points.ndim == 1 else points
     frequencies = frequencies[:, None] if frequencies.ndim == 1 else frequencies
     if points.ndim != 2 or frequencies.ndim != 2 or points.shape[1] != frequencies.shape[1]:

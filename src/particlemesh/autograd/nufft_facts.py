@@ -31,3 +31,18 @@ def with_axes(points: Any, axes: int) -> Any:
     if points.ndim != 2 or points.shape[1] != axes:
         raise ValueError(f"points has shape {tuple(points.shape)}; (n, {axes}) is needed.")
     return points
+
+
+_BYTES = {"float32": 4, "complex64": 4, "float64": 8, "complex128": 8}
+
+
+def check_types(what: str, array: Any, **points: Any) -> None:
+    """Raise a TypeError unless points are real and of the precision of strengths or modes."""
+    dtype = str(array.dtype).removeprefix("torch.")
+    for name, each in points.items():
+        real = str(each.dtype).removeprefix("torch.")
+        if dtype not in _BYTES or real[:1] == "c" or _BYTES.get(real) != _BYTES[dtype]:
+            raise TypeError(
+                f"{what} have dtype {dtype} and {name} {real}; give one precision: float32 with float32 or complex64, "
+                "or float64 with float64 or complex128."
+            )

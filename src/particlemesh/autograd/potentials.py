@@ -76,7 +76,7 @@ def potential(
         modes = add(modes[:count], highest, modes[count:].reshape(-1, len(highest)).sum(0))
     modes = modes.reshape(factors.shape) * factors
     axes = tuple(range(-len(mesh.shape), 0))
-    scale = math.prod(mesh.shape) / frame.volume
+    scale = math.prod(mesh.shape) / frame.like(frame.volume, values)
     results = [
         transfer(
             False, xp.fft.irfftn(xp.fft.rfftn(transfer(True, values) * scale, None, axes) * modes, mesh.shape, axes)

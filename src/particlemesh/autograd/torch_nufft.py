@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from particlemesh.apps import nufft
-from particlemesh.autograd.nufft_facts import facts_of, text_of, with_axes
+from particlemesh.autograd.nufft_facts import check_types, facts_of, text_of, with_axes
 from particlemesh.autograd.torch import POOL
 from particlemesh.autograd.torch_operators import constant, define
 
@@ -125,6 +125,7 @@ def nufft1(
     >>> torch.autograd.grad(modes[4].real, x)[0].round(decimals=6)  # -2 sin(2 x)
     tensor([-1.6829], dtype=torch.float64)
     """
+    check_types("strengths", strengths, points=points)
     facts = _text(n_modes, eps, options)
     axes = 1 if isinstance(n_modes, int) else len(n_modes)
     return _signed(True, with_axes(points, axes), _complex(strengths), facts, isign < 0)
@@ -155,6 +156,7 @@ def nufft2(points: Tensor, modes: Tensor, *, eps: float = 1e-6, isign: int = -1,
     >>> bool(torch.allclose(nufft2(x, modes), torch.exp(-1j * x), atol=1e-5))
     True
     """
+    check_types("modes", modes, points=points)
     points = points.unsqueeze(-1) if points.ndim == 1 else points
     axes = points.shape[-1]
     facts = _text(modes.shape[modes.ndim - axes :], eps, options)

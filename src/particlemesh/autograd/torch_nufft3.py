@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from particlemesh.apps import nufft
+from particlemesh.autograd.nufft_facts import check_types
 from particlemesh.autograd.torch import POOL
 from particlemesh.autograd.torch_nufft import _complex, _constant_text
 from particlemesh.autograd.torch_operators import constant
@@ -155,6 +156,7 @@ def nufft3(
     >>> round(torch.autograd.grad(sums[0].real, x)[0].item(), 6)  # -1.5 sin(0.75)
     -1.022458
     """
+    check_types("strengths", strengths, points=points, frequencies=frequencies)
     points = points.unsqueeze(-1) if points.ndim == 1 else points
     frequencies = frequencies.unsqueeze(-1) if frequencies.ndim == 1 else frequencies
     if points.ndim != 2 or frequencies.ndim != 2 or points.shape[1] != frequencies.shape[1]:
