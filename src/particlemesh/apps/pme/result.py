@@ -20,7 +20,8 @@ class Result:
     forces : array (..., N, 3)
     virial : array (..., 3, 3) or None
         Derivative of the energy by a strain, with which positions and lattice vectors x become ``x + strain @ x``. Its
-        trace is minus the energy. The pressure's part is ``-trace(virial) / (3 volume)``.
+        trace is minus the energy of charges, and -6 times that of ``-c_i c_j / r**6`` (:class:`Dispersion`). The
+        pressure's part is ``-trace(virial) / (3 volume)``.
     """
 
     energy: Any
