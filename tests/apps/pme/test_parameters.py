@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Errors are as predicted, accuracies are reached, and it is said where they are not."""
 
+import functools
+import itertools
+import re
+import time
 import warnings
 
 import numpy as np
@@ -8,7 +12,9 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.pme import PME
-from particlemesh.apps.pme.parameters import CPU, choose, spacing_for
+from particlemesh.apps.pme.dispersion_parameters import DECAY
+from particlemesh.apps.pme.parameters import COULOMB, CPU, choose, spacing_for
+from particlemesh.window.window import WINDOWS
 
 BOX = np.diag([1.0, 1.2, 0.9])
 
@@ -97,5 +103,52 @@ def test_the_spacing_is_the_inverse_of_the_error():
 
 def test_less_error_costs_more():
     box = pm.Box((6.0, 6.0, 6.0))
-    seconds = [choose(box, 20_000, 10.0**-n, CPU).seconds for n in range(2, 13)]
+    seconds = [choose(box, 20_000, 10.0**-n, CPU)[0].seconds for n in range(2, 13)]
     assert seconds == sorted(seconds)
+
+
+@functools.cache
+def free_parameters(box, count, accuracy, decay):
+    return choose(box, count, accuracy, CPU, decay=decay)[0]
+
+
+@pytest.mark.turns(6)
+@pytest.mark.parametrize("name", sorted(WINDOWS))
+@pytest.mark.parametrize("decay", [COULOMB, DECAY], ids=["charges", "dispersion"])
+def test_a_mesh_a_hundred_times_dearer_than_free_parameters_is_refused_or_named(name, decay):
+    """For each window, accuracy and cutoff; within a second."""
+    box, count = pm.Box((3.0, 3.5, 4.0)), 20
+    for accuracy, cutoff in itertools.product((1e-3, 1e-6, 1e-11), (None, 0.5)):
+        free, start = free_parameters(box, count, accuracy, decay), time.process_time()
+        refused = ""
+        try:
+            p, words = choose(box, count, accuracy, CPU, decay=decay, cutoff=cutoff, window=pm.window_of(name))
+        except ValueError as error:
+            refused = str(error)
+        if refused:
+            assert re.search(r"with the given .*window needs .*Leave out", refused)
+        else:
+            pairs = 0 if cutoff is None else CPU.seconds(count, 4 / 3 * np.pi * cutoff**3 * count / box.volume, 0, 1)
+            dear = p.seconds - pairs
+            assert words or dear <= 101 * free.seconds
+            assert dear <= 101 * (free.seconds + CPU.call)
+        assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(("names", "given"), [
+    ("window", dict(window="peskin4")), ("window", dict(window="m4prime")),
+    ("cutoff and window", dict(window="bspline4", cutoff=0.4)), ("splitting", dict(splitting=300.0)),
+    ("splitting and shape", dict(splitting=1e-9, shape=16)),
+], ids=str)  # fmt: skip
+def test_what_would_take_gigabytes_is_refused_with_advice(names, given):
+    rng = np.random.default_rng(3)
+    pme = PME((3.0, 3.0, 3.0), 3.7e-8, **given)
+    with pytest.raises(ValueError, match=rf"with the given {names} needs .*Leave out {names}, or give a larger"):
+        pme(3 * rng.random((20, 3)), rng.normal(size=(8, 20)))
+    assert pme.nbytes == 0
+
+
+def test_a_mesh_that_is_only_slow_is_named():
+    rng = np.random.default_rng(3)
+    with pytest.warns(UserWarning, match=r"with the given window needs .* nodes and bspline2.*free parameters take"):
+        PME((3.0, 3.0, 3.0), 1e-3, window="cic")(3 * rng.random((20, 3)), rng.normal(size=20))

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bad arguments and particles are refused with what was given, is allowed and helps; state stays as before."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, PMEBatch
+from particlemesh.apps.pme import PME, Dispersion, PMEBatch
 from pme_cases import TRICLINIC, random_charges
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
@@ -93,3 +96,24 @@ def test_use_before_the_first_call_and_mixed_precision():
     with pytest.raises(TypeError, match="float64"):
         PME(TRICLINIC, **COARSE, dtype="float32")(x, q)
     assert PME(TRICLINIC, **COARSE, dtype="float64")(x.astype("f4"), q.astype("f4")).energy.dtype == np.float32
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_are_objects_of_their_own_and_attributes_are_read_only(way):
+    rng = np.random.default_rng(5)
+    x, q = 8 * rng.random((6, 3)), rng.normal(size=6)
+    box, options = (8.0, 8.0, 8.0), dict(cutoff=3.0, splitting=1.0, shape=(16, 16, 16), window="bspline6")
+    pme = PME(box, **options, exclusions=[[0, 1]], factors=0.5, coulomb_constant=2.0)
+    with pytest.raises(AttributeError, match=r"PME.accuracy is read-only: make a new PME with accuracy=\."):
+        pme.accuracy = 1e-9
+    with pytest.raises(AttributeError, match="no attribute 'acuracy'"):
+        pme.acuracy = 1e-9
+    with pytest.raises(ValueError, match="read-only"):
+        pme.exclusions.factors[0] = 1.0
+    for value, arguments in (
+        (pme, (x, q)), (Dispersion(box, **options, shift=True, mixing="lorentz-berthelot"), (x, abs(q))),
+        (PMEBatch(box, 2, **options, coulomb_constant=2.0, dtype="float64"), (x, q, np.repeat([0, 1], 3))),
+    ):  # fmt: skip
+        result, copied = value(*arguments), way(value)
+        assert copied.nbytes == 0  # it chooses again, and has memory of its own
+        np.testing.assert_array_equal(copied(*arguments).forces, result.forces)

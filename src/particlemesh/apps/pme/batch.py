@@ -71,6 +71,9 @@ class PMEBatch(OneSet):
             raise ValueError(f"the box is periodic along {self.box.periodic}; PMEBatch needs three periodic axes.")
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
+        options = ("accuracy", "cutoff", "splitting", "shape", "window", "coulomb_constant", "dtype", "backend")
+        of_one = {name: self._one._arguments[name] for name in options}
+        self._arguments = dict(box=self.box, systems=self.systems, **of_one, **self._options)
         self._backend: Any = None if backend is None else kernels.backend(backend)
         self._core: Batch | None = None
         self._known = KnownPairs()
@@ -84,7 +87,7 @@ class PMEBatch(OneSet):
             raise RuntimeError("this PMEBatch has no parameters yet: call it, or reserve.")
         return self._core.parameters
 
-    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
+    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
         """Return what a step needs: what there is, or parameters chosen for so many particles of a type."""
         core = self._core
         if core is not None and (core.dtype, core.owner) == (dtype, backend):
@@ -144,7 +147,7 @@ class PMEBatch(OneSet):
         rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
         with self._in_order(operand):
-            core = self._made(x.count, x.dtype, backend)
+            core = self._core_for(x.count, x.dtype, backend)
             core.owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
             core.rows, core.exclusions = rows, pairs
             results, outputs = core.outputs(operand, x.count, True, out)

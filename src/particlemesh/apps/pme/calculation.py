@@ -3,29 +3,35 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any, Self
 
 import numpy as np
 
 from particlemesh.apps.pme.core import Core
-from particlemesh.kernels import alone, checks
+from particlemesh.kernels import Fixed, alone, checks
 
 
-class Calculation:
+class Calculation(Fixed):
     """A calculation whose core is made at the first call, or by ``reserve``."""
 
     _core: Any = None
+    _arguments: dict[str, Any]  # of the constructor
     _dtype: np.dtype | None
     _backend: Any
     busy: threading.RLock
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy chooses again.
+        return functools.partial(type(self), **self._arguments), ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
         return 0 if self._core is None else self._core.nbytes
 
-    def _made(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> Core:
         """Return what a step needs."""
         raise NotImplementedError
 
@@ -40,7 +46,7 @@ class Calculation:
             return count, self._core
         if self._backend is None or self._dtype is None:
             raise ValueError(f"reserve needs to know where and in which type: give {name} backend= and dtype=.")
-        return count, self._made(count, self._dtype, self._backend)
+        return count, self._core_for(count, self._dtype, self._backend)
 
     @alone
     def check(self) -> None:

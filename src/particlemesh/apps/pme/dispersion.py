@@ -19,7 +19,7 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.calculation import OneSet
-from particlemesh.apps.pme.dispersion_parameters import choose
+from particlemesh.apps.pme.dispersion_parameters import DECAY
 from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.lennard_jones import LennardJones
 from particlemesh.apps.pme.result import Result
@@ -60,7 +60,8 @@ class Dispersion(OneSet):
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, or particles lie in one place; the message says what is.
+        If an argument is not allowed, or particles lie in one place; the message says what is. At the first call, if
+        the accuracy needs a mesh that is too dear, as for :class:`PME`.
 
     Examples
     --------
@@ -97,6 +98,10 @@ class Dispersion(OneSet):
         self._threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
+        self._arguments = dict(
+            box=self.box, accuracy=accuracy, mixing=mixing, shift=shift, backend=backend, threads=threads,
+            dtype=None if self._dtype is None else self._dtype.name, **self._given,
+        )  # fmt: skip
         self._backend: Any = None if backend is None else kernels.backend(backend)
         self._core: LennardJones | None = None
         self._known = KnownPairs()
@@ -108,14 +113,16 @@ class Dispersion(OneSet):
         """Cutoff, splitting, mesh and window in use, and the errors expected; None before the first call."""
         return None if self._core is None else self._core.parameters
 
-    def _made(self, count: int, dtype: np.dtype, backend: Any) -> LennardJones:
+    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> LennardJones:
         """Return what a step needs: what there is, or parameters chosen for so many particles of a type."""
         core = self._core
         if core is not None and (core.dtype, core.owner) == (dtype, backend):
             return core
         target = self.accuracy or (1e-6 if dtype.itemsize == 8 else 1e-5)
         costs = parameters.CPU if backend.name == "cpu" else parameters.GPU
-        p = choose(self.box, count, target, costs, **self._given)
+        p, dear = parameters.choose(self.box, count, target, costs, decay=DECAY, **self._given)
+        if dear:
+            warnings.warn(dear, stacklevel=4)
         if self.accuracy is not None and p.error > 1.05 * self.accuracy:
             warnings.warn(
                 f"accuracy {self.accuracy:g} is not reached with {self._given}: about {p.error:.1e} is expected. "
@@ -185,7 +192,7 @@ class Dispersion(OneSet):
         pairs = self._known.of(exclusions, factors, x.count)
         like = next(iter(taken.values()))
         with self._in_order(*taken.values()):
-            core = self._made(x.count, x.dtype, backend)
+            core = self._core_for(x.count, x.dtype, backend)
             core.exclusions = pairs
             results, outputs = core.outputs(like, x.count, True, out)
             natives = [core.dense(name, o.native, (x.count,), copy=True) for name, o in taken.items()]

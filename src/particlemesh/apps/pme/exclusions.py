@@ -15,7 +15,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.pme.direct import columns
 from particlemesh.apps.pme.natives import NEIGHBOURS, Natives, nearest
-from particlemesh.kernels import Coordinates, Record, checks, compile_kernel
+from particlemesh.kernels import Coordinates, Fixed, Record, checks, compile_kernel
 from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
 _FILE = Path(__file__).with_name("exclusions.c")
@@ -75,7 +75,7 @@ def short_vectors(matrix: np.ndarray) -> np.ndarray:
     return rows
 
 
-class Exclusions:
+class Exclusions(Fixed):
     """Pairs with factors, as rows of partners of each particle.
 
     Parameters

@@ -16,10 +16,10 @@ the mean distance ``d = (V / N)**(1/3)``. Charges at random places have
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -53,11 +53,12 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a pair, of a node of a particle's stencil, and of a mesh node and level of the transforms."""
+    """Seconds of a pair, of a node of a particle's stencil, of a mesh node and level of the transforms, of a call."""
 
     pair: float
     node: float
     level: float
+    call: float  # of few particles, at least; no part of what is compared when parameters are chosen
 
     def seconds(self, count: int, pairs: float, support: int, nodes: int) -> float:
         """Return the time of a step."""
@@ -65,7 +66,7 @@ class Costs:
 
 
 # Of a thread of an EPYC 9005, measured in double precision; of an H200, from times of transforms and of spreading.
-CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9), Costs(9.0e-12, 2.7e-12, 1.6e-12)
+CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(9.0e-12, 2.7e-12, 1.6e-12, 2e-5)
 
 
 def real_error(splitting: float, cutoff: float, distance: float) -> float:
@@ -96,10 +97,10 @@ def _axis(transforms: NDArray[np.float64], spacing: float) -> tuple[float, float
     green = 4 * math.pi * np.exp(-k2 / 4) / k2
     main = len(_ALIASES) // 2
     mesh = green[main] / transforms[main][:, None] ** 2
-    total = np.zeros(k2.shape[1:])
-    for m, other in itertools.product(range(len(_ALIASES)), repeat=2):
-        difference = mesh * (transforms[m] * transforms[other])[:, None] - (green[m] if m == other else 0.0)
-        total += k2[m] * difference**2
+    squares = transforms**2
+    others = (1 - np.eye(len(_ALIASES))) @ squares  # of the other aliases: no difference of sums, which would cancel
+    terms = (mesh * squares[:, :, None] - green) ** 2 + mesh**2 * (squares * others)[:, :, None]
+    total = (k2 * terms).sum(0)
     itself = 0.0
     for harmonic in range(1, len(_ALIASES)):
         products = (transforms[harmonic:] * transforms[:-harmonic]).sum(0)
@@ -151,59 +152,124 @@ def spacing_for(window: pm.Window, splitting: float, error: float, distance: flo
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / splitting
 
 
-def choose(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, *, cutoff: float | None = None,
-    splitting: float | None = None, shape: tuple[int, ...] | None = None, window: pm.Window | None = None,
-) -> Parameters:  # fmt: skip
-    """Return the cheapest parameters that reach an accuracy; those given are kept.
+@dataclass(frozen=True)
+class Decay:
+    """How errors of an interaction follow from cutoff and splitting."""
 
-    If none reach it, the most accurate ones are returned.
+    real_error: Callable[[float, float, float], float]
+    splitting_for: Callable[[float, float, float], float]
+    mesh_share: Callable[[float, float], float]  # the mesh's error over that of charges, by splitting and distance
+
+
+COULOMB = Decay(real_error, splitting_for, lambda splitting, distance: 1.0)
+
+
+def choose(
+    box: pm.Box, count: int, accuracy: float, costs: Costs, *, decay: Decay = COULOMB, **given: Any
+) -> tuple[Parameters, str]:
+    """Return the cheapest parameters that reach an accuracy, and a warning or "". Those given are kept.
+
+    If none reach it, the most accurate ones are returned. The warning says that what follows from the given parameters
+    takes more than a hundred times the time of free ones.
+
+    Parameters
+    ----------
+    **given
+        ``cutoff``, ``splitting``, ``shape`` and ``window``, or None.
+
+    Raises
+    ------
+    ValueError
+        If it does so with the time that any call takes.
     """
+    given = {name: value for name, value in given.items() if value is not None}
+    chosen = _cheapest(box, count, accuracy, costs, decay, **given)
+    taken = math.inf if chosen is None else _chosen_seconds(box, count, costs, chosen, given)
+    if chosen is not None and taken <= _DEAR * costs.seconds(count, 1.0, ORDERS[0], 1):  # free ones take longer
+        return chosen, ""
+    free = _cheapest(box, count, accuracy, costs, decay) if given else chosen
+    if chosen is not None and free is not None and taken <= _DEAR * free.seconds:
+        return chosen, ""
+    names = " and ".join(given) or "no parameters"
+    words = f"accuracy {accuracy:.3g} with the given {names} needs a mesh of more than 2**33 nodes"
+    if chosen is not None:
+        words = words.replace("a mesh of more than 2**33 nodes", f"{_sizes(chosen)}: {taken:.1g} s a step")
+    if free is not None:
+        words += f"; free parameters take {free.seconds:.1g} s with {_sizes(free)}"
+    words += f". Leave out {names}, or give a larger accuracy"
+    words += "." if "shape" in given else ", or give shape as well to have this mesh."
+    if chosen is None or (free is not None and taken > _DEAR * (free.seconds + costs.call)):
+        raise ValueError(words)
+    return chosen, words
+
+
+def _sizes(p: Parameters) -> str:
+    return f"cutoff {p.cutoff:.4g}, {' x '.join(map(str, p.shape))} nodes and {p.window.name}"
+
+
+_DEAR = 100
+
+
+def _chosen_seconds(box: pm.Box, count: int, costs: Costs, chosen: Parameters, given: dict[str, Any]) -> float:
+    """Return the time of what was chosen: not of pairs within a given cutoff, nor of a given mesh."""
+    pairs = 0.0 if "cutoff" in given else 4 / 3 * math.pi * chosen.cutoff**3 * count / box.volume
+    nodes = 1 if "shape" in given else _padded(box, chosen.shape, chosen.window)
+    return costs.seconds(count, pairs, 0, nodes)
+
+
+def _padded(box: pm.Box, shape: Sequence[int], window: pm.Window) -> int:
+    """Return the nodes of the transforms."""
+    # With ghosts for windows at open faces, and twice as many for a convolution that does not wrap around.
+    return math.prod(n if p else 2 * (n + window.support) for n, p in zip(shape, box.periodic, strict=True))
+
+
+def _cheapest(
+    box: pm.Box, count: int, accuracy: float, costs: Costs, decay: Decay, *, cutoff: float | None = None,
+    splitting: float | None = None, shape: tuple[int, ...] | None = None, window: pm.Window | None = None,
+) -> Parameters | None:  # fmt: skip
+    """Return the cheapest parameters that reach an accuracy, or else the most accurate, or None without a mesh."""
     distance = (box.volume / max(count, 1)) ** (1 / 3)
     lengths = box.lengths  # the window is a function of the product of wave and lattice vectors
     ends = [int(not periodic) for periodic in box.periodic]  # nodes on both faces of open axes
     share = accuracy / math.sqrt(2)
     windows = [window] if window is not None else [pm.bspline(order) for order in ORDERS]
     best: tuple[bool, float, Parameters] | None = None
-    for rc, alpha in _ranges(distance, float(lengths.max()), share, cutoff, splitting):
+    for rc, alpha in _ranges(decay, distance, float(lengths.max()), share, cutoff, splitting):
         pairs = 4 / 3 * math.pi * (rc / distance) ** 3
+        if best is not None and (False, costs.seconds(count, pairs, 0, 1)) > best[:2]:
+            break  # the pairs alone take longer, as those of longer cutoffs
+        scale = decay.mesh_share(alpha, distance)
         for each in windows:
             nodes = shape
             if nodes is None:
-                h = spacing_for(each, alpha, share, distance)
+                h = max(spacing_for(each, alpha, share / scale, distance), 1e-12 * lengths.max())
                 least = [max(2, math.ceil(t / h) + end) for t, end in zip(lengths, ends, strict=True)]
-                # Open axes are padded, to another number.
-                sizes = [n if end else good_size(n) for n, end in zip(least, ends, strict=True)]
-                if math.prod(sizes) > 2**33:
+                if math.prod(least) > 2**33:
                     continue
-                nodes = tuple(sizes)
+                # Open axes are padded, to another number.
+                nodes = tuple(n if end else good_size(n) for n, end in zip(least, ends, strict=True))
             spacings = (lengths / (np.array(nodes) - ends)).tolist()
-            errors = real_error(alpha, rc, distance), mesh_error(each, alpha, spacings, distance)
-            # With ghosts for windows at the faces, and twice as many for a convolution that does not wrap around.
-            padded = math.prod(2 * (n + each.support) if end else n for n, end in zip(nodes, ends, strict=True))
-            seconds = costs.seconds(count, pairs, each.support, padded)
+            errors = decay.real_error(alpha, rc, distance), scale * mesh_error(each, alpha, spacings, distance)
+            seconds = costs.seconds(count, pairs, each.support, _padded(box, nodes, each))
             candidate = Parameters(rc, alpha, nodes, each, *errors, seconds)
             misses = candidate.error > 1.05 * accuracy
             rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[:2]:
                 best = (*rank, candidate)
-    if best is None:
-        raise ValueError(
-            f"no mesh below 2**33 nodes reaches accuracy {accuracy:g} in {box!r}: give a larger cutoff or accuracy."
-        )
-    return best[2]
+    return None if best is None else best[2]
 
 
 def _ranges(
-    distance: float, length: float, error: float, cutoff: float | None, splitting: float | None
+    decay: Decay, distance: float, length: float, error: float, cutoff: float | None, splitting: float | None
 ) -> list[tuple[float, float]]:
-    """Return the pairs of cutoff and splitting to choose from."""
+    """Return the pairs of cutoff and splitting to choose from, the shortest cutoff first."""
     if cutoff is not None:
-        return [(cutoff, splitting if splitting is not None else splitting_for(error, cutoff, distance))]
+        return [(cutoff, splitting if splitting is not None else decay.splitting_for(error, cutoff, distance))]
     if splitting is not None:
-        cutoff = math.sqrt(max(math.log(2 / error), 0.25)) / splitting
-        for _ in range(20):  # the cutoff that has this splitting
-            cutoff *= splitting_for(error, cutoff, distance) / splitting
-        return [(cutoff, splitting)]
+        low, high = 0.1 / splitting, 26.0 / splitting
+        for _ in range(60):  # the cutoff that has this splitting
+            middle = (low + high) / 2
+            low, high = (middle, high) if decay.real_error(splitting, middle, distance) > error else (low, middle)
+        return [(high, splitting)]
     steps = np.geomspace(0.7 * distance, max(2.0 * distance, min(20.0 * distance, 4.0 * length)), 40)
-    return [(float(rc), splitting_for(error, float(rc), distance)) for rc in steps]
+    return [(float(rc), decay.splitting_for(error, float(rc), distance)) for rc in steps]
