@@ -46,8 +46,8 @@ def page(name):
 def program(name, within):
     """The program of a page that has these words."""
     blocks = re.findall(r"\.\. code-block:: python\n\n((?:   .*\n|\n)+)", page(name))
-    (found,) = [textwrap.dedent(block) for block in blocks if within in block]
-    return found
+    (text,) = [textwrap.dedent(block) for block in blocks if within in block]
+    return text
 
 
 @pytest.mark.parametrize("name", TESTS)

@@ -78,8 +78,8 @@ class PME(Calculation):
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed; the message says what is. At the first call, if the accuracy with what was given
-        needs a mesh that takes more than a hundred times as long as a call with free parameters.
+        If an argument is not allowed; the message says what is. The first call raises it if what was given needs a
+        mesh that takes a hundred times as long as free parameters.
 
     Warns
     -----
