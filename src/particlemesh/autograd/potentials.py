@@ -56,7 +56,7 @@ def potential(
 ) -> Any:  # fmt: skip
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`.
 
-    ``xp`` is torch or ``jax.numpy``; ``transfer(spreads, array)`` spreads or interpolates on one of the meshes;
+    ``xp`` is torch or ``jax.numpy``. ``transfer(spreads, array)`` spreads or interpolates on one of the meshes.
     ``add(array, index, terms)`` returns an array with terms added to some of its numbers.
     """
     if "complex" in str(values.dtype):
