@@ -16,7 +16,6 @@ from particlemesh.window import WINDOWS, Window, window_of
 AXES = "xyz"
 LONGEST = 64  # default nodes along the longest axis
 MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
-MARGIN = 1e-6  # of the extent, between the outermost particles and open faces that are fitted
 
 
 def numbers(text: str, option: str, allowed: tuple[int, ...]) -> np.ndarray:
@@ -81,11 +80,11 @@ def box_of(
     if box == "fit":
         if corner is not None:
             raise ValueError("--box fit has an origin of its own: leave out --origin.")
-        low, high = bounds(particles, frames, size, dtype)
+        low, high = particles.bounds(frames, size, dtype)
         flags = flags or (False,) * ndim
         return pm.Box(high - low, origin=low, periodic=flags), "fitted to the particles"
     if box is None:
-        stored = particles.box(frames[0])
+        stored = particles.box(frames, periodic=flags, origin=corner)
         if stored is None:
             lengths = ",".join(["10"] * ndim)
             raise ValueError(f"{particles.path} has no box: give --box, such as {lengths}, or --box fit for open axes.")
@@ -94,14 +93,8 @@ def box_of(
                 f"{particles.path} has a box of {stored.ndim} axes and positions of {ndim}: give --box or --positions."
             )
         if flags is None and corner is None:
-            return stored, "from the file"
-        keep = stored.lengths if stored.orthorhombic else stored.matrix
-        changed = pm.Box(
-            keep,
-            origin=stored.origin if corner is None else corner,
-            periodic=stored.periodic if flags is None else flags,
-        )
-        return changed, "from the file, but for --periodic or --origin"
+            return stored, f"from the file{', which does not say what repeats' if particles.unsaid else ''}"
+        return stored, "from the file, but for --periodic or --origin"
     count = {1: (1,), 2: (2, 4), 3: (3, 6, 9)}[ndim]
     given = numbers(box, "--box", count)
     if ndim == 3 and len(given) == 6:
@@ -109,23 +102,6 @@ def box_of(
     elif len(given) == ndim * ndim > 1:
         given = given.reshape(ndim, ndim)
     return pm.Box(given, origin=corner, periodic=True if flags is None else flags), "from --box"
-
-
-def bounds(
-    particles: Particles, frames: tuple[int, ...], size: int, dtype: str | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of a box that holds all particles of some frames; reads the file once, in parts."""
-    low, high = np.full(particles.ndim, np.inf), np.full(particles.ndim, -np.inf)
-    rounding = np.zeros(particles.ndim)
-    for chunk in (chunk for frame in frames for chunk in particles.chunks(size, frame)):
-        low = np.minimum(low, chunk.positions.min(axis=0))
-        high = np.maximum(high, chunk.positions.max(axis=0))
-        eps = np.finfo(dtype or chunk.positions.dtype).eps
-        rounding = 2 * eps * np.maximum(abs(low), abs(high)).astype(np.float64)
-    extent = (high - low).astype(np.float64)
-    widest = extent.max() or 1.0
-    pad = np.maximum(np.where(extent > 0, MARGIN * extent, widest / 2), rounding)
-    return low - pad, high + pad
 
 
 def mesh_of(box: pm.Box, shape: str | None, spacing: str | None, offset: float) -> tuple[pm.Mesh, str]:
@@ -239,12 +215,3 @@ def one_frame(particles: Particles, text: str) -> int:
         raise ValueError(f"--frames is {text!r}, which are {len(frames)} frames; give one number here.")
     return frames[0]
 
-
-def same_box(particles: Particles, frames: tuple[int, ...], box: pm.Box, given: str | None) -> None:
-    """Raise an error if frames have different boxes, and none is given for all."""
-    if given is not None or len(frames) == 1:
-        return
-    first = particles.box(frames[0])
-    for frame in frames[1:]:
-        if particles.box(frame) != first:
-            raise ValueError(f"frame {frame} has another box than frame {frames[0]}: give one frame, or --box for all.")

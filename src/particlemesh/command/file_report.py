@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from particlemesh import Box, Mesh
-from particlemesh.apps.files import Account, Particles
+from particlemesh.apps.files import Account, Particles, plain
 from particlemesh.window import Window
 
 LABEL = 12  # columns
@@ -32,9 +32,11 @@ def say_particles(console: Console, particles: Particles, frames: tuple[int, ...
     values = ", ".join(particles.values) if particles.values else f"{particles.constant:g} for each"
     text = f"{count:,}{of}, {dtype}; positions: {', '.join(particles.positions)}; values: {values}"
     rest = [name for name in particles.columns if name not in (*particles.positions, *particles.values)]
-    say(console, "particles", text)
+    say(console, "particles", plain(text))
+    for note in particles.notes:
+        say(console, "", note)
     if rest:
-        say(console, "", f"also in the file: {', '.join(rest)}", "dim")
+        say(console, "", plain(f"also in the file: {', '.join(rest)}"), "dim")
 
 
 def _frames(frames: tuple[int, ...]) -> str:

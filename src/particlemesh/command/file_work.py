@@ -50,7 +50,6 @@ def spread(
     with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
         chosen = options.frames_of(particles, frames)
         domain, where = options.box_of(particles, chosen, box, origin, periodic, chunk, dtype)
-        options.same_box(particles, chosen, domain, box)
         mesh, why = options.mesh_of(domain, shape, spacing, offset)
         files.check_field(out, mesh, particles.components, float, overwrite)
         drawn.check(stated, mesh.ndim)

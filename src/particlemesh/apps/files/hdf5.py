@@ -5,31 +5,48 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from particlemesh.apps.files.isolated import command
 from particlemesh.apps.files.libraries import library
 from particlemesh.apps.files.replacing import replacing
 from particlemesh.apps.files.seal import BLOCK, seal, sealed
 
 MARK = b"particlemesh file, sha256 "
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-KNOWN_BLOCKS = (b"MATLAB 7.3",)  # user blocks of other programs
+HEADS = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3", MARK)  # HDF5's own, and user blocks in front of it
 SECONDS = 30.0  # for what takes a tenth
 
-# HDF5's library crashes or never returns on some damaged files. All that is read later is touched here.
+# HDF5's library crashes or never returns on some damaged files. All that is read later is touched here. What is in other
+# files is refused, since they may be anybody's: but for parts of virtual datasets in the file's own folder.
 TRIAL = """
-import sys, h5py
+import os, sys, h5py
+def inside(name, link):
+    if isinstance(link, h5py.ExternalLink):
+        sys.exit(f"{name} is in another file, {link.filename}: give that file, or copy the data")
 def touch(name, thing):
     dict(thing.attrs)
-    if isinstance(thing, h5py.Dataset) and thing.shape and thing.size:
-        thing[:1], thing[-1:]
-        if thing.chunks: thing.id.get_num_chunks()
-with h5py.File(sys.argv[1], "r") as file:
-    dict(file.attrs)
-    file.visititems(touch)
+    if not isinstance(thing, h5py.Dataset) or not thing.shape or not thing.size: return
+    if thing.external:
+        sys.exit(f"{name} is in another file, {thing.external[0][0]}: copy the data into this one")
+    for part in thing.virtual_sources() if thing.is_virtual else ():
+        other = os.path.realpath(os.path.join(folder, part.file_name))
+        if part.file_name == ".": continue
+        if not other.startswith(os.path.join(folder, "")):
+            sys.exit(f"{name} is in another folder, {part.file_name}: copy the data into this file")
+        if not os.path.isfile(other):
+            sys.exit(f"{name} is in {part.file_name}, which is missing: put it beside this file")
+        if other not in todo: todo.append(other)
+    thing[:1], thing[-1:]
+    if thing.chunks: thing.id.get_num_chunks()
+todo = [os.path.realpath(path) for path in sys.argv[1:]]
+for path in todo:
+    folder = os.path.dirname(path)
+    with h5py.File(path, "r") as file:
+        dict(file.attrs)
+        file.visititems_links(inside)
+        file.visititems(touch)
 """
 
 
@@ -59,42 +76,34 @@ def opened(path: Path) -> Any:
     ImportError
         If h5py is missing.
     ValueError
-        If the checksum is wrong, or HDF5's library fails, crashes or does not return.
+        If the checksum is wrong, data are in another place, or HDF5's library fails, crashes or does not return.
     """
     h5py = library("h5py", "a file .h5", "files")
-    whole = sealed(path, MARK)
-    if whole is None:
-        with path.open("rb") as raw:
-            head = raw.read(len(SIGNATURE) + max(map(len, KNOWN_BLOCKS)))
-        if not head.startswith((SIGNATURE, *KNOWN_BLOCKS)):
-            raise ValueError("it does not begin as HDF5 does")
-        try_alone(path)
-    elif not whole:
+    if sealed(path, MARK) is False:
         raise ValueError("its checksum is another one: it has changed since it was written")
+    try_alone(path)
     return h5py.File(path, "r")
 
 
-def isolated(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python program in a process of its own, which imports nothing from the present folder.
-
-    It finds libraries where this process does, also by ``PYTHONPATH`` and from ``pip install --user``.
-    """
-    folders = [path for path in sys.path if path and Path(path).exists() and not Path(path).samefile(".")]
-    program = f"import sys; sys.path.extend({folders!r})\n{program}"
-    command = [sys.executable, "-I", "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, timeout=SECONDS, check=False, text=True, errors="replace")
-
-
-def try_alone(path: Path) -> None:
-    """Read a file in a process of its own.
+def try_alone(*paths: Path) -> None:
+    """Read files in a process of its own.
 
     Raises
     ------
     ValueError
-        If that process fails.
+        If they are not HDF5, or that process fails.
     """
+    for path in paths:
+        with path.open("rb") as raw:
+            head = raw.read(max(map(len, HEADS)))
+        if not head.startswith(HEADS):
+            raise ValueError(f"{path.name} does not begin as HDF5 does")
+    limit = SECONDS + len(paths)
     try:
-        done = isolated(TRIAL, str(path))
+        done = subprocess.run(
+            command(TRIAL, *map(str, paths)), capture_output=True, timeout=limit, check=False, text=True,
+            errors="replace",
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ValueError("HDF5's library does not return from it") from error
     if done.returncode < 0:

@@ -7,18 +7,24 @@ Attributes ``particlemesh_*`` have what the standard has no word for: lattice ve
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh import Box, Mesh
 
 LABELS = ("x", "y", "z")
+BOUNDARIES = ("particleBoundary", "fieldBoundary")
 
 
 def text(value: Any) -> str:
     """Return text that HDF5 has as bytes or as characters."""
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def texts(values: Any) -> list[str]:
+    """Return several texts, or one, without what pads them."""
+    return [text(value).strip("\0 ") for value in np.ravel(values)]
 
 
 def groups(file: Any, iteration: int) -> dict[str, Any]:
@@ -104,28 +110,73 @@ def values_of(component: Any) -> np.ndarray:
 def mesh_of(record: Any) -> tuple[Mesh, tuple[int, ...]]:
     """Return the mesh of a record, and the axes of its datasets in the order x, y, z.
 
-    Axes repeat if the file does not say whether they do. In files of Fortran programs attributes are in the opposite
-    order of the datasets' axes.
-
     Raises
     ------
     ValueError, KeyError
         If its geometry is not known here, or an attribute is missing.
     """
-    components, has = components_of(record), record.attrs
+    has, shape = record.attrs, shape_of(_first(record))
+    if "particlemesh_box" in has:
+        return Mesh(shape, _own_box(has), offset=has["particlemesh_offset"]), tuple(range(len(shape)))
+    grid = _grid(record, "fieldBoundary")
+    ends = [0 if repeats or at else 1 for repeats, at in zip(grid.periodic, grid.offset, strict=True)]
+    lengths = grid.spacing * (np.array(grid.nodes) - ends)  # an open axis may have nodes on both faces
+    return Mesh(grid.nodes, Box(lengths, origin=grid.corner, periodic=grid.periodic), offset=grid.offset), grid.axes
+
+
+def box_of(record: Any) -> tuple[Box, bool]:
+    """Return the box of the cells of a mesh with the boundaries of particles, and whether the file says these.
+
+    Raises
+    ------
+    ValueError, KeyError
+        As for `mesh_of`.
+    """
+    if "particlemesh_box" in record.attrs:
+        return _own_box(record.attrs), True
+    grid = _grid(record, "particleBoundary")
+    box = Box(grid.spacing * grid.nodes, origin=grid.corner, periodic=grid.periodic)
+    return box, any(name in thing.attrs for thing in (record, record.parent) for name in BOUNDARIES)
+
+
+def _own_box(has: Any) -> Box:
+    periodic = [bool(p) for p in has["particlemesh_periodic"]]
+    matrix = np.reshape(has["particlemesh_box"], (len(periodic),) * 2)
+    return Box(matrix, origin=has["particlemesh_origin"], periodic=periodic)
+
+
+def _first(record: Any) -> Any:
+    """Return the first component of a mesh."""
+    components = components_of(record)
     if not components:
         raise ValueError("a mesh has no components")
-    first, shape = components[0], shape_of(components[0])
-    if "particlemesh_box" in has:
-        periodic = [bool(p) for p in has["particlemesh_periodic"]]
-        matrix = np.reshape(has["particlemesh_box"], (len(periodic),) * 2)
-        box = Box(matrix, origin=has["particlemesh_origin"], periodic=periodic)
-        return Mesh(shape, box, offset=has["particlemesh_offset"]), tuple(range(len(shape)))
+    return components[0]
+
+
+class _Grid(NamedTuple):
+    """What a mesh says of its nodes, by axis in the order x, y, z."""
+
+    nodes: tuple[int, ...]
+    spacing: np.ndarray
+    corner: np.ndarray
+    offset: np.ndarray
+    periodic: list[bool]
+    axes: tuple[int, ...]  # of the datasets
+
+
+def _grid(record: Any, boundary: str) -> _Grid:
+    """Return the nodes of a Cartesian mesh.
+
+    Axes repeat unless a boundary is not periodic: the named attribute, or the other one if that is not there. In files
+    of Fortran programs attributes are in the opposite order of the datasets' axes.
+    """
+    has, first = record.attrs, _first(record)
+    shape = shape_of(first)
     geometry, order = text(has["geometry"]), text(has.get("dataOrder", "C"))
     if geometry != "cartesian" or order not in ("C", "F"):
         raise ValueError(f"a mesh has geometry {geometry} and data order {order}; cartesian and C or F are needed")
     step = -1 if order == "F" else 1
-    labels = [text(label) for label in np.ravel(has.get("axisLabels", LABELS[: len(shape)]))][::step]
+    labels = texts(has.get("axisLabels", LABELS[: len(shape)]))[::step]
     if len(labels) != len(shape) or len(set(labels)) < len(labels):
         raise ValueError(f"a mesh has the axes {', '.join(labels)} and {len(shape)} dimensions")
     axes = tuple(sorted(range(len(labels)), key=labels.__getitem__))
@@ -138,7 +189,25 @@ def mesh_of(record: Any) -> tuple[Mesh, tuple[int, ...]]:
             raise ValueError(f"a mesh has {row.size} numbers for its {len(shape)} axes")
         return row[::step][list(axes)]
 
-    nodes = tuple(shape[axis] for axis in axes)
-    unit = float(has.get("gridUnitSI", 1.0))
-    spacing, corner = unit * ordered(has["gridSpacing"]), unit * ordered(has["gridGlobalOffset"])
-    return Mesh(nodes, spacing * nodes, origin=corner, offset=ordered(first.attrs.get("position", 0.0))), axes
+    if "gridUnitDimension" in has and (np.reshape(has["gridUnitDimension"], (-1, 7)) != np.eye(7)[0]).any():
+        raise ValueError("a mesh has an axis that is no length")
+    unit = ordered(has.get("gridUnitSI", 1.0))
+    return _Grid(
+        tuple(shape[axis] for axis in axes), unit * ordered(has["gridSpacing"]), unit * ordered(has["gridGlobalOffset"]),
+        ordered(first.attrs.get("position", 0.0)), ordered(_repeats(record, boundary, len(shape))).astype(bool).tolist(),
+        axes,
+    )  # fmt: skip
+
+
+def _repeats(record: Any, boundary: str, ndim: int) -> list[bool]:
+    """Return which axes repeat, in the order of the attributes."""
+    for name in sorted(BOUNDARIES, key=lambda name: name != boundary):
+        for thing in (record, record.parent):
+            if name in thing.attrs:
+                ends = [word.lower() == "periodic" for word in texts(thing.attrs[name])]
+                pairs = list(zip(ends[::2], ends[1::2], strict=False))
+                if len(ends) != 2 * ndim or any(low != high for low, high in pairs):
+                    said = ", ".join(texts(thing.attrs[name]))
+                    raise ValueError(f"{name} is {said}; two ends per axis are needed, of which both repeat or none")
+                return [low for low, _ in pairs]
+    return [True] * ndim

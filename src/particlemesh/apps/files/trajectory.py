@@ -77,7 +77,10 @@ class Writer:
 
 
 class GSD(Writer):
-    """HOOMD-blue's format: float32, positions within the box and counts of images, the box centred at 0."""
+    """HOOMD-blue's format: float32, positions within the box and counts of images, the box centred at 0.
+
+    The log has what the format has no word for: which axes repeat, and where the box begins.
+    """
 
     module = "gsd.hoomd"
 
@@ -116,7 +119,10 @@ class GSD(Writer):
             shot.particles.velocity = columns["velocity"]
         if "angular_velocity" in columns:
             shot.log["particles/angular_velocity"] = columns["angular_velocity"]
-        shot.log["time"] = np.array([frame.time])
+        # The format has a box around 0 that repeats along all axes.
+        shot.log |= {
+            "time": np.array([frame.time]), "box/periodic": periodic.astype(np.uint8), "box/origin": box.origin,
+        }  # fmt: skip
         self.file.append(shot)
 
     def close(self) -> None:
@@ -248,10 +254,26 @@ class VTU(Writer):
         vertices = [("vertex", np.arange(len(frame.positions))[:, None])]
         mesh = self.library.Mesh(frame.positions, vertices, point_data=frame.columns())
         self.library.write(self.path.with_name(name), mesh)
+        if frame.box is not None:
+            _put_fields(self.path.with_name(name), {
+                "box": frame.box.matrix, "origin": frame.box.origin, "periodic": np.array(frame.box.periodic, np.float64),
+            })  # fmt: skip
         self.files.append({"name": name, "time": frame.time})
         part = self.series.with_name(f"{self.series.name}.part")
         part.write_text(json.dumps({"file-series-version": "1.0", "files": self.files}, indent=1), encoding="utf-8")
         os.replace(part, self.series)  # noqa: PTH105 - as one step
+
+
+def _put_fields(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Add arrays of the whole file to a .vtu, which meshio reads and does not write."""
+    fields = "".join(
+        f'<DataArray type="Float64" Name="{name}" NumberOfTuples="{array.size}" format="ascii">'
+        f"{' '.join(map(repr, array.ravel().tolist()))}</DataArray>"
+        for name, array in arrays.items()
+    )
+    grid = b"<UnstructuredGrid>"
+    before, _, after = path.read_bytes().partition(grid)
+    path.write_bytes(before + grid + f"<FieldData>{fields}</FieldData>".encode() + after)
 
 
 FORMATS: dict[str, type[Writer]] = {".gsd": GSD, ".h5": H5MD, ".vtu": VTU, ".xyz": ExtendedXYZ}

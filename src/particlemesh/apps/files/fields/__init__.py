@@ -15,6 +15,7 @@ from particlemesh.apps.files.fields.mrc import MRC
 from particlemesh.apps.files.fields.npz import NPZ
 from particlemesh.apps.files.fields.openpmd import OpenPMD
 from particlemesh.apps.files.fields.vti import VTI
+from particlemesh.apps.files.libraries import FileError, blame
 from particlemesh.apps.files.replacing import check_free
 from particlemesh.kernels import checks
 
@@ -140,13 +141,9 @@ def read_field(path: Any) -> Field:
         raise ValueError(f"{path} is for programs that show it; fields are read from {known}.")
     if not path.is_file():
         raise ValueError(f"{path} does not exist, or is no file.")
-    try:
+    with blame(path, "a field "):
         field = form.read(path)
-    except ImportError:
-        raise
-    except Exception as error:  # libraries raise almost anything for damaged files
-        words = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path} cannot be read as a field {path.suffix}: {words[:300]}.") from error
-    if field.values.dtype.kind not in "iufc" or field.values.shape[-field.mesh.ndim :] != field.mesh.shape:
-        raise ValueError(f"{path} has values {field.values.shape} of {field.values.dtype} on nodes {field.mesh.shape}.")
+        values, nodes = np.asarray(field.values), field.mesh.shape
+        if values.dtype.kind not in "iufc" or values.shape[-len(nodes) :] != nodes:
+            raise FileError(f"it has values {values.shape} of {values.dtype} on nodes {nodes}")
     return field

@@ -8,18 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import Box
+from particlemesh.apps.files.particles.atoms import Data, Dump, ExtendedXYZ
 from particlemesh.apps.files.particles.gsd import GSD
 from particlemesh.apps.files.particles.hdf5 import HDF5
 from particlemesh.apps.files.particles.molecules import Molecules
 from particlemesh.apps.files.particles.npz import NPZ
 from particlemesh.apps.files.particles.openpmd import OpenPMD as OpenPMD  # a form of HDF5
 from particlemesh.apps.files.particles.parquet import Parquet
+from particlemesh.apps.files.particles.points import Points
 from particlemesh.apps.files.particles.reader import Reader
 from particlemesh.apps.files.particles.selection import Particles, open_reader
 from particlemesh.apps.files.particles.text import Text
-from particlemesh.apps.files.particles.xyz import ExtendedXYZ
 
-FORMATS: tuple[type[Reader], ...] = (NPZ, HDF5, GSD, ExtendedXYZ, Molecules, Text, Parquet)
+FORMATS: tuple[type[Reader], ...] = (
+    NPZ, HDF5, GSD, ExtendedXYZ, Dump, Data, Molecules, Points, Text, Parquet,
+)  # fmt: skip
 
 
 class Configuration(NamedTuple):
@@ -35,8 +38,8 @@ def open_particles(
 ) -> Particles:
     """Open a file of particles, to read it in parts.
 
-    Formats by ending: .npz; .h5 (plain datasets, H5MD, openPMD); .gsd; .xyz; .pdb, .gro, .xtc, .trr and .dcd; .csv,
-    .tsv, .txt and .dat; .parquet. Files .npz, .h5, .csv and .parquet may be larger than the memory. Others are read a
+    Formats by ending: .npz; .h5 (plain datasets, H5MD, openPMD); .gsd; .xyz; .dump, .lammpstrj, .data and .lmp of
+    LAMMPS; .pdb, .gro, .xtc, .trr and .dcd; .vtu, .vtk and .series; .csv, .tsv, .txt and .dat; .parquet. Files .npz, .h5, .csv and .parquet may be larger than the memory. Others are read a
     frame at a time.
 
     Parameters

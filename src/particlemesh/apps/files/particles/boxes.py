@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,73 @@ NAMES = ("box", "boxsize", "cell", "lengths")
 LOOSE = ("cell", "lengths")  # which particles' properties may be called, too
 SETTINGS = (*NAMES, "origin", "periodic")
 LARGEST = 9  # numbers of a setting
+
+
+class Cell(NamedTuple):
+    """What a file says of a box.
+
+    Attributes
+    ----------
+    rows : (d, d) ndarray
+        Lattice vectors; zeros along an axis that has none.
+    periodic : tuple of bool, or None
+        Which axes repeat; None if the file does not say, and all do.
+    origin : (d,) ndarray, optional
+    """
+
+    rows: np.ndarray
+    periodic: tuple[bool, ...] | None = None
+    origin: np.ndarray | None = None
+
+    def same(self, other: Cell | None) -> bool:
+        """Return whether another cell is equal."""
+        if other is None or self.periodic != other.periodic or not np.array_equal(self.rows, other.rows):
+            return False
+        return np.array_equal(*(np.broadcast_to(0.0 if c.origin is None else c.origin, len(c.rows)) for c in (self, other)))
+
+    def box(self, bounds: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Box | None:
+        """Return the box; None if there is nothing of one.
+
+        An open axis without a lattice vector is orthogonal to the others, and holds all particles.
+
+        Parameters
+        ----------
+        bounds : callable
+            Takes directions as columns, and returns the least and largest coordinates of particles along each.
+
+        Raises
+        ------
+        FileError
+            If an axis repeats without a lattice vector, or these are no box.
+        """
+        rows, ndim = np.array(self.rows, np.float64), len(self.rows)
+        repeats = (True,) * ndim if self.periodic is None else self.periodic
+        missing = ~rows.any(axis=1)
+        if missing.all() and (self.periodic is None or not any(repeats)):
+            return None
+        try:
+            wrong = [axis for axis in range(ndim) if missing[axis] and repeats[axis]]
+            if wrong:
+                raise ValueError(f"axis {wrong[0]} repeats, and its lattice vector is zero: give --box or --periodic")
+            origin = np.zeros(ndim) if self.origin is None else np.array(self.origin, np.float64)
+            if missing.any():
+                for axis in np.flatnonzero(missing):
+                    rows[axis] = _across(rows, axis)
+                inverse = np.linalg.inv(rows)
+                low, high = (np.where(missing, end - origin @ inverse, bound) for end, bound in zip(bounds(inverse), (0.0, 1.0)))
+                origin, rows = origin + low @ rows, rows * (high - low)[:, None]
+            tilted = (rows - np.diag(np.diagonal(rows))).any() or (np.diagonal(rows) <= 0).any()
+            return Box(rows if tilted else np.diagonal(rows), origin=origin, periodic=repeats)
+        except (ValueError, TypeError, np.linalg.LinAlgError) as error:
+            raise FileError(f"the file's box is none: {error}") from error
+
+
+def _across(rows: np.ndarray, axis: int) -> np.ndarray:
+    """Return a direction orthogonal to all rows, the nearest to an axis."""
+    basis = np.linalg.svd(rows)[2][np.linalg.matrix_rank(rows) :]  # of what is orthogonal
+    parts = basis.T @ basis  # row k: the part of direction k that is orthogonal to the rows
+    best = parts[axis] if parts[axis].any() else parts[np.argmax(np.diagonal(parts))]
+    return np.where(abs(best) < 1e-12, 0.0, best) / np.linalg.norm(best)
 
 
 def is_setting(name: str, shape: tuple[int, ...]) -> bool:
@@ -39,7 +106,7 @@ def fits(shape: tuple[int, ...], ndim: int) -> bool:
 def find(
     shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Any], columns: Collection[str],
     chosen: Collection[str], ndim: int,
-) -> Box | None:  # fmt: skip
+) -> Cell | None:  # fmt: skip
     """Return the box among the settings of a file, or None.
 
     An array that is chosen as positions or values is no box. A row of numbers that may be a column is none: with three
@@ -63,12 +130,12 @@ def find(
             continue
         if name not in columns or shapes[name] == (ndim, ndim):
             more = (names.get(key) for key in ("origin", "periodic"))
-            return box_of(read(name), ndim, *(None if key is None else read(key) for key in more))
+            return cell_of(read(name), ndim, *(None if key is None else read(key) for key in more))
     return None
 
 
-def box_of(given: Any, ndim: int, origin: Any = None, periodic: Any = None) -> Box | None:
-    """Return a box from what a file has; None if all of it is zero, as files without a box have it.
+def cell_of(given: Any, ndim: int, origin: Any = None, periodic: Any = None) -> Cell:
+    """Return a cell from what a file has.
 
     Parameters
     ----------
@@ -85,23 +152,23 @@ def box_of(given: Any, ndim: int, origin: Any = None, periodic: Any = None) -> B
         If these are no box.
     """
     try:
-        array = np.asarray(given).astype(np.float64)
-        if array.ndim < 2 or 1 in array.shape:
-            array = array.ravel()
-        if not array.any():
-            return None
-        if array.size == 1:
-            array = np.full(ndim, array[0])
-        elif array.shape == (6,) and ndim == 3:
-            array = lattice(array[:3], array[3:])
-        corner = 0.0 if origin is None else np.ravel(np.asarray(origin, np.float64))
-        if np.asarray(periodic).dtype.kind in "US":
+        rows = np.asarray(given).astype(np.float64)
+        if rows.ndim < 2 or 1 in rows.shape:
+            rows = rows.ravel()
+        if rows.size == 1:
+            rows = np.full(ndim, rows[0])
+        elif rows.shape == (6,) and ndim == 3:
+            rows = lattice(rows[:3], rows[3:]) if rows.any() else np.zeros(3)
+        if rows.ndim == 1:
+            rows = np.diag(rows)
+        if not (np.isfinite(rows).all() and rows.shape == (len(rows),) * 2):
+            raise ValueError(f"it has {rows.shape} numbers, or some that are not finite")
+        corner = None if origin is None else np.broadcast_to(np.ravel(np.asarray(origin, np.float64)), len(rows))
+        if periodic is None:
+            return Cell(rows, None, corner)
+        if np.asarray(periodic).dtype.kind not in "biuf":
             raise ValueError(f"periodic is {str(periodic)!r}; one flag for each axis is needed")
-        flags = True if periodic is None else [bool(p) for p in np.ravel(periodic)]
-        return Box(
-            array,
-            origin=np.ravel(corner)[0] if np.size(corner) == 1 else corner,
-            periodic=flags[0] if isinstance(flags, list) and len(flags) == 1 else flags,
-        )
+        flags = np.broadcast_to(np.ravel(periodic).astype(bool), len(rows))
+        return Cell(rows, tuple(flags.tolist()), corner)
     except (ValueError, TypeError) as error:
         raise FileError(f"the file's box is none: {error}") from error

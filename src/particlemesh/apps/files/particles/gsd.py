@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Box
+from particlemesh.apps.files.particles.boxes import Cell
 from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column, slices
 
-LOG = "particles/"
+LOG, PERIODIC, ORIGIN = "particles/", "box/periodic", "box/origin"
 GROUPS = ("particles", "bonds", "angles", "dihedrals", "impropers", "constraints", "pairs")
 
 
 class GSD(Reader):
-    """A frame at a time. The box is centred at 0 and repeats in all directions; in two dimensions z is left out."""
+    """A frame at a time. The box is centred at 0; in two dimensions z is left out.
+
+    It repeats along all axes, as in HOOMD-blue, unless the log of the frame has ``box/periodic`` and ``box/origin``,
+    as files of ours do. Then positions and the box are at their own place.
+    """
 
     suffixes = (".gsd",)
     module = "gsd.hoomd"
@@ -48,13 +52,18 @@ class GSD(Reader):
                         raise FileError(f"frame {index} has {count:,} {group}, and the file {most:,} bytes")
         return self.file[number]
 
-    def box(self, frame: int) -> Box | None:
-        lx, ly, lz, xy, xz, yz = edges = _edges(self._frame(frame))
-        if not edges.any():
+    def box(self, frame: int) -> Cell | None:
+        shot = self._frame(frame)
+        rows, periodic, origin = self._rows(shot), shot.log.get(PERIODIC), shot.log.get(ORIGIN)
+        if not rows.any():
             return None
-        rows = np.array([[lx, 0, 0], [xy * ly, ly, 0], [xz * lz, yz * lz, lz]])[: self.axes, : self.axes]
-        lengths = np.diagonal(rows) if not (rows - np.diag(np.diagonal(rows))).any() else rows
-        return Box(lengths, origin=-rows.sum(axis=0) / 2)
+        flags = [True] * 3 if periodic is None else np.ravel(periodic).tolist()
+        corner = -rows.sum(axis=0) / 2 if origin is None else np.ravel(origin)[: self.axes]
+        return Cell(rows, tuple(bool(flag) for flag in flags[: self.axes]), corner)
+
+    def _rows(self, shot: Any) -> np.ndarray:
+        lx, ly, lz, xy, xz, yz = _edges(shot)
+        return np.array([[lx, 0, 0], [xy * ly, ly, 0], [xz * lz, yz * lz, lz]])[: self.axes, : self.axes]
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         shot = self._frame(frame)
@@ -64,9 +73,12 @@ class GSD(Reader):
         for name, data in zip(names, arrays, strict=True):
             if len(data) != shot.particles.N:  # the library repeats what the first frame has
                 raise FileError(f"frame {frame} has {shot.particles.N} particles and {len(data)} rows of {name}")
-        arrays = [
-            data[:, : self.axes] if name == "position" else data for name, data in zip(names, arrays, strict=True)
-        ]
+        if "position" in names:
+            at = names.index("position")
+            arrays[at] = arrays[at][:, : self.axes]
+            if ORIGIN in shot.log:
+                shift = np.ravel(shot.log[ORIGIN])[: self.axes] + self._rows(shot).sum(axis=0) / 2
+                arrays[at] = arrays[at] + shift if shift.any() else arrays[at]
         yield from slices(arrays, size)
 
     def close(self) -> None:

@@ -3,25 +3,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh import Box
-from particlemesh.apps.files.hdf5 import opened
+from particlemesh.apps.files.hdf5 import opened, try_alone
+from particlemesh.apps.files.openpmd import texts
 from particlemesh.apps.files.particles import boxes
 from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column
 
 PLACES = ("", "Header", "header", "Cosmology")  # groups whose attributes may have the box
+SHARED = "NumFilesPerSnapshot"  # attribute of a header: the files that together are a snapshot
+NUMBER = re.compile(r"(.*\.)(\d+)(\.\w+)")  # snap_000.0.hdf5
 
 
 class HDF5(Reader):
     """Datasets with one row per particle, by their path in the file.
 
     The box is a dataset ``box``, or an attribute ``box`` or ``BoxSize`` of the root or of a group ``Header``.
-    Simulations of cosmology have the latter.
+    Simulations of cosmology have the latter. Of a snapshot in several files (``NumFilesPerSnapshot``) all are read.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".hdf")
@@ -50,17 +53,91 @@ class HDF5(Reader):
 
     def inspect(self) -> None:
         """Set ``columns`` and ``frames``."""
-
-        def visit(name: str, thing: Any) -> None:
-            if isinstance(thing, self.library.Dataset) and thing.shape and is_column(thing.shape, thing.dtype):
-                self.columns[name] = Column(thing.shape[1:], thing.shape[0])
-
-        self.file.visititems(visit)
+        self._parts = self._snapshot()
+        self._here: tuple[Path, Any] = (self.path, self.file)  # one part is open
+        self._rows: list[dict[str, int]] = []  # of each part
+        for path in self._parts:
+            columns = self._columns(self._part(path))
+            self._rows.append({name: column.rows or 0 for name, column in columns.items()})
+            for name, column in columns.items():
+                if self.columns.setdefault(name, column).tail != column.tail:
+                    raise FileError(f"{name} has rows of another shape in {path.name}")
+        if len(self._parts) > 1:
+            for name, column in self.columns.items():
+                rows = sum(part.get(name, 0) for part in self._rows)
+                self.columns[name] = Column(column.tail, rows)
+            self.notes.append(f"{len(self._parts)} files, {self._parts[0].name} to {self._parts[-1].name}")
+            self._compare()
         root = {name for name in self._settings() if name in self.columns}
         rows = {column.rows for name, column in self.columns.items() if name not in root}
         for name in root:
             if not boxes.is_shared(name, self.file[name].shape, rows):
                 del self.columns[name]
+
+    def _columns(self, file: Any) -> dict[str, Column]:
+        columns = {}
+
+        def visit(name: str, thing: Any) -> None:
+            if isinstance(thing, self.library.Dataset) and thing.shape and is_column(thing.shape, thing.dtype):
+                columns[name] = Column(thing.shape[1:], thing.shape[0])
+
+        file.visititems(visit)
+        return columns
+
+    def _header(self, key: str) -> Any:
+        """Return an attribute of the root or of a header, or None."""
+        for place in PLACES:
+            thing = self.file if not place else self.file.get(place)
+            if thing is not None and key in thing.attrs:
+                return thing.attrs[key]
+        return None
+
+    def _snapshot(self) -> list[Path]:
+        """Return the files of the snapshot that this one is of.
+
+        Raises
+        ------
+        FileError
+            If some are missing.
+        """
+        given = self._header(SHARED)
+        count = 1 if given is None else int(np.ravel(given)[0])
+        if count <= 1:
+            return [self.path]
+        match = NUMBER.fullmatch(self.path.name)
+        if match is None:
+            raise FileError(f"it is one of {count} files of a snapshot, and its name has no number: give NAME.0.hdf5")
+        paths = [self.path.with_name(f"{match[1]}{number}{match[3]}") for number in range(count)]
+        missing = [path.name for path in paths if not path.is_file()]
+        if missing:
+            listed = ", ".join(missing[:4]) + (" and others" if len(missing) > 4 else "")
+            raise FileError(f"it is one of {count} files of a snapshot, and {listed} are missing: put them beside it")
+        try_alone(*(path for path in paths if path != self.path))
+        return paths
+
+    def _compare(self) -> None:
+        """Compare the rows of all files with the numbers that the header has."""
+        total, high = (self._header(f"NumPart_Total{key}") for key in ("", "_HighWord"))
+        if total is None:
+            return
+        most = np.ravel(total).astype(np.int64) + (0 if high is None else np.ravel(high).astype(np.int64) << 32)
+        for name, column in self.columns.items():
+            match = re.match(r"PartType(\d+)/", name)
+            if match and int(match[1]) < len(most) and column.rows != most[int(match[1])]:
+                raise FileError(
+                    f"its {len(self._parts)} files have {column.rows:,} rows of {name}, and the header says "
+                    f"{most[int(match[1])]:,}: are they of one snapshot?"
+                )
+
+    def _part(self, path: Path) -> Any:
+        """Return the open file of a part; that of the last call is closed."""
+        if path == self.path:
+            return self.file
+        if self._here[0] != path:
+            if self._here[1] is not self.file:
+                self._here[1].close()
+            self._here = path, self.library.File(path, "r")
+        return self._here[1]
 
     def _settings(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of datasets of the root that may be a box, an origin or flags."""
@@ -71,36 +148,47 @@ class HDF5(Reader):
             if thing.shape is not None and thing.dtype.kind in "iufb" and boxes.is_setting(name, thing.shape)
         }
 
-    def box(self, frame: int) -> Box | None:
+    def box(self, frame: int) -> boxes.Cell | None:
         stored = boxes.find(self._settings(), lambda name: self.file[name][()], self.columns, self.chosen, self.ndim)
         return self._attributes() if stored is None else stored
 
-    def _attributes(self) -> Box | None:
+    def _attributes(self) -> boxes.Cell | None:
         """Return the box among the attributes of the root or of a header."""
         for place in PLACES:
             attributes = self.file[place].attrs if place in self.file else self.file.attrs if not place else {}
             for key, value in attributes.items():
                 if key.lower() in boxes.NAMES:
-                    return boxes.box_of(value, self.ndim, attributes.get("origin"), attributes.get("periodic"))
+                    return boxes.cell_of(value, self.ndim, attributes.get("origin"), attributes.get("periodic"))
         return None
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         rows = self.columns[names[0]].rows
         assert rows is not None  # HDF5 has shapes
         for start in range(0, rows, size):
-            yield [self.part(name, start, start + size, frame) for name in names]
+            yield [self.part(name, start, min(start + size, rows), frame) for name in names]
 
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
         """Return rows of a column."""
-        return self.file[name][start:stop]
+        pieces, first = [], 0
+        for path, rows in zip(self._parts, self._rows, strict=True):
+            last = first + rows.get(name, 0)
+            if max(start, first) < min(stop, last):
+                pieces.append(self._part(path)[name][max(start, first) - first : min(stop, last) - first])
+            first = last
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
+            here = getattr(self, "_here", (None, self.file))[1]
+            here.close()
 
 
 class H5MD(HDF5):
-    """Trajectories: ``particles/GROUP/ELEMENT/value`` (frames, N, ...), or the same without ``value`` at all times."""
+    """Trajectories: ``particles/GROUP/ELEMENT/value`` (frames, N, ...), or the same without ``value`` at all times.
+
+    Frames are those of the positions. Other elements and the box have the frame of the same step.
+    """
 
     suffixes = ()
 
@@ -110,45 +198,82 @@ class H5MD(HDF5):
         return "h5md" in file and "particles" in file
 
     def inspect(self) -> None:
-        self._times: dict[str, int] = {}  # frames of columns that have a time
         for group, elements in self.file["particles"].items():
             for name, element in elements.items():
                 if name == "box":
                     continue
                 data, moving = _data(element)
-                if data is None or not is_column(data.shape[moving:], data.dtype):
-                    continue
-                self.columns[f"{group}/{name}"] = Column(data.shape[1 + moving :], data.shape[moving])
-                if moving:
-                    self._times[f"{group}/{name}"] = data.shape[0]
+                if data is not None and is_column(data.shape[moving:], data.dtype):
+                    self.columns[f"{group}/{name}"] = Column(data.shape[1 + moving :], data.shape[moving])
 
-    def frames_of(self, positions: str) -> int:
-        return self._times.get(positions, 1)
+    def select(self, chosen: tuple[str, ...], ndim: int) -> None:
+        super().select(chosen, ndim)
+        element = self.file["particles"][chosen[0]]
+        data, moving = _data(element)
+        self.frames, self.unit = len(data) if moving else 1, _unit(data)
+        self._steps = _steps(element, chosen[0])
 
-    def box(self, frame: int) -> Box | None:
+    def _at(self, element: Any, name: str, frame: int) -> Any:
+        """Return the row of an element at a frame of the positions, or all of it if it has no times.
+
+        Raises
+        ------
+        FileError
+            If it has no value at this step, or no steps.
+        """
+        data, moving = _data(element)
+        if not moving:
+            return data
+        steps, mine = _steps(element, name), self._steps
+        if steps is None or mine is None:
+            if not (steps is None and mine is None and len(data) == self.frames):
+                raise FileError(f"{name} and {self.chosen[0]} cannot be matched: give both a dataset step")
+            return _Row(data, frame)
+        if len(steps) == len(mine) and np.array_equal(steps, mine):
+            return _Row(data, frame)
+        (places,) = np.nonzero(steps == mine[frame])
+        if len(places) != 1:
+            few = ", ".join(map(str, steps[:6])) + (", ..." if len(steps) > 6 else "")
+            many = "no value" if not len(places) else f"{len(places)} values"
+            raise FileError(f"{name} has {many} at step {mine[frame]} of this frame; it has the steps {few}")
+        return _Row(data, int(places[0]))
+
+    def box(self, frame: int) -> boxes.Cell | None:
         groups = self.file["particles"]
         of_positions = self.chosen[0].partition("/")[0] if self.chosen else ""
         for group in sorted(groups, key=lambda name: name != of_positions):  # that of the positions, or the first
-            if "box" in groups[group] and "edges" in groups[group]["box"]:
+            if "box" in groups[group]:
                 box = groups[group]["box"]
-                edges, moving = _data(box["edges"])
-                if moving and not frame < len(edges):
-                    raise FileError(f"the box of {group} has {len(edges)} frames, and frame {frame} is asked for")
-                boundary = [text if isinstance(text, str) else text.decode() for text in box.attrs["boundary"]]
-                periodic = [text == "periodic" for text in boundary]
-                return boxes.box_of(edges[frame] if moving else edges[()], self.ndim, box.attrs.get("origin"), periodic)
+                names = [name.strip().lower() for name in texts(attribute(box, "boundary"))]
+                if set(names) - {"periodic", "none"} or len(names) not in (1, self.ndim):
+                    raise FileError(
+                        f"the boundary of {group} is {', '.join(names)}; periodic or none for each axis is needed"
+                    )
+                periodic = [name == "periodic" for name in names]
+                if "edges" not in box:
+                    edges = np.zeros(self.ndim)
+                    return boxes.cell_of(edges, self.ndim, None, periodic) if any(periodic) else None
+                data = self._at(box["edges"], f"{group}/box/edges", frame)
+                unit = _unit(_data(box["edges"])[0])
+                if None not in (unit, self.unit) and unit != self.unit:
+                    raise FileError(f"positions are in {self.unit} and the box in {unit}: give --box")
+                return boxes.cell_of(data[()], self.ndim, box.attrs.get("origin"), periodic)
         return None
 
-    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
-        moving = {name: self._times[name] for name in names if name in self._times}
-        for name, frames in moving.items():
-            if frames != moving.get(names[0], frames):
-                raise FileError(f"{name} has {frames} frames and {names[0]} has {moving[names[0]]}: they do not match")
-        return super().chunks(names, size, frame)
-
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
-        data, moving = _data(self.file["particles"][name])
-        return data[frame, start:stop] if moving else data[start:stop]
+        return self._at(self.file["particles"][name], name, frame)[start:stop]
+
+
+class _Row:
+    """One row of a dataset along its first axis, of which parts are read."""
+
+    def __init__(self, data: Any, row: int) -> None:
+        if not row < len(data):
+            raise FileError(f"{data.name} has {len(data)} values, and fewer than steps")
+        self.data, self.row = data, row
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        return self.data[self.row][key] if key == () else self.data[self.row, key]
 
 
 def _data(element: Any) -> tuple[Any, int]:
@@ -156,6 +281,25 @@ def _data(element: Any) -> tuple[Any, int]:
     if hasattr(element, "keys"):
         return (element["value"], 1) if "value" in element else (None, 0)
     return element, 0
+
+
+def _steps(element: Any, name: str) -> np.ndarray | None:
+    """Return the steps of an element, None if it has none: a list, or a distance of equal ones and an offset."""
+    if not hasattr(element, "keys") or "step" not in element:
+        return None
+    step = element["step"]
+    if step.shape == ():
+        return int(step.attrs.get("offset", 0)) + int(step[()]) * np.arange(len(element["value"]))
+    steps = np.asarray(step[()])
+    if steps.ndim != 1 or len(steps) < len(element["value"]):
+        raise FileError(f"{name} has {len(element['value'])} values and steps {steps.shape}")
+    return steps
+
+
+def _unit(data: Any) -> str | None:
+    """Return the unit of a dataset, if it says one."""
+    unit = data.attrs.get("unit")
+    return None if unit is None else texts(unit)[0].strip() or None
 
 
 def attribute(thing: Any, name: str) -> Any:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from particlemesh import Box
+from particlemesh.apps.files.particles.boxes import Cell, cell_of
 from particlemesh.apps.files.particles.reader import Column, FileError, Reader, slices
 
 
@@ -19,13 +20,14 @@ class Molecules(Reader):
 
     suffixes = (".pdb", ".gro", ".xtc", ".trr", ".dcd")
     module = "MDAnalysis"
+    alone = True
     takes_topology = True
     unit = "Å"
-    alone = (".pdb", ".gro")  # which need no topology
+    structures = (".pdb", ".gro")  # which need no topology
     scalars = ("charges", "masses", "radii", "tempfactors", "occupancies")
 
     def open(self) -> None:
-        if self.topology is None and self.path.suffix.lower() not in self.alone:
+        if self.topology is None and self.path.suffix.lower() not in self.structures:
             raise FileError(
                 f"{self.path} has no topology: give --topology FILE (topology=), such as a .pdb, .gro, .tpr or .psf."
             )
@@ -33,7 +35,7 @@ class Molecules(Reader):
             self._one_frame()
         files = [self.path] if self.topology is None else [self.topology, self.path]
         with _quiet():
-            self.universe = self.library.Universe(*map(str, files))
+            self.universe = self.library.Universe(*map(str, files), **self._format())
             self.frames = len(self.universe.trajectory)
             step = self._at(self.frames - 1)
             self.columns["positions"] = Column((3,))
@@ -44,6 +46,14 @@ class Molecules(Reader):
             for name in ("velocities", "forces"):
                 if getattr(step, f"has_{name}"):
                     self.columns[name] = Column((3,))
+
+    def _format(self) -> dict[str, Any]:
+        """Return a reader of .xtc and .trr that neither reads nor writes files of offsets beside the trajectory."""
+        name = self.path.suffix[1:].upper()
+        if name not in ("XTC", "TRR"):
+            return {}
+        form = getattr(importlib.import_module(f"MDAnalysis.coordinates.{name}"), f"{name}Reader")
+        return {"format": type(name, (form,), {"_load_offsets": lambda reader: reader._read_offsets(store=False)})}
 
     def _one_frame(self) -> None:
         """Refuse what MDAnalysis would leave out: the frames of a .gro behind the first one."""
@@ -63,13 +73,10 @@ class Molecules(Reader):
             self.universe.trajectory[frame]
         return self.universe.trajectory.ts
 
-    def box(self, frame: int) -> Box | None:
+    def box(self, frame: int) -> Cell | None:
         with _quiet():
-            rows = self._at(frame).triclinic_dimensions
-        if rows is None or not np.any(rows):
-            return None
-        rows = np.asarray(rows, np.float64)
-        return Box(np.diagonal(rows) if not (rows - np.diag(np.diagonal(rows))).any() else rows)
+            dimensions = self._at(frame).dimensions
+        return None if dimensions is None or not dimensions.any() else cell_of(dimensions, 3, periodic=True)
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         with _quiet():

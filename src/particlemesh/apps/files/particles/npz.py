@@ -11,7 +11,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from particlemesh import Box
 from particlemesh.apps.files.particles import boxes
 from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column
 
@@ -51,7 +50,7 @@ class NPZ(Reader):
             if boxes.is_shared(name, data.shape, rows) and is_column(data.shape, data.dtype):
                 self.columns[name] = Column(data.shape[1:], data.shape[0])
 
-    def box(self, frame: int) -> Box | None:
+    def box(self, frame: int) -> boxes.Cell | None:
         shapes = {name: data.shape for name, data in self.settings.items()}
         return boxes.find(shapes, self.settings.__getitem__, self.columns, self.chosen, self.ndim)
 

@@ -9,19 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Box
-from particlemesh.apps.files.openpmd import groups, mesh_of, text
+from particlemesh.apps.files.openpmd import box_of, groups, text
+from particlemesh.apps.files.particles.boxes import Cell
 from particlemesh.apps.files.particles.hdf5 import HDF5, attribute
 from particlemesh.apps.files.particles.reader import Column, FileError
 
 AXES = ("x", "y", "z", "r", "t")
+WEIGHTS = "weighting"  # record: how many real particles one particle of the file stands for
 
 
 class OpenPMD(HDF5):
     """Records of species, as ``SPECIES/RECORD`` in SI units: ``electrons/position``, ``electrons/charge``.
 
-    Positions are the sum of ``position`` and ``positionOffset``. The box is that of the first Cartesian mesh of the
-    iteration. Without one it is an attribute ``BoxSize`` of the root or a header, if positions are in the same unit.
+    Positions are the sum of ``position`` and ``positionOffset``. Values of one real particle (``macroWeighted`` 0) count
+    for all that a particle of the file stands for: they are multiplied by ``weighting`` to the power ``weightingPower``.
+    The box is that of the first Cartesian mesh of the iteration, open where ``particleBoundary`` or ``fieldBoundary``
+    is not periodic. Without one it is an attribute ``BoxSize`` of the root or a header, if positions are in the same unit.
     """
 
     suffixes = ()
@@ -43,10 +46,24 @@ class OpenPMD(HDF5):
                         tail = (len(components),) if components[0] is not thing else ()
                         self.columns[f"{name}/{record}"] = Column(tail, rows)
 
-    def box(self, frame: int) -> Box | None:
+    def select(self, chosen: tuple[str, ...], ndim: int) -> None:
+        super().select(chosen, ndim)
+        species = self._species(self.frames - 1)
+        for name in chosen:
+            owner, _, record = name.partition("/")
+            power = _power(species[owner][record])
+            if power:
+                factor = f"{owner}/{WEIGHTS}" + ("" if power == 1 else f" to the power {power:g}")
+                self.notes.append(f"{name} is that of one real particle: times {factor}")
+            elif WEIGHTS in species[owner] and record not in ("position", WEIGHTS):
+                if "macroWeighted" not in species[owner][record].attrs:
+                    self.notes.append(f"{name} as it is: the file does not say whether it has {owner}/{WEIGHTS} in it")
+
+    def box(self, frame: int) -> Cell | None:
         for record in groups(self.file, frame).get("meshes", {}).values():
             with contextlib.suppress(ValueError, KeyError):  # not Cartesian, or no mesh: particles are read without
-                return mesh_of(record)[0].box
+                box, said = box_of(record)
+                return Cell(box.matrix, box.periodic if said else None, box.origin)
         return self._attributes() if self._in_own_unit(frame) else None
 
     def _in_own_unit(self, frame: int) -> bool:
@@ -67,6 +84,12 @@ class OpenPMD(HDF5):
         owner, _, record = name.partition("/")
         species = self._species(frame)[owner]
         values = _values(species[record], start, stop, _rows(species))
+        power = _power(species[record])
+        if power:
+            if WEIGHTS not in species:
+                raise FileError(f"{name} is that of one real particle (macroWeighted 0), and {owner} has no {WEIGHTS}")
+            weights = _values(species[WEIGHTS], start, stop, _rows(species)) ** power
+            values = values * (weights if values.ndim == 1 else weights[:, None])
         if record == "position" and "positionOffset" in species:
             values = values + _values(species["positionOffset"], start, stop, _rows(species))
         return values
@@ -85,6 +108,12 @@ def _components(record: Any) -> list[Any]:
         return [record]
     names = sorted(record, key=lambda name: (AXES.index(name) if name in AXES else len(AXES), name))
     return [record[name] for name in names]
+
+
+def _power(record: Any) -> float:
+    """Return the power of the weights by which values of a record are multiplied; 0 if the file says none."""
+    macro, power = (np.ravel(record.attrs.get(name, 0)) for name in ("macroWeighted", "weightingPower"))
+    return 0.0 if "macroWeighted" not in record.attrs or macro[0] else float(power[0])
 
 
 def _rows(species: Any) -> int:

@@ -7,12 +7,15 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from particlemesh import Box
-from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.libraries import FileError as FileError
+from particlemesh.apps.files.libraries import blame, library
+
+if TYPE_CHECKING:
+    from particlemesh.apps.files.particles.boxes import Cell
 
 WIDEST = 64  # numbers per particle in a column: more is another kind of array
 NUMBERS = "iufc"
@@ -36,23 +39,27 @@ class Reader:
     frames : int
         Number of configurations.
     unit : str or None
-        Unit of lengths, if the format has one.
+        Unit of lengths, if the format or the file has one.
+    notes : list of str
+        What was done to the numbers, because the file says so.
     chosen : tuple of str
-        Columns that are positions and values; `Particles` sets it.
+        Columns that are positions and values.
     ndim : int
-        Number of axes of the positions; `Particles` sets it.
+        Number of axes of the positions.
     """
 
     suffixes: ClassVar[tuple[str, ...]]
     module: ClassVar[str | None] = None  # library of the extra ``files``
     takes_topology: ClassVar[bool] = False  # a second file, with what does not change
-    unit: ClassVar[str | None] = None
+    alone: ClassVar[bool] = False  # in a process of its own: the library crashes on some damaged files
+    unit: str | None = None
 
     def __init__(self, path: Path, topology: Path | None = None) -> None:
         self.path, self.topology = path, topology
         self.library: Any = None if self.module is None else library(self.module, path.suffix, "files")
         self.columns: dict[str, Column] = {}
         self.frames = 1
+        self.notes: list[str] = []
         self.chosen: tuple[str, ...] = ()
         self.ndim = 3
         try:
@@ -68,16 +75,16 @@ class Reader:
         """Return an open reader; formats that share an ending look into the file."""
         return cls(path, topology)
 
-    def frames_of(self, positions: str) -> int:
-        """Return the number of configurations of a column of positions."""
-        return self.frames
+    def select(self, chosen: tuple[str, ...], ndim: int) -> None:
+        """Take note of the columns that are positions, the first of them, and values."""
+        self.chosen, self.ndim = chosen, ndim
 
     def open(self) -> None:
         """Open the file; set ``columns`` and ``frames``."""
         raise NotImplementedError
 
-    def box(self, frame: int) -> Box | None:
-        """Return the box of a frame, or None if the file has none."""
+    def box(self, frame: int) -> Cell | None:
+        """Return what the file says of a frame's box, or None if it has none."""
         return None
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
@@ -87,35 +94,15 @@ class Reader:
     def close(self) -> None:
         """Close the file."""
 
-    @contextlib.contextmanager
-    def blame(self) -> Iterator[None]:
-        """Turn every error of a library into one that names the file.
-
-        A damaged file makes libraries raise almost anything.
-        """
-        try:
-            yield
-        except ImportError:
-            raise
-        except FileError as error:  # what a reader of ours says of the file
-            said = " ".join(str(error).split()).rstrip(".")
-            if str(self.path) in said:
-                raise
-            raise FileError(f"{self.path}: {said}.") from error
-        except Exception as error:
-            text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            kind = self.path.suffix
-            raise FileError(f"{self.path} cannot be read as {kind}: {text[:300]}. Is the file whole?") from error
+    def blame(self, frame: int | None = None) -> contextlib.AbstractContextManager[None]:
+        """Turn every error of a library into one that names the file, and the frame if there are several."""
+        return blame(self.path, "", None if self.frames == 1 else frame)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-class FileError(ValueError):
-    """A file that is not what its name says, or lacks what is needed."""
 
 
 def slices(columns: Sequence[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -12,8 +12,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from particlemesh import Box
+from particlemesh.apps.files.libraries import plain
+from particlemesh.apps.files.particles.alone import Alone
 from particlemesh.apps.files.particles.reader import FileError, Reader
 
+MARGIN = 1e-6  # of the extent, between the outermost particles and open faces that are fitted
 CHUNK = 2**21  # particles: 48 MiB of positions in double precision
 POSITIONS = ("positions", "position", "pos", "coordinates", "coords", "xyz")
 NAMES = ("x", "y", "z")
@@ -35,7 +38,6 @@ class Particles:
     path : Path
     columns : dict of str to tuple of int
         All columns of numbers that the file has, and the shape of one particle's entry.
-    positions, values : tuple of str
     positions : tuple of str
         Names of the columns of positions.
     values : tuple of str
@@ -49,19 +51,22 @@ class Particles:
     frames : int
         Number of configurations.
     unit : str or None
-        Unit of lengths, if the format has one.
+        Unit of lengths, if the format or the file has one.
+    notes : list of str
+        What was done to the numbers, because the file says so.
+    unsaid : bool
+        Whether the box that was returned last repeats along all axes because the file does not say.
     """
 
     def __init__(self, reader: Reader, positions: str | None, values: str | float | None) -> None:
         self._reader = reader
-        self.path, self.frames, self.unit = reader.path, reader.frames, reader.unit
+        self.path, self.unsaid = reader.path, False
         self.columns = {name: column.tail for name, column in reader.columns.items()}
         self.constant = 1.0
         self.values: tuple[str, ...] = ()
         self._factors: list[tuple[str, ...]] = []  # columns whose product is a value
         try:
             self.positions = self._positions(positions)
-            self.frames = reader.frames_of(self.positions[0])
             self.ndim = self._width(self.positions, "positions")
             if not 1 <= self.ndim <= 3:
                 raise FileError(f"{self.path} has positions of {self.ndim} axes; 1 to 3 are needed.")
@@ -74,7 +79,9 @@ class Particles:
                 if not math.isfinite(self.constant):
                     raise ValueError(f"values is {values}; give a finite number or names of columns.")
             self._same_rows()
-            reader.chosen, reader.ndim = self._columns(), self.ndim
+            with reader.blame():
+                reader.select(self._columns(), self.ndim)
+            self.frames, self.unit, self.notes = reader.frames, reader.unit, reader.notes
         except BaseException:
             reader.close()
             raise
@@ -154,7 +161,7 @@ class Particles:
             return None
 
     def _there(self) -> str:
-        return f"but {', '.join(self.columns)}"[:400] if self.columns else "and no columns of numbers"
+        return plain(f"but {', '.join(self.columns)}")[:400] if self.columns else "and no columns of numbers"
 
     def _width(self, names: tuple[str, ...], what: str) -> int:
         tails = [self.columns[name] for name in names]
@@ -189,16 +196,77 @@ class Particles:
             raise ValueError(f"frame is {frame}; {self.path} has {self.frames}, from 0 on, or from -1 backwards.")
         return frame % self.frames
 
-    def box(self, frame: int = -1) -> Box | None:
-        """Return the box of a frame, or None if the file has none.
+    def box(
+        self, frame: int | Sequence[int] = -1, *, periodic: Sequence[bool] | None = None, origin: Any = None
+    ) -> Box | None:
+        """Return the box of a frame, or of several, or None if the file has none.
+
+        Open axes without a lattice vector hold all particles of these frames.
+
+        Parameters
+        ----------
+        frame : int or sequence of int
+        periodic, origin : sequence of d bools, sequence of d floats, optional
+            Instead of what the file says.
 
         Raises
         ------
         ValueError
-            If the file has no such frame, or what it has is no box.
+            If the file has no such frame, what it has is no box, or frames have different boxes.
         """
-        with self._reader.blame():
-            return self._reader.box(self.frame(frame))
+        frames = [self.frame(number) for number in ((frame,) if isinstance(frame, int) else frame)]
+        cells = []
+        for number in frames:
+            with self._reader.blame(number):
+                cell = self._reader.box(number)
+            if cell is not None and len(cell.rows) == self.ndim:
+                cell = cell._replace(
+                    periodic=cell.periodic if periodic is None else tuple(map(bool, periodic)),
+                    origin=cell.origin if origin is None else origin,
+                )
+            cells.append(cell)
+            if not (cells[0] is cells[-1] is None or cells[0] is not None and cells[0].same(cells[-1])):
+                raise FileError(
+                    f"{self.path}, frame {number}: it has another box than frame {frames[0]}: give one frame, or --box "
+                    "for all."
+                )
+        if cells[0] is None:
+            return None
+        with self._reader.blame(frames[0]):
+            box = cells[0].box(lambda directions: self.bounds(frames, CHUNK, "float32", directions))
+        self.unsaid = box is not None and cells[0].periodic is None
+        return box
+
+    def bounds(
+        self, frames: Sequence[int] = (-1,), size: int = CHUNK, dtype: str | None = None, directions: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return corners between which all particles of some frames are, with a margin; reads them once, in parts.
+
+        Parameters
+        ----------
+        frames : sequence of int
+        size : int
+            Most particles in memory at once.
+        dtype : {"float32", "float64"}, optional
+            Positions may be rounded to it; by default theirs.
+        directions : (d, d) array, optional
+            Coordinates are ``positions @ directions``; by default positions.
+
+        Returns
+        -------
+        low, high : (d,) ndarray
+        """
+        low, high, largest, eps = np.inf, -np.inf, 0.0, 0.0
+        for chunk in (chunk for frame in frames for chunk in self.chunks(size, frame)):
+            x = chunk.positions if directions is None else chunk.positions @ directions
+            low, high = np.minimum(low, x.min(axis=0)), np.maximum(high, x.max(axis=0))
+            largest = np.maximum(largest, abs(x if directions is None else chunk.positions).max(axis=0))
+            eps = np.finfo(dtype or chunk.positions.dtype).eps
+        extent = np.asarray(high - low, np.float64)
+        pad = np.where(extent > 0, MARGIN * extent, (extent.max() or 1.0) / 2)
+        far = np.asarray(largest, np.float64)
+        pad = np.maximum(pad, 2 * eps * (far if directions is None else far @ abs(directions)))
+        return low - pad, high + pad
 
     def chunks(self, size: int = CHUNK, frame: int = -1) -> Iterator[Chunk]:
         """Yield the particles of a frame in parts, in the file's order.
@@ -223,7 +291,7 @@ class Particles:
             raise ValueError(f"size is {size}; give a number of particles above 0.")
         number, done = self.frame(frame), 0
         names = self._columns()
-        with self._reader.blame():
+        with self._reader.blame(number):
             for parts in self._reader.chunks(names, size, number):
                 count = len(parts[0])
                 if not count:
@@ -233,7 +301,8 @@ class Particles:
                 done += count
                 yield chunk
         if not done:
-            raise FileError(f"{self.path} has no particles.")
+            at = "" if self.frames == 1 else f", frame {number}"
+            raise FileError(f"{self.path}{at} has no particles.")
 
     def _chunk(self, parts: dict[str, np.ndarray], count: int) -> Chunk:
         where = [parts[name] for name in self.positions]
@@ -255,7 +324,7 @@ class Particles:
             ("value", ~np.isfinite(chunk.values.reshape(-1, len(chunk.positions))).all(axis=0)),
         ):
             if bad.any():
-                raise FileError(f"{self.path}: the {what} of particle {done + int(bad.argmax())} is not finite.")
+                raise FileError(f"the {what} of particle {done + int(bad.argmax())} is not finite")
 
     def close(self) -> None:
         """Close the file."""
@@ -296,4 +365,5 @@ def open_reader(formats: tuple[type[Reader], ...], path: Any, topology: Any) -> 
             raise ValueError(f"{file} does not exist, or is no file.")
     if topology is not None and not form.takes_topology:
         raise ValueError(f"topology is {topology}; {path.suffix} has no other file beside it: leave it out.")
-    return form.of(path, None if topology is None else Path(topology))
+    other = None if topology is None else Path(topology)
+    return Alone(form, path, other) if form.alone else form.of(path, other)

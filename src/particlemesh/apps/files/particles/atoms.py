@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Extended XYZ, through ASE."""
+"""Text that ASE reads: extended XYZ, dumps and data files of LAMMPS."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh import Box
+from particlemesh.apps.files.particles.boxes import Cell
 from particlemesh.apps.files.particles.reader import Column, FileError, Reader, slices
 
 LEFT_OUT = ("numbers",)
+BOUNDS, TABLE = "ITEM: BOX BOUNDS", "ITEM: ATOMS"
 
 
 class ExtendedXYZ(Reader):
@@ -54,18 +55,23 @@ class ExtendedXYZ(Reader):
             raise FileError("it is empty")
         return places
 
+    def _text(self, frame: int) -> str:
+        begin, end = self._places[frame]
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            return file.read(end - begin).decode("utf-8-sig", errors="replace")
+
     def _atoms(self, frame: int) -> Any:
+        """Return the atoms of a frame; those of the last call are kept."""
         if self._now[0] != frame:
-            begin, end = self._places[frame]
-            with self.path.open("rb") as file:
-                file.seek(begin)
-                text = file.read(end - begin).decode("utf-8-sig", errors="replace")
-            try:
-                atoms = self.library.read(io.StringIO(text), index=0, format="extxyz")
-            except KeyError:  # of a name that is no element
-                atoms = self.library.read(io.StringIO(_of_elements(text)), index=0, format="extxyz")
-            self._now = (frame, atoms)
+            self._now = (frame, self._parsed(self._text(frame)))
         return self._now[1]
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return self.library.read(io.StringIO(text), index=0, format="extxyz")
+        except KeyError:  # of a name that is no element
+            return self.library.read(io.StringIO(_of_elements(text)), index=0, format="extxyz")
 
     def _arrays(self, frame: int) -> dict[str, np.ndarray]:
         """Return arrays by name; ASE keeps some of them as results of a calculator."""
@@ -82,13 +88,11 @@ class ExtendedXYZ(Reader):
             and len(data) == len(atoms)
         }
 
-    def box(self, frame: int) -> Box | None:
+    def box(self, frame: int) -> Cell | None:
         atoms = self._atoms(frame)
-        if not atoms.cell.any():
+        if not atoms.cell.any() and not atoms.pbc.any():
             return None
-        return Box(
-            _cell(atoms.cell.complete().array), origin=atoms.info.get("Origin"), periodic=[*map(bool, atoms.pbc)]
-        )
+        return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)), atoms.info.get("Origin"))
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         arrays = self._arrays(frame)
@@ -96,6 +100,75 @@ class ExtendedXYZ(Reader):
         if missing:
             raise FileError(f"frame {frame} has no {', '.join(missing)}")
         yield from slices([arrays[name] for name in names], size)
+
+
+class Dump(ExtendedXYZ):
+    """Text dumps of LAMMPS: columns by their names there, and ``positions``; a frame at a time.
+
+    Positions are x, xs, xu or xsu, and begin where the box does. Units are those of the simulation.
+    """
+
+    suffixes = (".dump", ".lammpstrj", ".lammpsdump")
+    unit = None
+
+    def _frames(self) -> list[tuple[int, int]]:
+        begins, end = [], 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                if line.startswith(b"ITEM: TIMESTEP"):
+                    begins.append(end)
+                end += len(line)
+        if not begins or begins[0]:
+            raise FileError("it does not begin with ITEM: TIMESTEP, as text dumps do")
+        return list(zip(begins, [*begins[1:], end], strict=True))
+
+    def _parsed(self, text: str) -> Any:
+        return self.library.read(io.StringIO(text), index=0, format="lammps-dump-text", order=False)
+
+    def _arrays(self, frame: int) -> dict[str, np.ndarray]:
+        atoms, lines = self._atoms(frame), self._text(frame).splitlines()
+        start = next(number for number, line in enumerate(lines) if line.startswith(TABLE))
+        names, row = lines[start].split()[2:], lines[start + 1].split() if len(atoms) else []
+        places = [place for place, word in enumerate(row) if _is_real(word)]
+        rows = np.loadtxt(lines[start + 1 : start + 1 + len(atoms)], usecols=places, ndmin=2)
+        columns = {names[place]: rows[:, k] for k, place in enumerate(places)}
+        return {**columns, "positions": atoms.positions}
+
+    def box(self, frame: int) -> Cell | None:
+        atoms = self._atoms(frame)
+        bounds = next(line for line in self._text(frame).splitlines() if line.startswith(BOUNDS))
+        said = len(bounds.split()) >= 6  # of old versions, which did not write what repeats
+        return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)) if said else None, np.ravel(atoms.get_celldisp()))
+
+
+class Data(ExtendedXYZ):
+    """Data files of LAMMPS, which do not say which axes repeat. Positions are unfolded by the counts of images."""
+
+    suffixes = (".data", ".lmp")
+    unit = None
+    guessed = ("numbers", "momenta", "mmcharges")
+
+    def _frames(self) -> list[tuple[int, int]]:
+        return [(0, self.path.stat().st_size)]
+
+    def _parsed(self, text: str) -> Any:
+        return self.library.read(io.StringIO(text), format="lammps-data")
+
+    def _arrays(self, frame: int) -> dict[str, np.ndarray]:
+        atoms = self._atoms(frame)
+        return {name: data for name, data in atoms.arrays.items() if name not in self.guessed and data.dtype.kind in "if"}
+
+    def box(self, frame: int) -> Cell | None:
+        atoms = self._atoms(frame)
+        return Cell(atoms.cell.array, None, np.ravel(atoms.get_celldisp()))
+
+
+def _is_real(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _count(text: str, frame: int) -> int:
@@ -124,10 +197,3 @@ def _of_elements(text: str) -> str:
         if len(row) > before and row[before] not in symbols:
             row[before] = "X"
     return "\n".join([count, comment, *map(" ".join, words), ""])
-
-
-def _cell(rows: np.ndarray) -> np.ndarray:
-    """Return lengths of a rectangular cell, rows of another one."""
-    return (
-        np.diagonal(rows) if (np.diagonal(rows) > 0).all() and not (rows - np.diag(np.diagonal(rows))).any() else rows
-    )
