@@ -40,6 +40,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "backends(*names): the backends that a test with `backend` is for")
     config.addinivalue_line("markers", "direction(name): the methods that a test with `law` is for")
     config.addinivalue_line("markers", "whole: all cases run on PoCL, too")
+    config.addinivalue_line("markers", "in_processes: files of other programs are read in processes, not in forks")
     config.addinivalue_line("markers", "turns(n): one of n cases that follow each other runs where PoCL is thinned")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.

@@ -17,7 +17,9 @@ def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, show_default=False, **more)
 
 
-File = Annotated[Path, typer.Argument(help="Particles: .npz, .h5, .gsd, .xyz, .pdb, .gro, .xtc, .csv, .parquet, ...")]
+File = Annotated[
+    Path, typer.Argument(help="Particles: .npz, .h5, .gsd, .xyz, .dump, .data, .pdb, .xtc, .vtu, .csv, .parquet, ...")
+]
 Positions = Annotated[str | None, _option("Column, or columns as x,y,z; by default those with usual names.")]
 Values = Annotated[str | None, _option("Column, product a*b, columns as a,b, or a number; 1 by default.")]
 Topology = Annotated[Path | None, _option("File with what a trajectory .xtc, .trr or .dcd lacks.")]

@@ -214,4 +214,3 @@ def one_frame(particles: Particles, text: str) -> int:
     if len(frames) > 1:
         raise ValueError(f"--frames is {text!r}, which are {len(frames)} frames; give one number here.")
     return frames[0]
-

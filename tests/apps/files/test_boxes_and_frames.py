@@ -26,18 +26,6 @@ def test_a_box_in_fortrans_order_and_columns_called_like_boxes(tmp_path):
         assert np.array_equal(np.ravel(chunk.values), np.arange(5.0))
 
 
-def test_frames_of_h5md_are_those_of_positions(tmp_path):
-    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
-    x = np.random.default_rng(1).random((3, 4, 3))
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file.create_group("h5md")
-        group = file.create_group("particles/all")
-        group["position/value"], group["velocity/value"] = x, x[:1]
-    assert np.array_equal(read_particles(tmp_path / "f.h5").positions, x[-1])
-    with pytest.raises(ValueError, match="velocity has 1 frames and all/position has 3"):
-        read_particles(tmp_path / "f.h5", values="all/velocity")
-
-
 def test_groups_of_h5md_have_frames_of_their_own(tmp_path):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     x = np.random.default_rng(1).random((3, 4, 3))
@@ -114,14 +102,11 @@ def test_the_box_of_h5md_is_that_of_its_group(tmp_path):
         file.create_group("h5md")
         for group, length in (("a", 1.0), ("b", 2.0)):
             file[f"particles/{group}/position/value"] = np.zeros((2, 3, 3))
-            file[f"particles/{group}/box/edges/value"] = np.full((2 if group == "a" else 1, 3), length)
+            file[f"particles/{group}/box/edges/value"] = np.full((2, 3), length)
             file[f"particles/{group}/box"].attrs["boundary"] = ["periodic", "none", "periodic"]
     for group, length in (("a", 1.0), ("b", 2.0)):
         with open_particles(tmp_path / "f.h5", positions=f"{group}/position") as particles:
             assert particles.box(0) == pm.Box([length] * 3, periodic=(True, False, True))
-            if group == "b":
-                with pytest.raises(ValueError, match="the box of b has 1 frames, and frame 1 is asked for"):
-                    particles.box(1)
 
 
 def test_columns_called_like_numbers(tmp_path):

@@ -141,7 +141,7 @@ CASES = {
 
 def test_every_format_has_a_case():
     assert {suffix for form in FORMATS for suffix in form.suffixes} >= {".npz", ".h5", ".gsd", ".xyz", ".pdb", ".csv"}
-    assert len(FORMATS) == 7
+    assert len(FORMATS) == 10
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -316,7 +316,7 @@ ERRORS = {
         {},
         "few.npz cannot be read as .npz: File is not a zip file. Is the file whole?",
     ),
-    "no hdf5": (write("few.h5", "x"), {}, "few.h5 cannot be read as .h5: it does not begin as HDF5 does"),
+    "no hdf5": (write("few.h5", "x"), {}, "few.h5 cannot be read as .h5: few.h5 does not begin as HDF5 does"),
     "no topology": (npz, {"topology": __file__}, ".npz has no other file beside it: leave it out"),
     "no positions": (archive(a=X), {}, "has no positions by a usual name, but a: give their name (--positions)"),
     "nothing": (archive(a="text"), {}, "has no positions by a usual name, and no columns of numbers"),

@@ -107,9 +107,11 @@ def spread_particles(
     """
     account = Account(_frames=len(frames))
     with _Plans(mesh, window, dtype, outside, account, options) as plans:
-        for chunk in _chunks(particles, frames, size):
-            plans.spread(chunk)
-            progress(len(chunk.positions))
+        for frame in frames:
+            plans.frame, plans.before = frame if particles.frames > 1 else None, account.particles
+            for chunk in particles.chunks(size, frame):
+                plans.spread(chunk)
+                progress(len(chunk.positions))
         total = plans.total
     assert total is not None  # a frame has particles
     return total / len(frames) if len(frames) > 1 else total, account
@@ -159,18 +161,13 @@ def interpolate_particles(
         return plan.value_and_gradient(field) if gradient else (plan.interpolate(field), None)
 
     with _Plans(mesh, window, dtype, outside, account, options) as plans:
-        for chunk in _chunks(particles, (frame,), size):
+        for chunk in particles.chunks(size, frame):
             plan = plans.set(chunk, lambda plan, few: call(plan))
             began = time.perf_counter()
             results, slope = call(plan)
             account.seconds += time.perf_counter() - began
             plans.note(chunk.values)
             yield chunk, results, slope
-
-
-def _chunks(particles: Particles, frames: Sequence[int], size: int) -> Iterator[Chunk]:
-    for frame in frames:
-        yield from particles.chunks(size, frame)
 
 
 class _Plans:
@@ -185,6 +182,8 @@ class _Plans:
         self.mesh, self.window, self.dtype, self.account, self.options = mesh, window, dtype, account, options
         self.plan: Plan | None = None
         self.total: np.ndarray | None = None  # the field of all parts
+        self.frame: int | None = None  # of several
+        self.before = 0  # particles of earlier frames
 
     def spread(self, chunk: Chunk) -> None:
         """Add a part to the field of all parts."""
@@ -219,8 +218,10 @@ class _Plans:
             self.plan.set_positions(positions, check=self.check)
         except ValueError as error:
             text = str(error).partition(" The plan is unchanged")[0]
+            at = "" if self.frame is None else f"frame {self.frame}, "
             raise ValueError(
-                f"particles from {account.particles} on: {text} Give a larger box, or let go of them (--outside lose)."
+                f"{at}particles from {account.particles - self.before} on: {text} "
+                "Give a larger box, or let go of them (--outside lose)."
             ) from error
         account.seconds += time.perf_counter() - began
         account.particles += len(chunk.positions)

@@ -18,25 +18,25 @@ MARK = b"particlemesh file, sha256 "
 HEADS = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3", MARK)  # HDF5's own, and user blocks in front of it
 SECONDS = 30.0  # for what takes a tenth
 
-# HDF5's library crashes or never returns on some damaged files. All that is read later is touched here. What is in other
-# files is refused, since they may be anybody's: but for parts of virtual datasets in the file's own folder.
+# HDF5's library crashes or never returns on some damaged files. All that is read later is touched here. What is in
+# other files is refused, since they may be anybody's: but for parts of virtual datasets in the file's own folder.
 TRIAL = """
 import os, sys, h5py
 def inside(name, link):
     if isinstance(link, h5py.ExternalLink):
-        sys.exit(f"{name} is in another file, {link.filename}: give that file, or copy the data")
+        return f"{name} is in another file, {link.filename}: give that file, or copy the data"
 def touch(name, thing):
     dict(thing.attrs)
     if not isinstance(thing, h5py.Dataset) or not thing.shape or not thing.size: return
     if thing.external:
-        sys.exit(f"{name} is in another file, {thing.external[0][0]}: copy the data into this one")
+        return f"{name} is in another file, {thing.external[0][0]}: copy the data into this one"
     for part in thing.virtual_sources() if thing.is_virtual else ():
         other = os.path.realpath(os.path.join(folder, part.file_name))
         if part.file_name == ".": continue
         if not other.startswith(os.path.join(folder, "")):
-            sys.exit(f"{name} is in another folder, {part.file_name}: copy the data into this file")
+            return f"{name} is in another folder, {part.file_name}: copy the data into this file"
         if not os.path.isfile(other):
-            sys.exit(f"{name} is in {part.file_name}, which is missing: put it beside this file")
+            return f"{name} is in {part.file_name}, which is missing: put it beside this file"
         if other not in todo: todo.append(other)
     thing[:1], thing[-1:]
     if thing.chunks: thing.id.get_num_chunks()
@@ -45,8 +45,8 @@ for path in todo:
     folder = os.path.dirname(path)
     with h5py.File(path, "r") as file:
         dict(file.attrs)
-        file.visititems_links(inside)
-        file.visititems(touch)
+        reason = file.visititems_links(inside) or file.visititems(touch)
+    if reason: sys.exit(reason)
 """
 
 
@@ -85,6 +85,14 @@ def opened(path: Path) -> Any:
     return h5py.File(path, "r")
 
 
+def check_head(path: Path) -> None:
+    """Raise an error if a file does not begin as HDF5 does."""
+    with path.open("rb") as raw:
+        head = raw.read(max(map(len, HEADS)))
+    if not head.startswith(HEADS):
+        raise ValueError(f"{path.name} does not begin as HDF5 does")
+
+
 def try_alone(*paths: Path) -> None:
     """Read files in a process of its own.
 
@@ -94,10 +102,7 @@ def try_alone(*paths: Path) -> None:
         If they are not HDF5, or that process fails.
     """
     for path in paths:
-        with path.open("rb") as raw:
-            head = raw.read(max(map(len, HEADS)))
-        if not head.startswith(HEADS):
-            raise ValueError(f"{path.name} does not begin as HDF5 does")
+        check_head(path)
     limit = SECONDS + len(paths)
     try:
         done = subprocess.run(

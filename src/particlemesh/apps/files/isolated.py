@@ -10,7 +10,9 @@ from pathlib import Path
 def command(program: str, *arguments: str) -> list[str]:
     """Return the command of a Python program, which imports nothing from the present folder.
 
-    It finds libraries where this process does, also by ``PYTHONPATH`` and from ``pip install --user``.
+    It finds libraries where this process does and in the same order, also by ``PYTHONPATH`` and from
+    ``pip install --user``.
     """
     folders = [path for path in sys.path if path and Path(path).exists() and not Path(path).samefile(".")]
-    return [sys.executable, "-I", "-c", f"import sys; sys.path.extend({folders!r})\n{program}", *arguments]
+    path = f"import sys; there = {folders!r}; sys.path[:] = there + [p for p in sys.path if p not in there]"
+    return [sys.executable, "-I", "-c", f"{path}\n{program}", *arguments]

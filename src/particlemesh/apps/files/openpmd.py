@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import Box, Mesh
+from particlemesh.apps.files.libraries import FileError
 
 LABELS = ("x", "y", "z")
 BOUNDARIES = ("particleBoundary", "fieldBoundary")
@@ -77,6 +78,7 @@ def put_mesh(meshes: Any, name: str, values: np.ndarray, mesh: Mesh) -> None:
         particlemesh_periodic=np.array(box.periodic, np.uint8),
         particlemesh_offset=mesh.offset,
     )  # fmt: skip
+    meshes.attrs["fieldBoundary"] = [word for p in box.periodic for word in ("periodic" if p else "open",) * 2]
     if batch:
         record.attrs["particlemesh_batch"] = batch
     if not box.orthorhombic:
@@ -149,7 +151,7 @@ def _first(record: Any) -> Any:
     """Return the first component of a mesh."""
     components = components_of(record)
     if not components:
-        raise ValueError("a mesh has no components")
+        raise FileError("a mesh has no components")
     return components[0]
 
 
@@ -174,11 +176,11 @@ def _grid(record: Any, boundary: str) -> _Grid:
     shape = shape_of(first)
     geometry, order = text(has["geometry"]), text(has.get("dataOrder", "C"))
     if geometry != "cartesian" or order not in ("C", "F"):
-        raise ValueError(f"a mesh has geometry {geometry} and data order {order}; cartesian and C or F are needed")
+        raise FileError(f"a mesh has geometry {geometry} and data order {order}; cartesian and C or F are needed")
     step = -1 if order == "F" else 1
     labels = texts(has.get("axisLabels", LABELS[: len(shape)]))[::step]
     if len(labels) != len(shape) or len(set(labels)) < len(labels):
-        raise ValueError(f"a mesh has the axes {', '.join(labels)} and {len(shape)} dimensions")
+        raise FileError(f"a mesh has the axes {', '.join(labels)} and {len(shape)} dimensions")
     axes = tuple(sorted(range(len(labels)), key=labels.__getitem__))
 
     def ordered(numbers: Any) -> np.ndarray:
@@ -186,16 +188,16 @@ def _grid(record: Any, boundary: str) -> _Grid:
         if row.size == 1:  # one number stands for all axes
             row = np.full(len(shape), row[0])
         if row.size != len(shape):
-            raise ValueError(f"a mesh has {row.size} numbers for its {len(shape)} axes")
+            raise FileError(f"a mesh has {row.size} numbers for its {len(shape)} axes")
         return row[::step][list(axes)]
 
     if "gridUnitDimension" in has and (np.reshape(has["gridUnitDimension"], (-1, 7)) != np.eye(7)[0]).any():
-        raise ValueError("a mesh has an axis that is no length")
+        raise FileError("a mesh has an axis that is no length")
     unit = ordered(has.get("gridUnitSI", 1.0))
     return _Grid(
-        tuple(shape[axis] for axis in axes), unit * ordered(has["gridSpacing"]), unit * ordered(has["gridGlobalOffset"]),
-        ordered(first.attrs.get("position", 0.0)), ordered(_repeats(record, boundary, len(shape))).astype(bool).tolist(),
-        axes,
+        nodes=tuple(shape[axis] for axis in axes), axes=axes, spacing=unit * ordered(has["gridSpacing"]),
+        corner=unit * ordered(has["gridGlobalOffset"]), offset=ordered(first.attrs.get("position", 0.0)),
+        periodic=ordered(_repeats(record, boundary, len(shape))).astype(bool).tolist(),
     )  # fmt: skip
 
 
@@ -208,6 +210,6 @@ def _repeats(record: Any, boundary: str, ndim: int) -> list[bool]:
                 pairs = list(zip(ends[::2], ends[1::2], strict=False))
                 if len(ends) != 2 * ndim or any(low != high for low, high in pairs):
                     said = ", ".join(texts(thing.attrs[name]))
-                    raise ValueError(f"{name} is {said}; two ends per axis are needed, of which both repeat or none")
+                    raise FileError(f"{name} is {said}; two ends per axis are needed, of which both repeat or none")
                 return [low for low, _ in pairs]
     return [True] * ndim

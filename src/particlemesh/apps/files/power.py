@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Mesh, Window
-from particlemesh.apps.files.accumulate import Account, _chunks, _nothing, _Plans
+from particlemesh.apps.files.accumulate import Account, _nothing, _Plans
 from particlemesh.apps.files.particles.selection import CHUNK, Particles
 from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.kernels import checks
@@ -104,7 +104,7 @@ def particles_spectrum(
             stack.enter_context(_Plans(one, window, dtype, "error", its, options))
             for one, its in zip(meshes, accounts, strict=True)
         ]
-        for chunk in _chunks(particles, (frame,), size):
+        for chunk in particles.chunks(size, frame):
             if np.iscomplexobj(chunk.values):
                 raise TypeError("values are complex; weights are real.")
             for one in plans:

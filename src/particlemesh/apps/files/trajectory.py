@@ -255,9 +255,9 @@ class VTU(Writer):
         mesh = self.library.Mesh(frame.positions, vertices, point_data=frame.columns())
         self.library.write(self.path.with_name(name), mesh)
         if frame.box is not None:
-            _put_fields(self.path.with_name(name), {
-                "box": frame.box.matrix, "origin": frame.box.origin, "periodic": np.array(frame.box.periodic, np.float64),
-            })  # fmt: skip
+            box = frame.box
+            settings = {"box": box.matrix, "origin": box.origin, "periodic": np.array(box.periodic, np.float64)}
+            _put_fields(self.path.with_name(name), settings)
         self.files.append({"name": name, "time": frame.time})
         part = self.series.with_name(f"{self.series.name}.part")
         part.write_text(json.dumps({"file-series-version": "1.0", "files": self.files}, indent=1), encoding="utf-8")

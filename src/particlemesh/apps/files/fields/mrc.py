@@ -15,12 +15,15 @@ from particlemesh.apps.files.lattice import lattice
 from particlemesh.apps.files.libraries import library
 from particlemesh.apps.files.replacing import replacing
 
+LABEL = "particlemesh mesh"  # before a flag and an offset for each axis
+
 
 class MRC(Format):
     """One field of three axes in single precision; lengths are Å to its readers.
 
     The cell is that of nodes times spacing. A reader turns any triclinic cell so that a is along x and b in the plane
-    of x and y. So only such boxes are written. A file does not say which axes repeat: all do when it is read.
+    of x and y. So only such boxes are written. A label has which axes repeat and where the first node is; of files
+    without it all axes repeat.
     """
 
     suffixes = (".mrc", ".map")
@@ -56,6 +59,7 @@ class MRC(Format):
             file.header.cella = tuple(np.linalg.norm((a, b, c), axis=1))
             file.header.cellb = tuple(_angle(u, v) for u, v in ((b, c), (a, c), (a, b)))
             file.header.origin = tuple(origin)
+            file.add_label(f"{LABEL} {' '.join(f'{p:d} {at:.6g}' for p, at in zip(mesh.periodic, mesh.offset))}")  # noqa: B905
 
     @classmethod
     def read(cls, path: Path) -> Field:
@@ -76,10 +80,17 @@ class MRC(Format):
                 angles = np.array([head.cellb.alpha, head.cellb.beta, head.cellb.gamma], np.float64)
                 origin = np.array([head.origin.x, head.origin.y, head.origin.z], np.float64)
                 first = np.array([head.nxstart, head.nystart, head.nzstart], np.float64)
+                labels = [label.decode("ascii", "replace").split() for label in head.label]
+        own = [words[2:] for words in labels if words[:2] == LABEL.split()]
+        said = np.array(own[0] if own else (1, 0) * 3, np.float64).reshape(3, 2)
+        periodic, offset = said[:, 0].astype(bool), said[:, 1]
         matrix = lattice(lengths * values.shape / sampling, angles)
-        corner = origin + (first / values.shape) @ matrix
-        lengths_or_rows = np.diagonal(matrix) if not (matrix - np.diag(np.diagonal(matrix))).any() else matrix
-        return Field(values, Mesh(values.shape, Box(lengths_or_rows, origin=corner)), path.stem)
+        corner = origin + ((first - offset) / values.shape) @ matrix
+        spaces = np.array(values.shape) - (~periodic & (offset == 0))  # an open axis may have nodes on both faces
+        matrix *= (spaces / values.shape)[:, None]
+        box = np.diagonal(matrix) if not (matrix - np.diag(np.diagonal(matrix))).any() else matrix
+        mesh = Mesh(values.shape, Box(box, origin=corner, periodic=periodic.tolist()), offset=offset.tolist())
+        return Field(values, mesh, path.stem)
 
 
 def _angle(u: np.ndarray, v: np.ndarray) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh import Mesh
 from particlemesh.apps.files import hdf5
 from particlemesh.apps.files.fields.field import Field, Format
-from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.libraries import FileError, library
 from particlemesh.apps.files.openpmd import components_of, groups, mesh_of, put_mesh, start, values_of
 
 
@@ -33,18 +33,18 @@ class OpenPMD(Format):
     def read(cls, path: Path) -> Field:
         with hdf5.opened(path) as file:
             if "openPMD" not in file.attrs or not len(file["data"]):
-                raise ValueError("it is no file of openPMD, as fields are: was it written by write_field?")
+                raise FileError("it is no file of openPMD, as fields are: was it written by write_field?")
             meshes = groups(file, -1).get("meshes", {})
             if not len(meshes):
-                raise ValueError("its last iteration has no meshes")
+                raise FileError("its last iteration has no meshes")
             name = next(iter(meshes))
             record = meshes[name]
             mesh, axes = mesh_of(record)
             if len({tuple(np.ravel(part.attrs.get("position", 0.0))) for part in components_of(record)}) > 1:
-                raise ValueError(f"the components of {name} are at different places of a cell; one mesh has one place")
+                raise FileError(f"the components of {name} are at different places of a cell; one mesh has one place")
             parts = [np.ascontiguousarray(values_of(part).transpose(axes)) for part in components_of(record)]
             if any(part.shape != mesh.shape for part in parts):
-                raise ValueError(f"the components of {name} have different shapes")
+                raise FileError(f"the components of {name} have different shapes")
             batch = tuple(int(n) for n in record.attrs.get("particlemesh_batch", [len(parts)]))
             scalar = not hasattr(record, "keys") or "value" in record.attrs
             values = parts[0] if scalar else np.stack(parts).reshape(*batch, *mesh.shape)

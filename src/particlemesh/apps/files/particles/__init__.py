@@ -39,8 +39,8 @@ def open_particles(
     """Open a file of particles, to read it in parts.
 
     Formats by ending: .npz; .h5 (plain datasets, H5MD, openPMD); .gsd; .xyz; .dump, .lammpstrj, .data and .lmp of
-    LAMMPS; .pdb, .gro, .xtc, .trr and .dcd; .vtu, .vtk and .series; .csv, .tsv, .txt and .dat; .parquet. Files .npz, .h5, .csv and .parquet may be larger than the memory. Others are read a
-    frame at a time.
+    LAMMPS; .pdb, .gro, .xtc, .trr and .dcd; .vtu, .vtk and .series; .csv, .tsv, .txt and .dat; .parquet. Files .npz,
+    .h5, .csv and .parquet may be larger than the memory. Others are read a frame at a time.
 
     Parameters
     ----------

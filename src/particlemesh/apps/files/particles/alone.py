@@ -20,9 +20,9 @@ from typing import IO, Any
 import numpy as np
 
 from particlemesh.apps.files.isolated import command
-from particlemesh.apps.files.libraries import blame
+from particlemesh.apps.files.libraries import FileError, blame
 from particlemesh.apps.files.particles.boxes import Cell
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader
+from particlemesh.apps.files.particles.reader import Column, Reader
 
 PROGRAM = """
 import importlib, sys
@@ -30,7 +30,7 @@ from particlemesh.apps.files.particles import alone
 module, name, *files = sys.argv[1:]
 alone.main(getattr(importlib.import_module(module), name), *files)
 """
-SECONDS, RATE = 120.0, 2e6  # an answer takes at most this, and a second for so many bytes of the file
+SECONDS, RATE = 30.0, 2e7  # an answer takes at most this, and a second for so many bytes of the file
 
 
 class Alone(Reader):

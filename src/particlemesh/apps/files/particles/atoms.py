@@ -7,12 +7,13 @@ import importlib
 import io
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.particles.boxes import Cell
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, slices
+from particlemesh.apps.files.particles.reader import Column, Reader, slices
 
 LEFT_OUT = ("numbers",)
 BOUNDS, TABLE = "ITEM: BOX BOUNDS", "ITEM: ATOMS"
@@ -24,9 +25,9 @@ class ExtendedXYZ(Reader):
     Empty lines may be between frames. Particles with other names than those of elements have the mass 1.
     """
 
-    suffixes = (".xyz", ".extxyz")
+    suffixes: ClassVar[tuple[str, ...]] = (".xyz", ".extxyz")
     module = "ase.io"
-    unit = "Å"
+    unit: str | None = "Å"
 
     def open(self) -> None:
         self._places = self._frames()
@@ -105,7 +106,7 @@ class ExtendedXYZ(Reader):
 class Dump(ExtendedXYZ):
     """Text dumps of LAMMPS: columns by their names there, and ``positions``; a frame at a time.
 
-    Positions are x, xs, xu or xsu, and begin where the box does. Units are those of the simulation.
+    Positions are x, xu, xs or xsu. Units are those of the simulation.
     """
 
     suffixes = (".dump", ".lammpstrj", ".lammpsdump")
@@ -123,6 +124,7 @@ class Dump(ExtendedXYZ):
         return list(zip(begins, [*begins[1:], end], strict=True))
 
     def _parsed(self, text: str) -> Any:
+        text = text.replace(f"{BOUNDS}\n", f"{BOUNDS} pp pp pp\n")  # old versions wrote no flags, which ASE needs
         return self.library.read(io.StringIO(text), index=0, format="lammps-dump-text", order=False)
 
     def _arrays(self, frame: int) -> dict[str, np.ndarray]:
@@ -132,13 +134,16 @@ class Dump(ExtendedXYZ):
         places = [place for place, word in enumerate(row) if _is_real(word)]
         rows = np.loadtxt(lines[start + 1 : start + 1 + len(atoms)], usecols=places, ndmin=2)
         columns = {names[place]: rows[:, k] for k, place in enumerate(places)}
-        return {**columns, "positions": atoms.positions}
+        for form in ("", "u", "s", "su"):
+            if all(f"{axis}{form}" in columns for axis in "xyz"):
+                x = np.stack([columns.pop(f"{axis}{form}") for axis in "xyz"], axis=1)
+                return {**columns, "positions": _origin(atoms) + x @ atoms.cell.array if "s" in form else x}
+        raise FileError(f"frame {frame} has no positions x, xu, xs or xsu, but {', '.join(names)}")
 
     def box(self, frame: int) -> Cell | None:
         atoms = self._atoms(frame)
-        bounds = next(line for line in self._text(frame).splitlines() if line.startswith(BOUNDS))
-        said = len(bounds.split()) >= 6  # of old versions, which did not write what repeats
-        return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)) if said else None, np.ravel(atoms.get_celldisp()))
+        said = BOUNDS + "\n" not in self._text(frame).replace("\r", "")
+        return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)) if said else None, _origin(atoms))
 
 
 class Data(ExtendedXYZ):
@@ -156,11 +161,20 @@ class Data(ExtendedXYZ):
 
     def _arrays(self, frame: int) -> dict[str, np.ndarray]:
         atoms = self._atoms(frame)
-        return {name: data for name, data in atoms.arrays.items() if name not in self.guessed and data.dtype.kind in "if"}
+        return {
+            name: data for name, data in atoms.arrays.items() if name not in self.guessed and data.dtype.kind in "if"
+        }
 
     def box(self, frame: int) -> Cell | None:
         atoms = self._atoms(frame)
-        return Cell(atoms.cell.array, None, np.ravel(atoms.get_celldisp()))
+        origin = _origin(atoms)
+        for low, axis in re.findall(r"^\s*(\S+)\s+\S+\s+([xyz])lo\s+[xyz]hi", self._text(frame), re.MULTILINE):
+            origin["xyz".index(axis)] = float(low)  # ASE leaves it out
+        return Cell(atoms.cell.array, None, origin)
+
+
+def _origin(atoms: Any) -> np.ndarray:
+    return np.ravel(atoms.get_celldisp()).astype(np.float64)
 
 
 def _is_real(word: str) -> bool:

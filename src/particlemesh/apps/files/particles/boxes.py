@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.files.lattice import lattice
-from particlemesh.apps.files.particles.reader import FileError
+from particlemesh.apps.files.libraries import FileError
 
 NAMES = ("box", "boxsize", "cell", "lengths")
 LOOSE = ("cell", "lengths")  # which particles' properties may be called, too
@@ -39,7 +39,8 @@ class Cell(NamedTuple):
         """Return whether another cell is equal."""
         if other is None or self.periodic != other.periodic or not np.array_equal(self.rows, other.rows):
             return False
-        return np.array_equal(*(np.broadcast_to(0.0 if c.origin is None else c.origin, len(c.rows)) for c in (self, other)))
+        mine, theirs = (np.zeros(len(self.rows)) if c.origin is None else c.origin for c in (self, other))
+        return np.array_equal(mine, theirs)
 
     def box(self, bounds: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Box | None:
         """Return the box; None if there is nothing of one.
@@ -58,7 +59,7 @@ class Cell(NamedTuple):
         """
         rows, ndim = np.array(self.rows, np.float64), len(self.rows)
         repeats = (True,) * ndim if self.periodic is None else self.periodic
-        missing = ~rows.any(axis=1)
+        missing: np.ndarray = ~np.any(rows, axis=1)
         if missing.all() and (self.periodic is None or not any(repeats)):
             return None
         try:
@@ -68,9 +69,13 @@ class Cell(NamedTuple):
             origin = np.zeros(ndim) if self.origin is None else np.array(self.origin, np.float64)
             if missing.any():
                 for axis in np.flatnonzero(missing):
-                    rows[axis] = _across(rows, axis)
+                    rows[axis] = _across(rows, int(axis))
                 inverse = np.linalg.inv(rows)
-                low, high = (np.where(missing, end - origin @ inverse, bound) for end, bound in zip(bounds(inverse), (0.0, 1.0)))
+                low, high = bounds(inverse)
+                low, high = (
+                    np.where(missing, low - origin @ inverse, 0.0),
+                    np.where(missing, high - origin @ inverse, 1.0),
+                )
                 origin, rows = origin + low @ rows, rows * (high - low)[:, None]
             tilted = (rows - np.diag(np.diagonal(rows))).any() or (np.diagonal(rows) <= 0).any()
             return Box(rows if tilted else np.diagonal(rows), origin=origin, periodic=repeats)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.particles.boxes import Cell
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column, slices
+from particlemesh.apps.files.particles.reader import Column, Reader, is_column, slices
 
 LOG, PERIODIC, ORIGIN = "particles/", "box/periodic", "box/origin"
 GROUPS = ("particles", "bonds", "angles", "dihedrals", "impropers", "constraints", "pairs")

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from particlemesh.apps.files.hdf5 import opened, try_alone
+from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.openpmd import texts
 from particlemesh.apps.files.particles import boxes
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column
+from particlemesh.apps.files.particles.reader import Column, Reader, is_column
 
 PLACES = ("", "Header", "header", "Cosmology")  # groups whose attributes may have the box
 SHARED = "NumFilesPerSnapshot"  # attribute of a header: the files that together are a snapshot
@@ -64,8 +65,7 @@ class HDF5(Reader):
                     raise FileError(f"{name} has rows of another shape in {path.name}")
         if len(self._parts) > 1:
             for name, column in self.columns.items():
-                rows = sum(part.get(name, 0) for part in self._rows)
-                self.columns[name] = Column(column.tail, rows)
+                self.columns[name] = Column(column.tail, sum(part.get(name, 0) for part in self._rows))
             self.notes.append(f"{len(self._parts)} files, {self._parts[0].name} to {self._parts[-1].name}")
             self._compare()
         root = {name for name in self._settings() if name in self.columns}

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.particles.boxes import Cell, cell_of
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, slices
+from particlemesh.apps.files.particles.reader import Column, Reader, slices
 
 
 class Molecules(Reader):
@@ -53,7 +54,11 @@ class Molecules(Reader):
         if name not in ("XTC", "TRR"):
             return {}
         form = getattr(importlib.import_module(f"MDAnalysis.coordinates.{name}"), f"{name}Reader")
-        return {"format": type(name, (form,), {"_load_offsets": lambda reader: reader._read_offsets(store=False)})}
+
+        def read(reader: Any, store: bool = False) -> None:
+            form._read_offsets(reader, store=False)
+
+        return {"format": type(name, (form,), {"_load_offsets": read, "_read_offsets": read})}
 
     def _one_frame(self) -> None:
         """Refuse what MDAnalysis would leave out: the frames of a .gro behind the first one."""

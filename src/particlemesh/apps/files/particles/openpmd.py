@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.openpmd import box_of, groups, text
 from particlemesh.apps.files.particles.boxes import Cell
 from particlemesh.apps.files.particles.hdf5 import HDF5, attribute
-from particlemesh.apps.files.particles.reader import Column, FileError
+from particlemesh.apps.files.particles.reader import Column
 
 AXES = ("x", "y", "z", "r", "t")
 WEIGHTS = "weighting"  # record: how many real particles one particle of the file stands for
@@ -21,10 +22,12 @@ WEIGHTS = "weighting"  # record: how many real particles one particle of the fil
 class OpenPMD(HDF5):
     """Records of species, as ``SPECIES/RECORD`` in SI units: ``electrons/position``, ``electrons/charge``.
 
-    Positions are the sum of ``position`` and ``positionOffset``. Values of one real particle (``macroWeighted`` 0) count
-    for all that a particle of the file stands for: they are multiplied by ``weighting`` to the power ``weightingPower``.
+    Positions are the sum of ``position`` and ``positionOffset``. Values of one real particle (``macroWeighted`` 0)
+    count for all that a particle of the file stands for: they are multiplied by ``weighting`` to the power
+    ``weightingPower``.
     The box is that of the first Cartesian mesh of the iteration, open where ``particleBoundary`` or ``fieldBoundary``
-    is not periodic. Without one it is an attribute ``BoxSize`` of the root or a header, if positions are in the same unit.
+    is not periodic. Without one it is an attribute ``BoxSize`` of the root or a header, if positions are in the same
+    unit.
     """
 
     suffixes = ()
@@ -55,9 +58,10 @@ class OpenPMD(HDF5):
             if power:
                 factor = f"{owner}/{WEIGHTS}" + ("" if power == 1 else f" to the power {power:g}")
                 self.notes.append(f"{name} is that of one real particle: times {factor}")
-            elif WEIGHTS in species[owner] and record not in ("position", WEIGHTS):
-                if "macroWeighted" not in species[owner][record].attrs:
-                    self.notes.append(f"{name} as it is: the file does not say whether it has {owner}/{WEIGHTS} in it")
+            elif WEIGHTS in species[owner] and not {record, "macroWeighted"} & {
+                "position", WEIGHTS, *species[owner][record].attrs,
+            }:  # fmt: skip
+                self.notes.append(f"{name} as it is: the file does not say whether it has {owner}/{WEIGHTS} in it")
 
     def box(self, frame: int) -> Cell | None:
         for record in groups(self.file, frame).get("meshes", {}).values():

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column
+from particlemesh.apps.files.libraries import FileError
+from particlemesh.apps.files.particles.reader import Column, Reader, is_column
 
 
 class Parquet(Reader):

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.particles.boxes import Cell, cell_of
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader, is_column, slices
+from particlemesh.apps.files.particles.reader import Column, Reader, is_column, slices
 
 
 class Points(Reader):

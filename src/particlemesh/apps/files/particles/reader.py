@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from particlemesh.apps.files.libraries import FileError as FileError
 from particlemesh.apps.files.libraries import blame, library
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.apps.files.libraries import plain
+from particlemesh.apps.files.libraries import FileError, plain
 from particlemesh.apps.files.particles.alone import Alone
-from particlemesh.apps.files.particles.reader import FileError, Reader
+from particlemesh.apps.files.particles.reader import Reader
 
 MARGIN = 1e-6  # of the extent, between the outermost particles and open faces that are fitted
 CHUNK = 2**21  # particles: 48 MiB of positions in double precision
@@ -225,7 +225,7 @@ class Particles:
                     origin=cell.origin if origin is None else origin,
                 )
             cells.append(cell)
-            if not (cells[0] is cells[-1] is None or cells[0] is not None and cells[0].same(cells[-1])):
+            if not (cells[0] is cells[-1] is None or (cells[0] is not None and cells[0].same(cells[-1]))):
                 raise FileError(
                     f"{self.path}, frame {number}: it has another box than frame {frames[0]}: give one frame, or --box "
                     "for all."

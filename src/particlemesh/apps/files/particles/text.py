@@ -12,7 +12,8 @@ from typing import IO
 
 import numpy as np
 
-from particlemesh.apps.files.particles.reader import Column, FileError, Reader
+from particlemesh.apps.files.libraries import FileError
+from particlemesh.apps.files.particles.reader import Column, Reader
 
 DELIMITERS = ("\t", ";", ",")  # the first that a line has: commas may be in names
 COMMENTS = ("#", "%", "!")  # in front of the first row

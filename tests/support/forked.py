@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What files of other programs are read in, without the start of a process: a fork of this one."""
+
+import faulthandler
+import os
+import signal
+import sys
+
+from particlemesh.apps.files import hdf5
+from particlemesh.apps.files.particles import alone
+
+SECONDS = 120
+
+
+def fork(work):
+    """Return the identity of a process that works, says nothing and ends."""
+    process = os.fork()
+    if process:
+        return process
+    try:
+        faulthandler.disable()
+        signal.alarm(SECONDS)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        work()
+    finally:
+        os._exit(0)
+
+
+class Forked:
+    """Has what `Alone` needs of a process."""
+
+    def __init__(self, form, files):
+        requests, mine = os.pipe()
+        answers, theirs = os.pipe()
+
+        def work():
+            os.close(mine)
+            os.close(answers)
+            with os.fdopen(requests, "rb") as asked, os.fdopen(theirs, "wb") as said:
+                alone.serve(form, files, asked, said)
+
+        self.pid = fork(work)
+        os.close(requests)
+        os.close(theirs)
+        self.stdin, self.stdout = os.fdopen(mine, "wb"), os.fdopen(answers, "rb")
+
+    def wait(self, timeout=None):
+        os.waitpid(self.pid, 0)
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def try_forked(*paths):
+    """Do as `hdf5.try_alone` does."""
+    for path in paths:
+        hdf5.check_head(path)
+    said, theirs = os.pipe()
+
+    def work():
+        sys.argv[1:] = map(str, paths)
+        with os.fdopen(theirs, "w") as out:
+            try:
+                exec(hdf5.TRIAL, {})
+                out.write("\n")
+            except BaseException as error:
+                out.write(f"{error}\n")
+
+    process = fork(work)
+    os.close(theirs)
+    with os.fdopen(said, errors="replace") as answer:
+        lines = answer.read().splitlines()
+    os.waitpid(process, 0)
+    if not lines or lines[-1]:
+        raise ValueError(lines[-1] if lines else "HDF5's library crashes on it")
