@@ -81,8 +81,8 @@ class MRC(Format):
                 origin = np.array([head.origin.x, head.origin.y, head.origin.z], np.float64)
                 first = np.array([head.nxstart, head.nystart, head.nzstart], np.float64)
                 labels = [label.decode("ascii", "replace").split() for label in head.label]
-        own = [words[2:] for words in labels if words[:2] == LABEL.split()]
-        said = np.array(own[0] if own else (1, 0) * 3, np.float64).reshape(3, 2)
+        flags = [words[2:] for words in labels if words[:2] == LABEL.split()]
+        said = np.array(flags[0] if flags else (1, 0) * 3, np.float64).reshape(3, 2)
         periodic, offset = said[:, 0].astype(bool), said[:, 1]
         matrix = lattice(lengths * values.shape / sampling, angles)
         corner = origin + ((first - offset) / values.shape) @ matrix
