@@ -208,7 +208,7 @@ def test_frames_of_a_trajectory_are_averaged(tmp_path, monkeypatch):
     assert field.values.dtype == np.float64  # positions in the file are float32
     expected = pm.spread(X - LENGTHS / 2, np.full(300, 1 / 3), field.mesh)
     np.testing.assert_allclose(field.values, expected, atol=1e-5)
-    assert "frame 3 has another box than frame 0: give one frame, or --box" in fails(
+    assert "frame 3: it has another box than frame 0: give one frame, or --box" in fails(
         "spread", "few.gsd", "--frames", "all", "--out", "g.npz"
     )
     assert "which are 2 frames; give one number here" in fails(
