@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Brownian dynamics: diffusion, equilibrium, order of both schemes, drift, seeds, and what is refused."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -279,3 +281,61 @@ def test_drag_of_spheres_of_different_size():
     drag.set_positions(np.zeros((2, 3)))
     np.testing.assert_allclose(drag.velocity(np.ones((2, 3))), [[1.0] * 3, [0.25] * 3])
     np.testing.assert_allclose(drag.square_root(np.ones((5, 2, 3)))[4], [[1.0] * 3, [0.5] * 3])
+
+
+def test_positions_too_far_for_their_type_are_warned_of():
+    far, near = np.full((50, 3), 5e5, np.float32), np.zeros((50, 3), np.float32)
+    given = dict(mobility=Drag(), time_step=1e-4, seed=1)
+    with pytest.warns(
+        UserWarning, match=r"positions up to 500000 are multiples of 0.03125 in float32, and a step moves"
+    ):
+        BrownianDynamics(far, **given).run(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BrownianDynamics(far.astype(np.float64), **given).run(1)
+        BrownianDynamics(near, **given).run(1)
+
+
+@pytest.mark.parametrize("integrator", ["euler", "midpoint"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_units_of_length_and_time_change_nothing(dtype, integrator):
+    """In units that are powers of two the same noise and springs give the same bits."""
+    start = np.random.default_rng(0).normal(size=(20, 3)).astype(dtype)
+
+    def moved(length, time):
+        energy = 1.0
+        spring = HarmonicBonds([[0, 1], [2, 3]], energy / length**2, 0.5 * length)
+        fluid = Drag(radius=length, viscosity=energy * time / length**3)
+        given = dict(temperature=energy, time_step=0.01 * time, integrator=integrator, seed=3)
+        made = BrownianDynamics(start * start.dtype.type(length), fluid, spring, **given)
+        made.run(20)
+        return made.positions / start.dtype.type(length)
+
+    expected = moved(1.0, 1.0)
+    for power in (-100, -55, -30, 30, 55, 100):
+        if dtype == "float32" and abs(power) > 60:
+            with pytest.raises(ValueError, match="stiffness is .* beyond float32: choose other units"):
+                moved(2.0**power, 1.0)
+            continue
+        np.testing.assert_allclose(moved(2.0**power, 1.0), expected, rtol=0, atol=1e-5 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_steps_equal_a_sum_of_noise_and_drift(seed, request):
+    """Euler steps of free, pushed and bonded spheres against NumPy's own numbers, added up one after the other."""
+    rng = np.random.default_rng(seed)
+    count = 100 if request.config.thins else 1000
+    x = rng.normal(size=(count, 3))
+    radius, viscosity = rng.uniform(0.5, 2, count), rng.uniform(0.1, 2)
+    energy, dt, key = rng.uniform(0, 3), rng.uniform(1e-3, 1e-1), int(rng.integers(2**63))
+    push = rng.normal(size=3)
+    motion = BrownianDynamics(
+        x, Drag(radius, viscosity), lambda y: push - 0.5 * y, temperature=energy, time_step=dt, seed=key
+    )
+    motion.run(5)
+    mobility = 1 / (6 * np.pi * viscosity * radius[:, None])
+    for step in range(5):
+        bits = np.random.Philox(key=key, counter=np.array([0, 0, 0, step], np.uint64))
+        noise = np.random.Generator(bits).standard_normal(x.shape)
+        x = x + dt * mobility * (push - 0.5 * x) + np.sqrt(2 * energy * dt * mobility) * noise
+    np.testing.assert_allclose(motion.positions, x, rtol=1e-12, atol=1e-12)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Unusual uses: errors within steps, arrays that change later, other threads, files with half a frame."""
 
+import copy
 import dataclasses
+import pickle
 import threading
 import warnings
 
@@ -57,11 +59,12 @@ def test_the_critical_step_of_springs_is_that_of_a_crystal(restitution, friction
     x = (cells + four).reshape(-1, 3)
     law = LinearSpring(stiffness=1.0, restitution=restitution, friction=friction)
     critical = law.critical_time_step(np.array([radius]), np.ones(1))
-    expected = {0.0: 2 / np.sqrt(8), 10.0: 2 / np.sqrt(80 / 7)}[friction]
     if restitution == 1:
-        assert critical == pytest.approx(expected, rel=1e-14)
-    else:
-        assert critical < 0.7 * expected
+        assert critical == pytest.approx({0.0: 0.7071, 10.0: 0.5916}[friction], rel=1e-4)
+    c = 2 * np.log(1 / restitution) / np.sqrt(np.log(restitution) ** 2 + np.pi**2) * np.sqrt(1 / 2)
+    along, c_along = (2 / 7, c * np.sqrt(2 / 7)) if friction else (0.0, 0.0)
+    stiff, damped = max(8 + 8 * along, 40 * along), max(8 * c + 8 * c_along, 40 * c_along)
+    assert critical == pytest.approx(4 / (damped + np.sqrt(damped**2 + 4 * stiff)), rel=1e-14)
     for part, bursts in ((0.97, False), (1.3, True)):
         moves = [1e-4 * rng.normal(size=x.shape) for _ in range(3)]
         with warnings.catch_warnings():
@@ -273,3 +276,42 @@ def test_tiny_spheres_keep_their_restitution_in_float32():
 def test_units_too_small_for_a_mass_are_named():
     with pytest.raises(ValueError, match="the mass of particle 0 is .* in float64: choose other units"):
         Simulation(np.zeros((1, 3)), 1.0, density=1e-320, contact=Hertz(1e5))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_are_independent(way):
+    pile = heap(60, deterministic=True)
+    pile.run(30)
+    twin, before = way(pile), pile.positions
+    twin.run(40)
+    np.testing.assert_array_equal(pile.positions, before)
+    pile.run(40)
+    np.testing.assert_array_equal(pile.positions, twin.positions)
+    assert twin.step == pile.step == 70 and twin.time == pile.time
+
+
+def test_positions_too_far_for_their_type_are_warned_of():
+    x = np.array([[0, 0, 1e6]], np.float32)
+    given = dict(density=1.0, contact=LAW, gravity=10.0, time_step=1e-4)
+    with pytest.warns(
+        UserWarning, match=r"positions up to 1e\+06 are multiples of 0.0625 in float32: spheres slower than"
+    ):
+        Simulation(x, 0.1, **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Simulation(x.astype(np.float64), 0.1, **given)
+        Simulation(x / np.float32(1e6), 0.1, **given)
+
+
+def test_time_is_the_sum_of_its_steps(tmp_path):
+    ball = Simulation(np.zeros((1, 3)), 0.1, density=1e4, contact=LAW, gravity=10.0, time_step=1e-3)
+    ball.run(100)
+    ball.time_step = 1e-4
+    ball.run(100)
+    assert ball.time == pytest.approx(0.11, rel=1e-14) == Simulation.restore(ball.state()).time
+    assert ball.positions[0, 2] == pytest.approx(-5 * 0.11**2, rel=1e-12)
+    with pytest.raises(AttributeError, match="no attribute 'gravty'. You can set contact, gravity, positions"):
+        ball.gravty = 0
+    with pytest.raises(ValueError, match="time_step is 0"):
+        ball.time_step = 0
+    assert ball.time_step == 1e-4

@@ -29,6 +29,12 @@ def to_host(array: Any) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else array.get()
 
 
+def squares(vectors: Any) -> Any:
+    """Return the squared lengths (M, 1) in float64: those of float32 vectors may leave float32."""
+    xp = module_of(vectors)
+    return xp.multiply(vectors, vectors, dtype=xp.float64).sum(axis=1, keepdims=True)
+
+
 class Images:
     """Vectors to the nearest image in a box, exact for skewed boxes of any shape.
 
@@ -65,10 +71,10 @@ class Images:
         xp, dtype = module_of(vectors), vectors.dtype
         counts = xp.rint(vectors @ xp.asarray(self._fractions, dtype=dtype))
         inside = vectors - counts @ xp.asarray(self._rows, dtype=dtype)
-        best, least = inside, (inside * inside).sum(axis=1, keepdims=True)
+        best, least = inside, squares(inside)
         for shift in self._shifts:
             other = inside - xp.asarray(shift, dtype=dtype)
-            squared = (other * other).sum(axis=1, keepdims=True)
+            squared = squares(other)
             best = xp.where(squared < least, other, best)
             least = xp.minimum(squared, least)
         return best

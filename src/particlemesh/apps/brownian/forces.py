@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box, PairFunction, UniformGrid, neighbour_list
-from particlemesh.apps.brownian.arrays import Images, module_of, to_host
+from particlemesh.apps.brownian.arrays import Images, module_of, squares, to_host
 from particlemesh.apps.brownian.drag import Settled, radii
 from particlemesh.kernels import Fixed, checks
 
@@ -114,7 +114,16 @@ class HarmonicBonds(Settled):
             raise ValueError(f"a bond has particle {last}, and there are {len(positions)}: give pairs below that.")
         key = xp.__name__, positions.dtype
         if key not in self._held:
-            columns = (xp.asarray(x[:, None], dtype=positions.dtype) for x in (self.stiffness, self.length))
+            columns = []
+            for what, given in (("stiffness", self.stiffness), ("length", self.length)):
+                with np.errstate(over="ignore", under="ignore"):
+                    column = given[:, None].astype(positions.dtype)
+                if not (np.isfinite(column) & ((column > 0) == (given[:, None] > 0))).all():
+                    raise ValueError(
+                        f"{what} is {given.min():g} to {given.max():g}, beyond {positions.dtype}: choose other units, "
+                        "or give positions in float64."
+                    )
+                columns.append(xp.asarray(column))
             self._held[key] = (xp, xp.asarray(self.pairs), *columns, xp.asarray(self._ends))
         return self._held[key]
 
@@ -124,7 +133,7 @@ class HarmonicBonds(Settled):
         vectors = positions[pairs[:, 1]] - positions[pairs[:, 0]]
         if self._images is not None:
             vectors = self._images.nearest(vectors)
-        return vectors, xp.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+        return vectors, xp.sqrt(squares(vectors)).astype(vectors.dtype)
 
 
 # As `neighbour_list` has them: cells at most; how many particles share a cell with one, on average, where a list is

@@ -232,9 +232,9 @@ class LinearSpring(Contact):
     def critical_time_step(self, radii: np.ndarray, masses: np.ndarray) -> float:
         """Return the largest stable time step of the lightest spheres in a dense packing, which has 12 contacts each.
 
-        Let K be the larger of 8 (k + k_t) and 40 k_t: the largest eigenvalues of the stiffness of such a packing, for
-        spheres that move and that turn. The same sums of the dampers are C. With the least mass m, the step t of
-        leapfrog with dampers that lag by half a step obeys ``K t**2 + 2 C t < 4 m``. Without friction k_t is 0.
+        Its stiffness has the largest eigenvalue K, the larger of 8 (k + k_t), of spheres that move, and 40 k_t, of
+        spheres that turn. The same sums of the dampers are C. With the least mass m, the time step t obeys
+        ``K t**2 + 2 C t < 4 m``: that of leapfrog with dampers that lag by half a step. Without friction k_t is 0.
 
         Parameters
         ----------

@@ -13,7 +13,7 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.files.libraries import library
-from particlemesh.apps.files.seal import BLOCK, seal, sealed
+from particlemesh.apps.files.seal import sealed, sealing
 
 MARK = b"particlemesh checkpoint, sha256 "
 
@@ -34,16 +34,20 @@ def writing(path: Any, application: str, form: int) -> Iterator[Any]:
     ------
     ImportError
         If h5py is missing.
+    OSError
+        If it cannot be written, as on a full disk. What was at ``path`` is still there.
     """
     h5py = library("h5py", "a checkpoint")
     path = Path(path)
     part = path.with_name(f"{path.name}.part")
     try:
-        with h5py.File(part, "w", userblock_size=BLOCK) as file:
+        with sealing(h5py, part, MARK) as file:
             file.attrs.update(checkpoint=application, format=form)
             yield file
-        seal(part, MARK)
         os.replace(part, path)  # noqa: PTH105 - as one step
+    except OSError as error:
+        text = f"the checkpoint {path} cannot be written ({error.strerror or error}): make room, or give another name"
+        raise (OSError(error.errno, text) if error.errno else OSError(text)) from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 from particlemesh.apps.files.isolated import command
 from particlemesh.apps.files.libraries import library
 from particlemesh.apps.files.replacing import replacing
-from particlemesh.apps.files.seal import BLOCK, seal, sealed
+from particlemesh.apps.files.seal import sealed, sealing
 
 MARK = b"particlemesh file, sha256 "
 HEADS = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3", MARK)  # HDF5's own, and user blocks in front of it
@@ -62,10 +62,8 @@ def writing(path: Any, overwrite: bool = False) -> Iterator[Any]:
         If the file exists and may not be replaced.
     """
     h5py = library("h5py", "a file .h5", "files")
-    with replacing(path, overwrite) as part:
-        with h5py.File(part, "w", userblock_size=BLOCK) as file:
-            yield file
-        seal(part, MARK)
+    with replacing(path, overwrite) as part, sealing(h5py, part, MARK) as file:
+        yield file
 
 
 def opened(path: Path) -> Any:

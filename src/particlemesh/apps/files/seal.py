@@ -7,12 +7,31 @@ that may crash or hang.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 BLOCK = 512  # bytes, the shortest user block
+
+
+@contextlib.contextmanager
+def sealing(h5py: Any, path: Path, mark: bytes) -> Iterator[Any]:
+    """Yield an HDF5 file in memory; then write it, behind a mark and its checksum, and wait for the disk.
+
+    HDF5's library never sees the disk: after a write that failed it may crash when the next file is closed.
+    """
+    with h5py.File(path, "w", driver="core", backing_store=False) as file:
+        yield file
+        file.flush()
+        image = file.id.get_file_image()
+    with path.open("wb") as raw:
+        raw.write(_block(mark, hashlib.sha256(image).hexdigest().encode()))
+        raw.write(image)
+        raw.flush()
+        os.fsync(raw.fileno())
 
 
 def seal(path: Path, mark: bytes) -> None:

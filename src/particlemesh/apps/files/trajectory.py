@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -13,6 +15,7 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.replacing import check_free
 
 
 class Frame(NamedTuple):
@@ -93,7 +96,12 @@ class GSD(Writer):
                 "a trajectory .gsd has its first lattice vector along x and its second in the plane of x and y: "
                 "turn the box, or write another format."
             )
-        self.file = self.library.open(self.path, "r+" if self.path.exists() else "x")
+        try:
+            if self.path.exists():
+                _forget_cut_frames(self.path)
+            self.file = self.library.open(self.path, "r+" if self.path.exists() else "x")
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"{self.path} is no GSD file that can be continued: give another file.") from error
         if len(self.file):
             before = self.file[len(self.file) - 1]
             self.last = int(before.configuration.step)
@@ -124,9 +132,42 @@ class GSD(Writer):
             "time": np.array([frame.time]), "box/periodic": periodic.astype(np.uint8), "box/origin": box.origin,
         }  # fmt: skip
         self.file.append(shot)
+        self.file.flush()  # else a process that is killed leaves no frame
 
     def close(self) -> None:
         self.file.close()
+
+
+# Of a GSD file: its first bytes, where its index begins at first, an entry, and bytes of a number by its type.
+_GSD_MAGIC, _GSD_FIRST = b"\xdf\x65" * 4, 256
+_GSD_ENTRY = np.dtype(
+    [("frame", "<u8"), ("rows", "<u8"), ("location", "<i8"), ("columns", "<u4"), ("id", "<u2"), ("type", "u1"),
+     ("flags", "u1")]
+)  # fmt: skip
+_GSD_BYTES = np.array([0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 1], np.uint64)
+
+
+def _forget_cut_frames(path: Path) -> None:
+    """Take cut frames out of the index of a GSD file; remove a file that holds no whole one."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_GSD_FIRST)
+    if not _GSD_MAGIC.startswith(head[:8]):
+        return
+    location, entries = np.frombuffer(head[:24], "<u8")[1:3].tolist() if len(head) >= 24 else (_GSD_FIRST, 0)
+    if location == _GSD_FIRST and size < location + max(entries, 1) * _GSD_ENTRY.itemsize:
+        path.unlink()  # data follow the first index
+        return
+    if size < location + entries * _GSD_ENTRY.itemsize:
+        return
+    index = np.memmap(path, _GSD_ENTRY, "r+", location, entries)
+    bytes_each = _GSD_BYTES[np.minimum(index["type"], len(_GSD_BYTES) - 1)]
+    cut = index["location"].astype(np.uint64) + index["rows"] * index["columns"] * bytes_each > size
+    if cut.any():
+        index[index["frame"] >= index["frame"][cut].min()] = np.zeros((), _GSD_ENTRY)
+        index.flush()
+        if not index["location"].any():
+            path.unlink()
 
 
 class H5MD(Writer):
@@ -212,10 +253,38 @@ class ExtendedXYZ(Writer):
     names: ClassVar = {"velocity": "velo"}  # as OVITO has them
 
     def open(self, frame: Frame) -> None:
-        if self.path.exists() and self.path.stat().st_size:
-            before = self.library.read(self.path, index=-1, format="extxyz")
-            self.same(len(before), len(frame.positions))
-            self.last = int(before.info["step"])
+        self.end = 0  # of the last whole frame; what follows is of one that was cut
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        head = b"%d\n" % len(frame.positions)
+        with self.path.open("rb") as file:
+            first, second = file.readline(20), file.readline(12)
+            if first.strip().isdigit() and first.endswith(b"\n"):
+                self.same(int(first), len(frame.positions))
+            ours = any(name.startswith(second) or second.startswith(name) for name in (b"Lattice=", b"Properties="))
+            if not (head.startswith(first) and ours):
+                raise ValueError(f"{self.path} is no trajectory of particlemesh: give another file.")
+            size = file.seek(0, os.SEEK_END)
+            span = 1 << 16
+            while not self.end:
+                begin = max(0, size - span)
+                file.seek(begin)
+                self._last_whole(begin, file.read(), head)
+                if not begin:
+                    break
+                span *= 4
+
+    def _last_whole(self, begin: int, text: bytes, head: bytes) -> None:
+        """Look for the last whole frame in the end of the file, which begins at a byte."""
+        starts = [match.end() for match in re.finditer(rb"\n(?=%b(?:Lattice|Properties)=)" % head, text)]
+        if not begin:
+            starts.insert(0, 0)
+        for start in reversed(starts):
+            lines = text[start:].split(b"\n", int(head) + 2)
+            step = re.search(rb"\bstep=(\d+)", lines[1]) if len(lines) == int(head) + 3 else None
+            if step:
+                self.last, self.end = int(step[1]), begin + len(text) - len(lines[-1])
+                return
 
     def append(self, frame: Frame) -> None:
         from ase import Atoms
@@ -227,7 +296,13 @@ class ExtendedXYZ(Writer):
         atoms.info.update(step=frame.step, time=frame.time)
         if frame.box is not None and frame.box.origin.any():
             atoms.info["Origin"] = frame.box.origin
-        self.library.write(self.path, atoms, format="extxyz", append=True)
+        text = io.StringIO()
+        self.library.write(text, atoms, format="extxyz")
+        with self.path.open("ab") as file:
+            file.truncate(self.end)
+            file.write(text.getvalue().encode())
+            file.flush()
+            self.end = file.tell()
 
 
 class VTU(Writer):
@@ -298,6 +373,11 @@ def writer(path: Any, frame: Frame) -> Writer:
     path = Path(path)
     if path.suffix not in FORMATS:
         raise ValueError(f"trajectory is {str(path)!r}; give a name that ends in {', '.join(FORMATS)}.")
+    check_free(path, overwrite=True)
+    if not path.parent.is_dir():
+        raise ValueError(f"{path.parent} is no folder: make it, or give another name.")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ValueError(f"{path} cannot be written to: give another name.")
     file = FORMATS[path.suffix](path, frame)
     if file.last > frame.step:
         file.close()

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Full disks, killed processes and files that were cut: nothing that was whole is lost."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from particlemesh.apps.brownian import BrownianDynamics, Drag
+from particlemesh.apps.files import trajectory
+
+ENDINGS = ("gsd", "h5", "vtu", "xyz")
+
+
+def motion(step=0, count=20):
+    start = np.random.default_rng(0).random((count, 3))
+    made = BrownianDynamics(start, Drag(box=(4, 4, 4)), time_step=0.1, seed=1)
+    made.run(step)
+    return made
+
+
+def steps_of(path):
+    """Steps of all frames of a file, each of which is read."""
+    if path.suffix == ".gsd":
+        hoomd = pytest.importorskip("gsd.hoomd")
+        with hoomd.open(path) as file:
+            assert all(np.isfinite(frame.particles.position).all() for frame in file)
+            return [int(frame.configuration.step) for frame in file]
+    if path.suffix == ".h5":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path) as file:
+            steps = file["particles/all/position/step"][:].tolist()
+            assert len(file["particles/all/position/value"][:]) == len(steps)
+            return steps
+    if path.suffix == ".vtu":
+        meshio = pytest.importorskip("meshio")
+        names = [path.with_name(shot["name"]) for shot in trajectory.VTU(path, motion()._frame()).files]
+        assert all(len(meshio.read(name).points) == 20 for name in names)
+        return [int(name.stem.rpartition("_")[2]) for name in names]
+    io = pytest.importorskip("ase.io")
+    return [int(atoms.info["step"]) for atoms in io.read(path, index=":", format="extxyz")]
+
+
+@pytest.mark.parametrize("ending", ["gsd", "xyz"])
+def test_a_file_cut_at_any_byte_goes_on_from_the_last_whole_frame(ending, tmp_path, request):
+    whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
+    sizes = []
+    for step in range(4):
+        motion(step).run(0, trajectory=whole)
+        sizes.append(whole.stat().st_size)
+    data, later = whole.read_bytes(), motion(7)
+    every = 97 if request.config.thins else 3
+    near = {size + off for size in sizes for off in (-1, 0, 1)}
+    for end in sorted({*range(0, len(data), every), *near} - {len(data) + 1}):
+        cut.write_bytes(data[:end])
+        later.run(0, trajectory=cut)
+        steps = steps_of(cut)
+        assert steps == [step for step, size in enumerate(sizes) if size <= end] + [7], end
+    assert steps_of(whole) == [0, 1, 2, 3]
+
+
+def test_a_cut_file_of_hdf5_is_refused_in_a_line(tmp_path):
+    whole, cut = tmp_path / "whole.h5", tmp_path / "cut.h5"
+    motion().run(3, trajectory=whole)
+    data = whole.read_bytes()
+    for end in (1, 100, len(data) // 2, len(data) - 1):
+        cut.write_bytes(data[:end])
+        with pytest.raises(ValueError, match="cut.h5 is no HDF5 file that can be continued: give another file"):
+            motion(7).run(1, trajectory=cut)
+
+
+CHILD = """
+import sys
+import numpy as np
+from particlemesh.apps.brownian import BrownianDynamics, Drag
+start = np.random.default_rng(0).random((20, 3))
+b = BrownianDynamics(start, Drag(box=(4, 4, 4)), time_step=0.1, seed=1)
+b.run(10**8, trajectory=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_killed_process_leaves_a_file_that_goes_on(ending, tmp_path):
+    path = tmp_path / f"t.{ending}"
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)])
+    try:
+        while not any(tmp_path.glob("t*")) and child.poll() is None:
+            time.sleep(0.05)
+        time.sleep(1.0)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    before = [] if not any(tmp_path.glob("t*")) else steps_of(path) if ending in ("gsd", "h5", "vtu") else None
+    later = motion()
+    later._step = 10**7
+    later.run(0, trajectory=path)
+    steps = steps_of(path)
+    assert steps == [*range(len(steps) - 1), 10**7] and len(steps) > 1
+    assert before is None or steps[:-1] == before
+
+
+FULL = """
+import resource, signal, sys
+import numpy as np
+from particlemesh.apps.dem import Hertz, Simulation
+from particlemesh.apps.brownian import BrownianDynamics, Drag
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+folder = sys.argv[1]
+def make(n):
+    x = np.random.default_rng(0).random((n, 3)) * 100
+    return Simulation(x, .01, density=1., contact=Hertz(1e3), time_step=1e-3)
+make(100).save(folder + "/state.h5")
+kept = open(folder + "/state.h5", "rb").read()
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+for n in (3000, 100, 3000, 100):
+    try:
+        make(n).save(folder + "/state.h5")
+        print("saved")
+    except OSError as error:
+        print(error)
+    assert open(folder + "/state.h5", "rb").read()[600:] == kept[600:] or n == 100
+b = BrownianDynamics(np.random.default_rng(0).random((500, 3)), Drag(box=(4, 4, 4)), time_step=.1, seed=1)
+try:
+    b.run(10, trajectory=folder + "/t.xyz")
+except OSError as error:
+    print("run ended:", error.strerror, b.step)
+Simulation.load(folder + "/state.h5").run(1)
+print("goes on")
+"""
+
+
+def test_a_full_disk_is_one_clear_error_and_the_program_goes_on(tmp_path):
+    pytest.importorskip("resource")
+    line = [sys.executable, "-c", FULL, str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert [line == "saved" for line in lines[:4]] == [False, True, False, True]
+    assert "the checkpoint" in lines[0] and "cannot be written" in lines[0] and "make room" in lines[0]
+    assert lines[4].startswith("run ended: ") and lines[5] == "goes on"
+    assert {path.name for path in tmp_path.iterdir()} == {"state.h5", "t.xyz"}
+    steps = int(lines[4].split()[-1])
+    later = motion(count=500)
+    later._step = 10**6
+    later.run(0, trajectory=tmp_path / "t.xyz")
+    assert steps_of(tmp_path / "t.xyz") == [*range(steps), 10**6]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_paths_are_tried_before_the_first_step(ending, tmp_path):
+    there = motion()
+    for path, message in (
+        (tmp_path / "missing" / f"t.{ending}", "missing is no folder: make it"),
+        (tmp_path, "give a name that ends in"),
+        (tmp_path / f"folder.{ending}", "is a folder: give the name of a file"),
+    ):
+        (tmp_path / f"folder.{ending}").mkdir(exist_ok=True)
+        with pytest.raises(ValueError, match=message):
+            there.run(3, every=2, trajectory=path)
+        assert there.step == 0
