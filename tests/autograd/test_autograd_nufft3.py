@@ -85,3 +85,42 @@ def test_jax_has_the_same_sums_and_derivatives():
     x, c, s = given
     second = torch.autograd.functional.hessian(lambda x, s: nufft3(x, c, s, **options).real.sum(), (x, s))
     same(mixed, second[0][1])
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("nufft_type", [1, 2, 3])
+def test_what_the_pool_saw_before_decides_nothing(library, nufft_type):
+    """A plan that had other points gives the bits of a new one."""
+    if library == "jax":
+        jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
+        from particlemesh.autograd import jax_nufft as of_modes
+        from particlemesh.autograd import jax_nufft3 as of_frequencies
+        from particlemesh.autograd.jax_operators import POOL
+
+        array, host = jax.numpy.asarray, np.asarray
+    else:
+        from particlemesh.autograd import torch_nufft as of_modes
+        from particlemesh.autograd import torch_nufft3 as of_frequencies
+        from particlemesh.autograd.torch import POOL
+
+        array, host = torch.asarray, torch.Tensor.numpy
+
+    def call(seed, count, scale):
+        rng = np.random.default_rng(seed)
+        x, s = scale * rng.uniform(-3, 3, (count, 2)), scale * rng.uniform(-9, 9, (30, 2))
+        modes, strengths = rng.normal(size=(8, 30)) + 0j, rng.normal(size=count) + 1j
+        x, s, modes, strengths = (
+            array(a.astype(t)) for a, t in ((x, "f4"), (s, "f4"), (modes, "c8"), (strengths, "c8"))
+        )
+        if nufft_type == 3:
+            return host(of_frequencies.nufft3(x, strengths, s, eps=1e-4))
+        if nufft_type == 1:
+            return host(of_modes.nufft1(x, strengths, (8, 30), eps=1e-4))
+        return host(of_modes.nufft2(x, modes, eps=1e-4))
+
+    POOL.clear()
+    expected = call(0, 50, 1.0)
+    POOL.clear()
+    for seed, count, scale in ((1, 50, 1.05), (2, 50, 0.8), (3, 170, 1.3), (4, 50, 3.0)):
+        call(seed, count, scale)
+    np.testing.assert_array_equal(call(0, 50, 1.0), expected)

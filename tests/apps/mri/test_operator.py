@@ -256,9 +256,22 @@ def test_what_is_kept_is_the_operators_own_and_what_can_be_set_is_obeyed():
     weights_then = weights.copy()
     given[:], weights[:] = 0.1, 7
     assert cases.error(op.adj_op(values), exact) < 1e-8
-    for name in ("shape", "dtype", "eps", "n_trans"):
+    for name in (
+        "shape",
+        "dtype",
+        "cpx_dtype",
+        "eps",
+        "n_trans",
+        "n_samples",
+        "norm_factor",
+        "backend",
+        "no_such_name",
+    ):
         with pytest.raises(AttributeError):
-            setattr(op, name, getattr(op, name))
+            setattr(op, name, getattr(op, name, 1))
+    op.squeeze_dims = True
+    assert op.adj_op(values).shape == (3, *shape)
+    op.squeeze_dims = False
     op.density = 2 * weights_then
     assert cases.error(op.adj_op(values), 2 * exact) < 1e-8
     op.density = None
@@ -269,7 +282,11 @@ def test_what_is_kept_is_the_operators_own_and_what_can_be_set_is_obeyed():
     assert op.op(np.ones((2, 1, *shape))).shape == (2, 3, COUNT)
     # Weights that are given replace a method for good.
     op.compute_density("pipe")
-    op.density = np.full(COUNT, 3.0)
+    by_method, op.density = op.density, None  # as solvers of mri-nufft do
+    op.density = by_method
+    op.update_samples(0.5 * samples)
+    np.testing.assert_allclose(op.density, density(0.5 * samples, shape), rtol=1e-6)
+    op.compute_density(np.full(COUNT, 3.0))
     op.update_samples(samples[::-1].copy())
     np.testing.assert_array_equal(op.density, 3)
     for wrong in (np.zeros((4, 3)), np.zeros(8)):

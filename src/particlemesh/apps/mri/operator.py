@@ -15,10 +15,10 @@ from mrinufft.operators.base import FourierOperatorBase, _ToggleGradPlanMixin
 from particlemesh.apps import nufft
 from particlemesh.apps.mri.density import density as pipe_density
 from particlemesh.apps.mri.density import image_shape
-from particlemesh.kernels import checks
+from particlemesh.kernels import Fixed, checks
 
 
-class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
+class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
     r"""Samples of images in k-space: ``y[b, c, j] = 1/s sum_k S[c, k] x[b, k] exp(-i k . samples[j])``.
 
     S are the sensitivities of coils, and s is ``sqrt(prod(shape) 2**d)``, as in all backends of mri-nufft.
@@ -80,7 +80,7 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
         self.n_coils = checks.integer(n_coils, "n_coils", 1, 2**31)
         self.n_batchs = checks.integer(n_batchs, "n_batchs", 1, 2**31)
         self._n_trans = None if n_trans is None else checks.integer(n_trans, "n_trans", 1, 2**31)
-        self.squeeze_dims = checks.flag(squeeze_dims, "squeeze_dims")
+        self.squeeze_dims = squeeze_dims
         for name in ("real", "spreadinterponly", "gpu_spreadinterponly", "n_trans", "isign", "dtype"):
             if options.get(name):
                 raise ValueError(f"option {name} is {options[name]!r}; the transforms of an operator decide it.")
@@ -114,6 +114,15 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
     def n_trans(self) -> int | None:
         """Coil images that are transformed together, or None for all."""
         return self._n_trans
+
+    @property
+    def squeeze_dims(self) -> bool:
+        """Whether results lack axes of coils and batches of length 1."""
+        return self._squeeze
+
+    @squeeze_dims.setter
+    def squeeze_dims(self, value: bool) -> None:
+        self._squeeze = checks.flag(value, "squeeze_dims")
 
     def _trajectory(self, samples: Any, unsafe: bool = False) -> Any:
         """Return samples (N, d) in radians per pixel: a copy."""
@@ -184,17 +193,21 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
             weights = weights.astype(self.dtype)  # a copy
             if not get_array_module(weights).isfinite(weights).all():
                 raise ValueError("density has weights that are not finite.")
-        self._density, self._density_method = weights, None
+        self._density = weights
 
     def compute_density(self, method: Any = None) -> None:
         """Set weights: an array (N,), None, True or "pipe" for `pipe`, or another method of mri-nufft."""
-        if method is None or method is False or hasattr(method, "shape"):
-            self.density = None if method is False else method
-        elif not self.n_samples:
-            self.density = np.empty(0, self.dtype)
-        else:
+        if method is None or method is False or hasattr(method, "shape") or not self.n_samples:
+            given = np.empty(0) if not self.n_samples and not hasattr(method, "shape") else method
+            self.density = None if method is None or method is False else given
             self._density_method = None
+            return
+        before, self._density_method = self._density_method, None
+        try:
             super().compute_density(True if isinstance(method, str) and method == "pipe" else method)
+        except BaseException:
+            self._density_method = before
+            raise
 
     def update_samples(self, new_samples: Any, *, unsafe: bool = False) -> None:
         """Take another trajectory; meshes and methods are kept.
@@ -208,7 +221,8 @@ class MRIParticlemesh(_ToggleGradPlanMixin, FourierOperatorBase):
 
         Notes
         -----
-        Weights by a method are computed again; weights that were given are kept if their number fits.
+        Weights by a method are computed again. Those that the constructor or `compute_density` got as an array are kept
+        if their number fits.
         """
         samples = self._trajectory(new_samples, checks.flag(unsafe, "unsafe"))
         if samples.dtype != self.dtype:

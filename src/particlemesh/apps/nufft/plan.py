@@ -22,7 +22,7 @@ from particlemesh.apps.nufft.shapes import ArgumentError
 from particlemesh.apps.nufft.sizes import Law, Sizes, window_for
 from particlemesh.apps.nufft.spaces import Space, Spaces
 from particlemesh.apps.nufft.uniform import Uniform
-from particlemesh.kernels import alone, checks, overlap
+from particlemesh.kernels import Fixed, alone, checks, overlap
 
 _REAL: dict[np.dtype, np.dtype] = {
     np.dtype(np.complex64): np.dtype(np.float32),
@@ -33,7 +33,7 @@ _ONE = [slice(0, 1)]
 _MOST_BYTES = 2**28  # of the fine meshes of vectors that are transformed together
 
 
-class Plan:
+class Plan(Fixed):
     r"""Non-uniform fast Fourier transform: construction depends on sizes, `setpts` on points, `execute` on values.
 
     ======  ====================================================  ==============================
