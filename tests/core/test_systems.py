@@ -21,6 +21,10 @@ MESHES = {
     "ghosts of other axes": pm.Mesh((5, 6), (1.0, 2.0), ghosts=(0, (4, 4))),
     "offset": pm.Mesh(6, 1.0, offset=7.3),
     "one node": pm.Mesh((1, 1), (1.0, 1.0)),
+    # Fewer ghosts than the window needs, or none at one end: a single plan loses weights there.
+    "open faces, ghosts": pm.Mesh((8, 8), pm.Box((1.0, 1.0), periodic=(False, True)), ghosts=((1, 1), 0)),
+    "open cells, ghosts": pm.Mesh(6, pm.Box(1.0, periodic=False), offset=0.5, ghosts=((0, 2),)),
+    "open, many ghosts": pm.Mesh((5, 4), pm.Box((1.0, 1.0), periodic=False), ghosts=((9, 8), (2, 0))),
 }
 COUNT, SYSTEMS = 60, 4
 
@@ -82,24 +86,51 @@ def test_every_mesh_serves_each_system_as_if_it_were_alone(backend, name, window
     if backend.name == "opencl" and request.config.thins and (window, order) != ("bspline4", "sorted"):
         pytest.skip("PoCL compiles slowly: one window and order there, and all with --thorough and on GPUs")
     mesh, window = MESHES[name], window_of(window)
-    if "ghosts" in name and window.support > 4:
+    if name.startswith("ghosts") and window.support > 4:
         pytest.skip("this window needs more ghosts")
-    x, system, q, _, t, f = drawn(mesh)
+    x, system, q, v, t, f = drawn(mesh)
     with pm.Plan(mesh, window, systems=SYSTEMS, order=order) as plan:
         plan.set_positions(backend.array(x), system=backend.array(system))
         if order == "sorted":
             places = backend.host(plan.order)
             x, system = x[places], system[places]
         close(backend.host(plan.spread(backend.array(q))), spread_by_system(oracle.spread, mesh, window, x, system, q))
-        values, _, second = (backend.host(a) for a in plan.value_gradient_hessian(backend.array(f)))
+        values, slopes, second = (backend.host(a) for a in plan.value_gradient_hessian(backend.array(f)))
         close(values, interpolated_by_system(oracle.interpolate, mesh, window, x, system, f))
+        close(slopes, interpolated_by_system(oracle.gradient, mesh, window, x, system, f))
         close(second, interpolated_by_system(oracle.hessian, mesh, window, x, system, f))
+        sloping = backend.host(plan.spread_gradient(backend.array(v)))
+        close(sloping, spread_by_system(oracle.spread_gradient, mesh, window, x, system, v))
         bent = backend.host(plan.spread_hessian(backend.array(t)))
         close(bent, spread_by_system(oracle.spread_hessian, mesh, window, x, system, t))
         np.testing.assert_allclose((bent * f).sum(), (t * second).sum(), rtol=1e-9, atol=1e-9)
         kept = backend.host(plan.spread(backend.array(q))).sum(tuple(range(1, 2 + mesh.ndim)))
         total = q.sum(1)
         np.testing.assert_allclose(kept + plan.lost(backend.array(q)), total, atol=1e-12 * COUNT)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("ghosts", [(0, 0), (1, 1), (0, 2), (6, 5)], ids=str)
+@pytest.mark.parametrize("offset", [0, 0.5])
+def test_particles_at_open_faces_reach_no_other_system(backend, ghosts, offset):
+    """Also on the faces and one number below them, where a stencil reaches farthest."""
+    mesh = pm.Mesh((5, 4), pm.Box((1.0, 1.0), periodic=(False, True)), offset=(offset, 0), ghosts=(ghosts, 0))
+    faces = [0.0, np.nextafter(0.0, 1), 0.01, 0.99, np.nextafter(1.0, 0), 1.0]
+    x = np.stack([np.tile(faces, 3), np.full(18, 0.4)], -1)
+    system = np.repeat([2, 0, 1], 6)
+    for window in ("ngp", "cic", "bspline6", "bspline7"):
+        with pm.Plan(mesh, window, systems=3, dtype="float64") as plan, pm.Plan(mesh, window, dtype="float64") as one:
+            plan.set_positions(backend.array(x), system=backend.array(system))
+            fields = np.zeros((3, *mesh.field_shape))
+            fields[1] = 1 + np.arange(fields[1].size).reshape(fields[1].shape)
+            values = np.where(system == 1, 1.0, 0.0)
+            spread = backend.host(plan.spread(backend.array(values)))
+            read, lost = backend.host(plan.interpolate(backend.array(fields))), plan.lost(backend.array(values))
+            one.set_positions(backend.array(x[system == 1]))
+            assert not spread[[0, 2]].any() and not read[system != 1].any()
+            close(spread[1], backend.host(one.spread(backend.array(np.ones(6)))))
+            close(read[system == 1], backend.host(one.interpolate(backend.array(fields[1]))))
+            close(lost, one.lost(backend.array(np.ones(6))))
 
 
 @pytest.mark.parametrize("layout", ["planar", "interleaved", "strided", "reversed"])

@@ -41,14 +41,13 @@ class Systems:
 
     @functools.cached_property
     def single(self) -> Mesh:
-        """The mesh of one system, with ghosts along the first axis."""
+        """The mesh of one system, with ghosts along the first axis for every stencil: the user's may be fewer."""
         mesh, support = self.mesh, self.window.support
-        if any(mesh.ghosts[0]):
-            return mesh
         # The bounds of `axes_of` for an axis that does not wrap, spare nodes included.
         start = -_offset(mesh) - support / 2 + 1
         low, high = math.floor(start) - 1, math.floor(mesh.intervals[0] + start) + 1
-        ghosts = max(0, -low), max(0, high + support - mesh.shape[0])
+        lower, upper = mesh.ghosts[0]
+        ghosts = max(lower, -low), max(upper, high + support - mesh.shape[0])
         return Mesh(mesh.shape, mesh.box, offset=mesh.offset, ghosts=(ghosts, *mesh.ghosts[1:]))
 
     @functools.cached_property
@@ -64,10 +63,19 @@ class Systems:
     @property
     def kept(self) -> tuple[int, int]:
         """Range of a system's nodes along the first axis that are not dropped with its ghosts."""
-        if self.mesh.periodic[0] or any(self.mesh.ghosts[0]):
+        if self._folds:
             return 0, self.pitch
-        lower, _ = self.single.ghosts[0]
-        return lower, lower + self.mesh.shape[0]
+        return self._before, self._before + self.mesh.field_shape[0]
+
+    @property
+    def _folds(self) -> bool:
+        """Whether nodes beyond a system's field are images of its nodes; else they are dropped."""
+        return self.mesh.periodic[0] and not any(self.mesh.ghosts[0])
+
+    @property
+    def _before(self) -> int:
+        """Nodes along the first axis before those of a system's field."""
+        return self.single.ghosts[0][0] - self.mesh.ghosts[0][0]
 
     @functools.cached_property
     def stacked(self) -> Mesh:
@@ -99,10 +107,8 @@ class Systems:
         self._move(workspace, "fill_systems", stacked, stacked, fields)
 
     def _move(self, workspace: Workspace, kernel: str, target: View, stacked: View, fields: View) -> None:
-        nodes, (lower, _), axis = fields.layout.shape, self.single.ghosts[0], 4 - self.mesh.ndim
-        if any(self.mesh.ghosts[0]):
-            lower = 0  # they are in the systems' own fields
-        period = nodes[axis] if self.mesh.periodic[0] else 0
+        nodes, lower, axis = fields.layout.shape, self._before, 4 - self.mesh.ndim
+        period = nodes[axis] if self._folds else 0
         if workspace.backend.name == "cpu":
             _move_on_host(kernel, stacked.numpy(), fields.numpy(), axis, self.pitch, lower, period)
             return
