@@ -19,11 +19,13 @@ _AHEAD = 16  # particles between asking for a node and adding to it
 _SHARES = 16  # of the particles, each with a field of its own; results depend on their number, which depends on sizes
 _LEAST = 1 << 15  # particles of a share
 _PER_NODE = 1  # particles of a share per node of its field, which is cleared and added
+_LONG = 1 << 13  # particles of a share where nodes are few: float32 sums of more lose digits
 
 
 def shares_of(count: int, nodes: int) -> int:
     """Return the number of shares; it follows from sizes, so that results do not depend on the number of threads."""
-    return max(1, min(_SHARES, count // max(_LEAST, _PER_NODE * nodes)))
+    many = count // max(_LEAST, _PER_NODE * nodes)
+    return max(1, many) if many < _SHARES else max(_SHARES, count // max(_LONG, 16 * nodes))
 
 
 @compiled
@@ -124,6 +126,8 @@ def spread_line(
         _spread, used, *line, plain(values.reshape(-1)), axis.support, slope, rows, axis.size,
         bool(axis.wraps), fields, steps=20 * count,
     )  # fmt: skip
-    if shares > 1:
+    if shares > _SHARES:
+        field.reshape(-1)[...] += fields.sum(0, dtype=np.float64)
+    elif shares > 1:
         for one in fields:
             field.reshape(-1)[...] += one

@@ -8,6 +8,7 @@ thread. Nothing is added atomically, and results are reproducible for any number
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from particlemesh.spread.cpu.entries import Entries, count_entries, fill_entries
 _SHARES = 16  # ranges of rows per thread, each with about as many entries
 _AHEAD = 16  # particles between asking for a value and using it
 MOST_NODES = 2**16  # of a group
+_LONG = 4096  # entries that are added up one after the other, at most: in float32 longer sums lose digits
 
 
 @compiled
@@ -162,14 +164,36 @@ class Matrix(HostMatrix):
         target = field.numpy()
         whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
         nodes = whole.reshape(target.shape[0], -1, target.shape[-1])
+        start, first, size = *self._pieces, self.entries.size
+        channels, rows, parts = nodes.shape
+        pieces = nodes if first is None else np.zeros((channels, (len(start) - 1) * size, parts), nodes.dtype)
         function, *extra = self._product()
         run(
-            function, threads, self._cuts(threads), self.entries.start, *extra, *weight.shape, self.entries.column,
-            weight.reshape(-1), self._permuted(workspace, values, threads), nodes,
+            function, threads, self._cuts(start, threads), start, *extra, *weight.shape, self.entries.column,
+            weight.reshape(-1), self._permuted(workspace, values, threads), pieces,
             steps=workspace.count * workspace.stencil,
         )  # fmt: skip
+        if first is not None:
+            pieces = pieces.reshape(channels, -1, size, parts)
+            sums = np.add.reduceat(pieces, first, axis=1, dtype=np.result_type(nodes, np.float64))
+            nodes += sums.reshape(channels, -1, parts)[:, :rows]
         if whole is not target:
             target += whole
+
+    @functools.cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Where entries that are added up together begin, and each row's first of these, or None if all rows are short.
+
+        The sums of a long row's pieces are added in double precision.
+        """
+        start, most = self.entries.start, max(_LONG, 16 * self.entries.size)
+        counts = np.diff(start)
+        if counts.max(initial=0) <= most:
+            return start, None
+        pieces = np.maximum(1, -(-counts // most))
+        first = np.cumsum(pieces) - pieces
+        place = np.arange(pieces.sum()) - np.repeat(first, pieces)
+        return np.append(np.repeat(start[:-1], pieces) + most * place, start[-1]), first
 
     def slope(self, workspace: Workspace) -> np.ndarray:
         """Return the entries' slopes (d, entries) in user coordinates, made at the first call that needs them."""
@@ -193,9 +217,9 @@ class Matrix(HostMatrix):
         run(_permute, threads, plain(source), order, width, target)
         return np.asarray(target)
 
-    def _cuts(self, threads: int) -> np.ndarray:
+    def _cuts(self, start: np.ndarray, threads: int) -> np.ndarray:
         """Return where shares of the rows begin, each with about as many entries."""
-        rows, before = self.entries.rows, self.entries.start
+        rows, before = len(start) - 1, start
         shares = min(rows, _SHARES * threads if threads > 1 else 1)
         if self.entries.width:
             before = before + self.entries.width * np.arange(rows + 1)
@@ -232,7 +256,8 @@ class EllCoo(Matrix):
 
     def __init__(self, workspace: Workspace, entries: Entries) -> None:
         super().__init__(workspace, entries)
-        self.row = np.repeat(np.arange(entries.rows, dtype=index_type(entries.rows)), np.diff(entries.start))
+        counts = np.diff(entries.start) if entries.width else 0
+        self.row = np.repeat(np.arange(entries.rows, dtype=index_type(entries.rows)), counts)
 
     @classmethod
     def reserve(cls, method: Any, workspace: Workspace) -> None:
@@ -255,7 +280,7 @@ class EllCoo(Matrix):
         return super().nbytes + self.row.nbytes
 
     def _product(self) -> tuple[Any, ...]:
-        return _add_rows, self.width, self.row
+        return (_add_rows, self.width, self.row) if self.width else super()._product()
 
 
 def by_rows(workspace: Workspace) -> Matrix:
@@ -277,10 +302,11 @@ def by_groups(workspace: Workspace, group_size: int) -> Groups:
 def ell_coo(workspace: Workspace, width: int | None = None) -> EllCoo:
     """Return the matrix with the first ``width`` entries of every row in a rectangle, the others in a list.
 
-    By default the width is that of :func:`usual_width`.
+    By default the width is that of :func:`usual_width`. With long rows there is no rectangle.
     """
     counts = count_entries(workspace)
     wide = usual_width(counts) if width is None else width
+    wide = wide if counts.max(initial=0) <= _LONG else 0
     return EllCoo(workspace, place_entries(workspace, EllCoo.memory, counts, width=wide))
 
 
