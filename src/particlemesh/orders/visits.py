@@ -175,6 +175,8 @@ def reserve(workspace: Workspace, windows: Windows, pieces: int) -> None:
     """Allocate for the workspace's capacity, so that ordering will not."""
     _memory(workspace, windows, pieces, max(workspace.capacity, 1))
     _records(workspace, max(workspace.capacity, 1))
+    if workspace.sorted:
+        workspace.particles.make_stencils()  # which are not kept as they are read here
 
 
 def _memory(workspace: Workspace, windows: Windows, pieces: int, count: int) -> tuple[Any, ...]:
