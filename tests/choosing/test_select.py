@@ -223,3 +223,19 @@ def test_columns_are_as_wide_as_what_they_tell():
         "spread", [candidates.ask(method("one", 1.0, 1.0), problem)], problem, None
     ).splitlines()
     assert head.index("memory") + len("memory") == row.index(" MiB") + len(" MiB")
+
+
+@pytest.mark.parametrize("facts", [{}, {"derivatives": 2}, {"derivatives": 0, "fills": True}])
+def test_a_method_cannot_ignore_what_it_says_to_have(facts):
+    """It returned zeros for gradients once."""
+
+    def apply(self, workspace, values, field, **_):
+        """Know values only."""
+
+    with pytest.raises(TypeError, match=r"Mine.apply has no parameter (gradient|fresh).*add it, or state derivatives"):
+        type("Mine", (Method,), {"apply": apply, **facts})
+    assert type("Mine", (Method,), {"apply": apply, "derivatives": 0})
+    for methods in METHODS.values():
+        for each in methods:
+            with pytest.raises(TypeError, match="no parameter"):
+                type("Mine", (each,), {"apply": apply})

@@ -280,7 +280,7 @@ def test_spectrum_draws_its_power(few, tmp_path, monkeypatch):
 def test_view_needs_pyvista_and_says_so_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyvista", None)
     files.write_field(tmp_path / "f.npz", np.ones((2, 2)), pm.Mesh((2, 2), (1.0, 1.0)))
-    assert "view needs PyVista: pip install 'particlemesh[view]'" in fails("view", tmp_path / "f.npz")
+    assert "view needs PyVista: pip install pyvista trame-pyvista" in fails("view", tmp_path / "f.npz")
 
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries that write pages

@@ -53,7 +53,7 @@ def test_without_a_display_there_is_a_page(pyvista, monkeypatch, tmp_path, d):
 
 def test_missing_libraries_are_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyvista", None)
-    with pytest.raises(ImportError, match=r"view needs PyVista: pip install 'particlemesh\[view\]'"):
+    with pytest.raises(ImportError, match=r"view needs PyVista: pip install pyvista trame-pyvista"):
         view.show(Shown(ball(SKEWED), SKEWED, "rho"), tmp_path / "a.html")
     with pytest.raises(ValueError, match=r"must end in \.html"):
         view.show(Shown(ball(SKEWED), SKEWED, "rho"), tmp_path / "a.png")

@@ -271,9 +271,11 @@ def semicircle(x):
         (
             lambda: window_of("bspline17"),
             ValueError,
-            "window is 'bspline17'; choose from 'ngp', 'cic', .*'m4prime'",
+            "window is 'bspline17'; did you mean 'bspline.*Names are 'ngp', 'cic', .*'m4prime'",
         ),
-        (lambda: window_of(4), TypeError, "window is 4; give a Window or one of the names ngp, cic"),
+        (lambda: window_of("CIC"), ValueError, "window is 'CIC'; did you mean 'cic'. Names are .{,160}$"),
+        (lambda: window_of("sinc"), ValueError, "window is 'sinc'"),
+        (lambda: window_of(4), TypeError, "window is 4; give a Window or a name: 'ngp', 'cic'"),
         (lambda: Window("w", ()), ValueError, "window 'w' has 0 polynomials; give 1 to 16"),
         (lambda: Window("w", ((),)), ValueError, "empty polynomial"),
         (lambda: Window("w", ((1j,),)), TypeError, "the coefficient 1j; give a Fraction, int or float"),

@@ -332,7 +332,7 @@ def available() -> str | None:
     try:
         cupy = _cupy()
     except ImportError:
-        return "CuPy is not installed: pip install 'particlemesh[cuda13]'"
+        return "CuPy is not installed: pip install 'cupy-cuda13x[ctk]', or 'cupy-cuda12x[ctk]'"
     try:
         return None if cupy.cuda.runtime.getDeviceCount() else "no CUDA device"
     except cupy.cuda.runtime.CUDARuntimeError as error:

@@ -394,7 +394,7 @@ def available() -> str | None:
     try:
         cl = _cl()
     except ImportError:
-        return "PyOpenCL is not installed: pip install 'particlemesh[opencl]'"
+        return "PyOpenCL is not installed: pip install pyopencl mako"
     try:
         if shutil.which("ld") is None and any("Portable" in p.name for p in cl.get_platforms()):
             return "PoCL links kernels with 'ld' and aborts without it: install binutils"

@@ -51,7 +51,7 @@ class Album:
     def draw(self) -> str:
         """Draw the picture of what there is, and return what became of it."""
         if not self.steps:
-            return "picture: none, matplotlib is missing: pip install 'particlemesh\\[plot]'"
+            return "picture: none, matplotlib is missing: pip install matplotlib"
         from particlemesh.command import granular_figure as figure
 
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -114,7 +114,7 @@ def _how_to_go_on(command: str, saving: Saving, last: int) -> str:
     step, path = saving.simulation.step, saving.path
     said = f"interrupted at step {step:,}"
     if path is None:
-        return f"{said}; no checkpoint, since h5py is missing: pip install 'particlemesh[io]'"
+        return f"{said}; no checkpoint, since h5py is missing: pip install h5py"
     left = last - step
     go_on = f"particlemesh {command} --restart {path} --steps {left}" if left else "all steps were made"
     return f"{said}; the checkpoint is {path}. Go on with: {go_on}"

@@ -53,7 +53,7 @@ def _run(
 ) -> bool:  # fmt: skip
     console.print(f"{plural(world.size, 'rank')}, transport {world.transport!r}, {backend}")
     if communicator is None:
-        console.print("mpi4py is not installed: this is one rank. pip install 'particlemesh\\[mpi]'", style="yellow")
+        console.print("mpi4py is not installed: this is one rank. pip install mpi4py", style="yellow")
     elif world.size == 1:
         console.print("start more ranks by: mpiexec -n 4 particlemesh distributed", style="dim")
     ranks.compile_once(world, communicator, xp)
@@ -112,7 +112,7 @@ def _shared(world: Any, backend: str) -> str | None:
 
 def _picture(console: Console, out: Path, size: int, rows: list[ranks.Timing]) -> None:
     if find_spec("matplotlib") is None:
-        console.print("picture: none, matplotlib is missing: pip install 'particlemesh\\[plot]'")
+        console.print("picture: none, matplotlib is missing: pip install matplotlib")
         return
     from particlemesh.command.ranks_figure import decomposition
 

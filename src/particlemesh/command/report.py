@@ -265,7 +265,7 @@ def demo(
     if draws:
         console.print(f"picture: {escape(str(out))}", soft_wrap=True)
     else:
-        console.print("no picture: matplotlib is not installed; run pip install 'particlemesh\\[plot]'")
+        console.print("no picture: matplotlib is not installed; run pip install matplotlib")
     return same and all(run.passed for run in runs)
 
 

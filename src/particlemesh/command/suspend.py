@@ -81,7 +81,7 @@ def suspend(console: Console, options: Mapping[str, Any], given: set[str]) -> No
     if checkpoint is not None:
         console.print(f"checkpoint: {escape(str(checkpoint))}", soft_wrap=True)
     if find_spec("matplotlib") is None:
-        console.print("picture: none, matplotlib is missing: pip install 'particlemesh\\[plot]'")
+        console.print("picture: none, matplotlib is missing: pip install matplotlib")
         return
     from particlemesh.command.brownian_figure import suspension
 

@@ -37,7 +37,7 @@ def pyvista() -> Any:
     try:
         return importlib.import_module("pyvista")
     except ImportError as error:
-        raise ImportError("view needs PyVista: pip install 'particlemesh[view]'.") from error
+        raise ImportError("view needs PyVista: pip install pyvista trame-pyvista.") from error
 
 
 def has_display() -> bool:
@@ -143,7 +143,7 @@ def _page(plotter: Any, out: Path) -> None:
         with replacing(out, overwrite=True) as part:
             export(str(part))
     except ImportError as error:
-        raise ImportError(f"a page needs more of PyVista ({error}): pip install 'particlemesh[view]'.") from error
+        raise ImportError(f"a page needs more of PyVista ({error}): pip install trame-pyvista.") from error
 
 
 def read_vti(path: Path) -> Shown:

@@ -334,9 +334,7 @@ def _transport(communicator: Any, name: str) -> Transport:
     try:
         host = Host(communicator)
     except ImportError as error:
-        raise ImportError(
-            "a communicator needs mpi4py: pip install 'particlemesh[mpi]' with an MPI library."
-        ) from error
+        raise ImportError("a communicator needs mpi4py: pip install mpi4py, with an MPI library.") from error
     if name == "host":
         return host
     from particlemesh.distributed import nccl

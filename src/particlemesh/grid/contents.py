@@ -106,11 +106,12 @@ class Contents(Construction):
         return self._kind.wrap(array)
 
     def _target(self, out: Any, shape: tuple[int, ...], values: Any) -> Any:
-        """Return the native array over the memory of an output, checked."""
+        """Return the native array over the memory of an output, checked: of the backend, or of the host."""
         kind, dtype = kind_of(out), self._ready().problem.dtype
         if kind is None:
             raise TypeError(f"out is of type {type(out).__name__}; give an array of the particles' library.")
-        operands.to_backend(kind, out, self.backend, "out", upload=False)
+        if not (kind is self._kind and self._uploads):  # else the result is copied to the host
+            operands.to_backend(kind, out, self.backend, "out", upload=False)
         if tuple(out.shape) != shape or kind.dtype(out) != dtype:
             raise ValueError(
                 f"out has shape {tuple(out.shape)} and dtype {kind.dtype(out)}; this call writes {shape} of {dtype}."

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.busy import in_use
@@ -326,8 +328,8 @@ class UniformGrid(Asking):
         values : array (N, function.values) or (N,), optional
             Numbers of each particle that the function sees.
         out : array (N, function.results), optional
-            Where to write, on the grid's device and in the positions' type. On a GPU such a call never waits, and
-            from the second time on it allocates nothing, so that a graph can capture it.
+            Where to write, in the positions' type. On a GPU such a call never waits, and from the second time on it
+            allocates nothing, so that a graph can capture it. With a named ``backend`` host arrays are copied.
 
         Returns
         -------
@@ -350,6 +352,10 @@ class UniformGrid(Asking):
         values = None if values is None else operands.adopt(values, "values")[1]
         count = self._ready().count
         function.check_values(None if values is None else tuple(values.shape), count)
-        target = None if out is None else self._target(out, (count, function.results), values)
-        sums = self._answer(lambda q: q.stream(reach, function, self._native(values, "values"), target), values)
+        target: Any = None if out is None else self._target(out, (count, function.results), values)
+        copies = self.backend.name != "cpu" and isinstance(target, np.ndarray)
+        there = None if copies else target
+        sums = self._answer(lambda q: q.stream(reach, function, self._native(values, "values"), there), values)
+        if copies:
+            target[...] = np.asarray(sums)
         return sums if out is None else out

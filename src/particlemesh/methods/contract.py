@@ -8,6 +8,7 @@ is in the folder's ``METHODS`` tuple, with its citation. Everything that lists m
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -77,7 +78,7 @@ class Method:
     name: ClassVar[str]
     cite: ClassVar[str] = ""  # key into reference.bib
     backends: ClassVar[frozenset[str]]
-    derivatives: ClassVar[int] = 1  # highest order of derivatives
+    derivatives: ClassVar[int] = 1  # highest order of derivatives, which `apply` takes
     deterministic: ClassVar[bool] = False  # equal calls return bit-identical results
     order_independent: ClassVar[bool] = False  # bit-identical for any permutation of the particles
     # Bit-identical however a mesh is cut: what a particle gives or gets follows from its stencil alone.
@@ -89,6 +90,19 @@ class Method:
     stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
     options: ClassVar[Mapping[str, Option]] = {}
     includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        taken = inspect.signature(cls.apply).parameters
+        needed = ["gradient", "hessian"][: cls.derivatives]
+        ignored = [name for name in needed + ["fresh"] * cls.fills if name not in taken]
+        # With *arrays it hands on what it is given.
+        if ignored and not any(p.kind is p.VAR_POSITIONAL for p in taken.values()):
+            raise TypeError(
+                f"{cls.__name__}.apply has no parameter {' and no '.join(ignored)}, so it would ignore what it stands "
+                f"for: add it, or state derivatives = {1 if 'gradient' in taken else 0}"
+                f"{' and fills = False' if cls.fills else ''} in the class."
+            )
 
     @classmethod
     def option(cls, sizes: Sizes, name: str) -> Any:

@@ -114,7 +114,9 @@ class Integers(Calls):
                 self.backend.clear(sums.native)
             if self.count and layout.channels:
                 method.add_integers(self._working(), operand.view, exponents, sums.view, **orders)
-            if sums.target is not None:
+            if isinstance(sums.target, np.ndarray) and self.backend.name != "cpu":
+                sums.target[...] = self.backend.download(sums.native)
+            elif sums.target is not None:
                 self.backend.copy(sums.target, sums.native)
             self.backend.mark(operand.native, sums.native)
             return self._handed(kind, sums.native) if out is None else out
@@ -244,14 +246,20 @@ class Integers(Calls):
     def _given(self, out: Any, shape: tuple[int, ...], parts: int, kind: Kind, accumulate: bool) -> _Sums:
         """Return the user's array for integers, checked."""
         given, array = adopt(out, "out")
-        if given.home != self.backend.name or given is not kind:
+        here = given.home == self.backend.name
+        if given is not kind or not (here or (given.home == "cpu" and self._named is not None)):
             raise TypeError(f"out is a {given.name} array; give one of the library and device of the values.")
         if tuple(array.shape) != shape or given.dtype(array) != _INT64:
             raise ValueError(
                 f"out has shape {tuple(array.shape)} and dtype {given.dtype(array)}; this call writes int64 of shape "
                 f"{shape}."
             )
-        target = given.target(to_backend(given, array, self.backend, "out", upload=False))
+        target = given.target(to_backend(given, array, self.backend, "out", upload=False) if here else array)
         if overlaps_itself(target):
             raise ValueError("out has elements that share memory (a broadcast array?); give an array without overlap.")
-        return self._view(target, parts, copied=accumulate)
+        if here:
+            return self._view(target, parts, copied=accumulate)
+        sums = self._new(shape, parts)
+        if accumulate:
+            self.backend.copy(sums.native, self.backend.upload(np.ascontiguousarray(target)))
+        return sums._replace(target=target)

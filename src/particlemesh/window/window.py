@@ -6,6 +6,7 @@ To add a window, write one more function that returns a `Window`, and add its na
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -269,6 +270,10 @@ WINDOWS: dict[str, Callable[[], Window]] = {
     **{f"prolate{support}": partial(prolate, support) for support in range(2, MAX_SUPPORT + 1)},
 }
 
+_NAMES = f"'ngp', 'cic', 'tsc', 'pcs', 'bspline1' to 'bspline{MAX_SUPPORT}', 'm4prime', 'peskin4', " + ", ".join(
+    f"'{name}2' to '{name}{MAX_SUPPORT}'" for name in ("kaiser_bessel", "prolate")
+)
+
 
 def window_of(window: str | Window) -> Window:
     """Return a window from its name, or the window itself.
@@ -281,7 +286,7 @@ def window_of(window: str | Window) -> Window:
     Raises
     ------
     ValueError
-        If the name is unknown; the message lists all names.
+        If the name is unknown; the message has the names nearest to it.
     TypeError
         If `window` is neither a name nor a `Window`.
 
@@ -293,5 +298,9 @@ def window_of(window: str | Window) -> Window:
     if isinstance(window, Window):
         return window
     if not isinstance(window, str):
-        raise TypeError(f"window is {window!r}; give a Window or one of the names {', '.join(WINDOWS)}.")
-    return WINDOWS[checks.one_of(window, "window", tuple(WINDOWS))]()
+        raise TypeError(f"window is {window!r}; give a Window or a name: {_NAMES}.")
+    if window not in WINDOWS:
+        near = difflib.get_close_matches(window.lower(), WINDOWS, n=3)
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        raise ValueError(f"window is {window!r}{meant} Names are {_NAMES}.")
+    return WINDOWS[window]()
