@@ -191,6 +191,9 @@ def test_bad_arguments_are_refused():
         power_spectrum(x, w, mesh, compensation="both")
     with pytest.raises(ValueError, match="sum to 0"):
         power_spectrum(x, w - w.mean(), mesh)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"1 values are not finite, the first is values\[3\]"):
+            power_spectrum(x, np.where(np.arange(len(w)) == 3, bad, w), mesh)
     with pytest.raises(ValueError, match="one weight per particle"):
         power_spectrum(x, np.stack([w, w]), mesh)
     with pytest.raises(TypeError, match="weights are real"):

@@ -335,10 +335,10 @@ class Solver(OnMesh):
         """Return whether the highest modes have more than a tenth of the largest ``k**2`` times the Green function."""
         modes = self._modes
         values = abs(self._common[0]) * modes.k2
-        for axis, nodes in enumerate(modes.shape if self._divisor is not None else ()):
-            values = values * modes.along(axis, self._divisor(modes.numbers(axis), nodes, axis))
         highest = np.zeros(values.shape, bool)
         for axis, nodes in enumerate(modes.shape):
+            if self._divisor is not None:
+                values = values * modes.along(axis, self._divisor(modes.numbers(axis), nodes, axis))
             highest |= modes.along(axis, (2 * abs(modes.numbers(axis)) >= nodes - 1) & (nodes > 1))
         return bool(values[highest].max(initial=0) > 0.1 * values.max())
 
