@@ -73,7 +73,7 @@ def energy(
     """
     alpha = pme.parameters.splitting
     total = near + (q * far).sum() / 2 - alpha / math.sqrt(math.pi) * (q * q).sum()
-    pairs = pme.exclusions.pairs
+    pairs = pme.exclusions.pairs.copy()  # torch warns of indices that are read-only
     if len(pairs):
         d = nearest(x, cell, pairs)
         weights = xp.asarray(pme.exclusions.factors - 1, dtype=q.dtype)
