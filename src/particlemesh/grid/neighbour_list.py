@@ -91,7 +91,8 @@ def neighbour_list(
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, or a position is not finite; the first one is named.
+        If an argument is not allowed, or a position is not finite; the first one is named. If the positions' type does
+        not hold the squares of distances within the radius.
 
     Notes
     -----

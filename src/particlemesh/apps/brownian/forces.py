@@ -167,9 +167,9 @@ class WCA(Settled):
 
     It is the Lennard-Jones potential up to its minimum at ``2**(1/6) s``, lifted by epsilon: energy and force are 0
     from there on. For a pair, s is the mean of both numbers sigma. Particles are found by a
-    :class:`particlemesh.UniformGrid`, which is kept between calls. A :func:`particlemesh.neighbour_list` on the host
-    serves where cells of one size do not: for diameters of many sizes, clusters in a large box, and particles that
-    have left an open box.
+    :class:`particlemesh.UniformGrid`, which is kept between calls. Where cells of one size do not serve, a
+    :func:`particlemesh.neighbour_list` on the host does. These are diameters of many sizes, clusters in a large box,
+    and particles that have left an open box.
 
     Call it with positions (N, 3) for the forces (N, 3).
 
