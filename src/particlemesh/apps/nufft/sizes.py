@@ -23,6 +23,7 @@ QUIET, SMALL = 7e3, 2**12  # up to so many modes a quieter mesh costs little
 # Estimates of `worst` over eps that are taken, so that 10^4 unlucky clouds stay below 2 eps. With a given oversampling
 # no law has chosen the support for it, and errors have less room.
 MARGIN, GIVEN_MARGIN = 1.6, 1.15
+_ALONE = 100  # times eps, for rounding of the one mode in the corner of the band beside itself alone
 _TRIES = 6  # windows that are made for a choice, of each kind
 # Relative l2 errors that rounding leaves at best, and those of a number (tests/apps/nufft/test_accuracy.py).
 FLOOR = {np.dtype(np.float32): 3e-7, np.dtype(np.float64): 5e-15}
@@ -236,14 +237,14 @@ def _window(support: int, sigma: float, tol: float) -> pm.Window:
 
 
 def _loud(modes: Sequence[float], support: int, sigma: float, eps: float, law: Law) -> bool:
-    """Return whether rounding of the mode in the corner of the band is amplified beyond a tolerance."""
+    """Return whether rounding of the mode in the corner of the band is amplified far beyond a tolerance."""
     if law.twice:
         return False
     ratios = [min(n / m, 1e3) for n, m in zip(fine(modes, sigma), modes, strict=True)]
     shape = math.pi * support * (1 - 1 / (2 * min(USED_SIGMA, *ratios)))
     edges = [shape - math.sqrt(max(0.0, shape**2 - (math.pi * support / (2 * r)) ** 2)) for r in ratios]
     corner = math.exp(min(600.0, sum(edges)))
-    return ROUNDING[law.dtype] * corner > eps or (corner > QUIET and math.prod(modes) <= SMALL)
+    return ROUNDING[law.dtype] * corner > _ALONE * eps or (corner > QUIET and math.prod(modes) <= SMALL)
 
 
 def worst(sizes: Sizes, modes: Sequence[float], eps: float, law: Law, points: int) -> float:
