@@ -8,11 +8,10 @@ function, a pattern of such dependences and random numbers, made by its number: 
 import itertools
 
 import numpy as np
-from scipy.special import erfc
 
 import oracle
 import particlemesh as pm
-from pme_cases import image, random_charges
+from pme_cases import ewald_sum, image, random_charges
 
 TRANSFERS = ("spread", "interpolate", "gradient", "spread_gradient")
 FUNCTIONS = (*TRANSFERS, *(f"plan.{verb}" for verb in TRANSFERS), "plan.value_and_gradient", "pm.spread", "potential",
@@ -32,28 +31,6 @@ def patterns_of(function):
 
 
 # ---- plain sums -------------------------------------------------------------------------------------------
-
-
-def ewald_energy(matrix, x, q, alpha, reach=6.0):
-    """Energy of a few charges with a neutralising background, by one sum over images and one over modes."""
-    inverse, volume = np.linalg.inv(matrix), abs(np.linalg.det(matrix))
-    x = (x @ inverse % 1) @ matrix
-    most = np.ceil(reach / alpha * np.linalg.norm(inverse, axis=0)).astype(int) + 1
-    d = x[None] - x[:, None] + _integers(most)[:, None, None] @ matrix
-    r = np.sqrt((d**2).sum(-1))
-    r[r == 0] = np.inf
-    energy = np.einsum("i,j,nij->", q, q, erfc(alpha * r) / r) / 2
-    rows, highest = 2 * np.pi * inverse.T, 2 * reach * alpha
-    k = _integers(np.ceil(highest * np.linalg.norm(matrix, axis=1) / (2 * np.pi)).astype(int)) @ rows
-    k2 = (k**2).sum(1)
-    k, k2 = k[k2 > 0], k2[k2 > 0]
-    modes = abs(np.exp(1j * k @ x.T) @ q) ** 2
-    energy += 2 * np.pi / volume * (np.exp(-k2 / (4 * alpha**2)) / k2 * modes).sum()
-    return energy - alpha / np.sqrt(np.pi) * (q**2).sum() - np.pi * q.sum() ** 2 / (2 * volume * alpha**2)
-
-
-def _integers(most):
-    return np.stack(np.meshgrid(*(np.arange(-n, n + 1.0) for n in most), indexing="ij"), -1).reshape(-1, len(most))
 
 
 def potential_of(mesh, window, x, values, alpha):
@@ -247,7 +224,7 @@ class Case:
         of, x, values = self.function, a["x"], a["values"] * self.phase
         mesh = pm.Mesh(self.mesh.shape, a.get("cell", self.mesh.box.matrix))
         if of == "pme":
-            energy = ewald_energy(a["cell"], x, values, 2.0)
+            energy = ewald_sum(a["cell"], x, values)[0]
             for i, j in self.pairs:
                 energy += (0.3 - 1) * values[i] * values[j] / np.linalg.norm(image(x[j] - x[i], a["cell"]))
             return [1.5 * energy]

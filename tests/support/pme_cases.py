@@ -113,6 +113,32 @@ def ewald(matrix, positions, charges, alpha=2.0, reach=6.0):
     return energy, forces
 
 
+def ewald_sum(matrix, x, q, alpha=2.0, reach=6.0):
+    """The same of a few charges, without loops."""
+    inverse, volume = np.linalg.inv(matrix), abs(np.linalg.det(matrix))
+    x = (x @ inverse % 1) @ matrix
+    most = np.ceil(reach / alpha * np.linalg.norm(inverse, axis=0)).astype(int) + 1
+    d = x[None] - x[:, None] + _integers(most)[:, None, None] @ matrix
+    r = np.sqrt((d**2).sum(-1))
+    r[r == 0] = np.inf
+    pairs = np.multiply.outer(q, q) * erfc(alpha * r) / r
+    gauss = np.multiply.outer(q, q) * 2 * alpha / np.sqrt(np.pi) * np.exp(-((alpha * r) ** 2))
+    forces = -(((pairs + gauss) / r**2)[..., None] * d).sum((0, 2))
+    rows, highest = 2 * np.pi * inverse.T, 2 * reach * alpha
+    k = _integers(np.ceil(highest * np.linalg.norm(matrix, axis=1) / (2 * np.pi)).astype(int)) @ rows
+    k2 = (k**2).sum(1)
+    k, k2 = k[k2 > 0], k2[k2 > 0]
+    phases = np.exp(1j * k @ x.T)
+    structure, weight = phases @ q, 4 * np.pi / volume * np.exp(-k2 / (4 * alpha**2)) / k2
+    forces += q[:, None] * ((weight[:, None] * np.imag(phases * structure.conj()[:, None])).T @ k)
+    energy = pairs.sum() / 2 + (weight * abs(structure) ** 2).sum() / 2
+    return energy - alpha / np.sqrt(np.pi) * (q**2).sum() - np.pi * q.sum() ** 2 / (2 * volume * alpha**2), forces
+
+
+def _integers(most):
+    return np.stack(np.meshgrid(*(np.arange(-n, n + 1.0) for n in most), indexing="ij"), -1).reshape(-1, len(most))
+
+
 def random_charges(count, seed=1, matrix=TRICLINIC, neutral=True):
     """Positions and charges in a box, no two particles near each other."""
     rng = np.random.default_rng(seed)
