@@ -4,7 +4,10 @@
 With ``--thorough`` there are 5,000 files over all readers, otherwise a few of each.
 """
 
+import inspect
 import warnings
+import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +25,16 @@ X = random.random((30, 3))
 MESH = pm.Mesh((6, 6, 6), (1.0, 1.0, 1.0))
 WHERE, OPTIONS = {"box": "1,1,1"}, {"shape": "6", "values": "q"}
 FEW, ALL = 8, 5000
+
+
+def run(command, file, **options):
+    """Call a command with a context in which these options are given, without parsing them thousands of times."""
+    names = [name for name in inspect.signature(command).parameters if name != "context"]
+
+    def source(name):
+        return SimpleNamespace(name="COMMANDLINE" if name in {"file", *options} else "DEFAULT")
+
+    command(SimpleNamespace(params=dict.fromkeys(names), get_parameter_source=source), file, **options)
 
 
 def npz(path):
@@ -187,6 +200,31 @@ UNSEEN = (
 )
 
 
+@pytest.mark.in_processes
+def test_a_cut_trajectory_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capfd):
+    """Readers of MDAnalysis print a traceback when they are collected, and write files of offsets."""
+    monkeypatch.chdir(tmp_path)
+    options = molecules(tmp_path / "whole.xtc")[1]
+    whole, bad = tmp_path / "whole.xtc", tmp_path / "bad.xtc"
+    bad.write_bytes(whole.read_bytes()[:40])
+    with pytest.raises(typer.Exit):
+        run(file_commands.spread, bad, out=tmp_path / "new.npz", **options)
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1 and "bad.xtc" in said[0] and said[0].endswith("Is the file whole?")
+    assert len(files.read_particles(whole, topology=options["topology"]).positions) == 30
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.xtc", "bad.xtc", "topology.gro"}
+
+
+def test_a_member_that_is_no_array_is_one_line(tmp_path):
+    """NumPy returns the bytes of such a member."""
+    files.write_field(tmp_path / "a.npz", random.random(MESH.shape), MESH, name="rho")
+    with zipfile.ZipFile(tmp_path / "a.npz") as old, zipfile.ZipFile(tmp_path / "b.npz", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name) if name != "rho.npy" else b"\x1b[31mx")
+    with pytest.raises(ValueError, match=r"b.npz: it has values \(\) of \S+ on nodes \(6, 6, 6\)"):
+        files.read_field(tmp_path / "b.npz")
+
+
 def test_every_reader_has_a_case():
     covered = {suffix for _, suffix in CASES.values()}
     for form in FORMATS:
@@ -211,7 +249,7 @@ def test_damage_is_reported_in_one_line(case, request, tmp_path, monkeypatch, ca
         damaged = raw if seed is None else mutated(raw, seed)
         bad.write_bytes(damaged)
         try:
-            command(bad, out=out, **options)
+            run(command, bad, out=out, **options)
             code = 0
         except typer.Exit as end:
             code = end.exit_code

@@ -61,7 +61,8 @@ def blame(path: Path, what: str = "", frame: int | None = None) -> Iterator[None
         raise
     except FileError as error:  # what a reader of ours says of the file
         said = plain(error).rstrip(".")
-        raise FileError(said + "." if str(path) in said else f"{path}{at}: {said}.") from error
+        said = said if said.endswith("?") else f"{said}."
+        raise FileError(said if str(path) in said else f"{path}{at}: {said}") from error
     except (Exception, SystemExit) as error:  # some libraries end the program
         text = plain(error)[:LONGEST].rstrip(". ") or type(error).__name__
         raise FileError(f"{path}{at} cannot be read as {what}{path.suffix}: {text}. Is the file whole?") from error

@@ -38,9 +38,14 @@ def open_particles(
 ) -> Particles:
     """Open a file of particles, to read it in parts.
 
-    Formats by ending: .npz; .h5 (plain datasets, H5MD, openPMD); .gsd; .xyz; .dump, .lammpstrj, .data and .lmp of
-    LAMMPS; .pdb, .gro, .xtc, .trr and .dcd; .vtu, .vtk and .series; .csv, .tsv, .txt and .dat; .parquet. Files .npz,
-    .h5, .csv and .parquet may be larger than the memory. Others are read a frame at a time.
+    Formats by ending:
+
+    - .npz, .csv, .tsv, .txt, .dat, .parquet;
+    - .h5 with plain datasets, H5MD or openPMD; .gsd;
+    - .xyz; .dump, .lammpstrj, .data and .lmp of LAMMPS;
+    - .pdb, .gro, .xtc, .trr and .dcd; .vtu, .vtk and .series.
+
+    Files .npz, .h5, .csv and .parquet may be larger than the memory. Others are read a frame at a time.
 
     Parameters
     ----------
