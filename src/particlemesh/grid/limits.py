@@ -40,7 +40,8 @@ def least_images(radius: float, rows: np.ndarray, periodic: Sequence[bool]) -> i
     inner = radius - diagonal - float(np.linalg.norm(np.abs(repeated).sum(0)))
     if not 0 < inner < 1e150:
         return 0
-    ball = (2.0, math.pi, 4 / 3 * math.pi)[len(repeated) - 1] * inner ** len(repeated)
+    ball = (2.0, math.pi, 4 / 3 * math.pi)[len(repeated) - 1]
+    repeated = repeated / inner  # products of six lengths may leave float64
     return int(ball / math.sqrt(np.linalg.det(repeated @ repeated.T)))
 
 
