@@ -12,7 +12,7 @@ import pytest
 import particlemesh as pm
 from particlemesh.backends import folders
 from particlemesh.backends.base import CompilationError
-from particlemesh.backends.jit_users import digest_of
+from particlemesh.backends.frozen import Frozen
 from ptx import without_nvrtc
 
 SCALE, TABLE = 2.0, np.arange(3.0)
@@ -33,11 +33,17 @@ def test_a_function_is_known_by_its_text_and_the_constants_that_it_sees():
         return scope["f"]
 
     text = "def f(r2, d, i, j, a, b, p, sum):\n    sum[0] += K * np.sqrt(r2)\n"
+
+    def digest_of(function):
+        return Frozen(function).digest
+
     first = digest_of(make(text, K=1.0))
     assert first == digest_of(make("\n\n" + text, K=1.0))
     others = [make(text, K=2.0), make(text, K=1), make(text.replace("sqrt", "exp"), K=1.0), make(text, K=np.float32(1))]
     assert len({first, *map(digest_of, others)}) == 5
-    assert digest_of(make(text, K=TABLE)) is None  # an array may change
+    table = digest_of(make(text, K=TABLE))
+    assert table is not None and table != digest_of(make(text, K=TABLE + 1))
+    assert digest_of(make(text, K=object())) is None
     k = 3.0
     assert digest_of(lambda r2: r2 * k) is not None
 

@@ -19,6 +19,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 
 from particlemesh.backends.folders import foreign, trusted, warn
+from particlemesh.backends.frozen import Frozen
 from particlemesh.busy import through_forks
 
 # A compiling thread takes Numba's lock, then LLVM's.
@@ -34,6 +35,7 @@ class _CacheFile(IndexDataCacheFile):
     """
 
     variable = "NUMBA_CACHE_DIR"
+    values: str | None = None  # digest of constants, if the index is for some of them only
 
     def _load_index(self) -> dict:
         try:
@@ -57,7 +59,7 @@ class _CacheFile(IndexDataCacheFile):
         if foreign(Path(self._cache_path)):
             return
         overloads = self._load_index()
-        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr((key, self.values) if self.values else key).encode()).hexdigest()[:16]
         overloads[key] = self._data_name_pattern.replace("{number:d}", digest)
         self._save_data(overloads[key], data)
         self._save_index(overloads)
@@ -91,17 +93,26 @@ def _stamps(function: Callable) -> set[tuple[str, int, int]]:
 
 
 def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
-    cache = dispatcher._cache
+    cache, function = dispatcher._cache, dispatcher.py_func
     plain = cache._cache_file
     name = plain._index_name.removesuffix(".nbi")
+    ours = function.__module__.partition(".")[0] == "particlemesh"  # whose constants change with its files
     cache._cache_file = _CacheFile(plain._cache_path, name, (plain._source_stamp, sorted(stamps)))
     load, save = cache.load_overload, cache.save_overload
 
     def load_overload(signature: Any, target_context: Any) -> Any:
+        if not ours:
+            frozen = Frozen(function)
+            cache._enabled = frozen.digest is not None
+            cache._cache_file.values = frozen.digest
+            cache._cache_file._source_stamp = (frozen.digest, np.__version__)
         try:
-            return load(signature, target_context)
+            loaded = load(signature, target_context)
         except Exception:  # noqa: BLE001 - as above
-            return None
+            loaded = None
+        if loaded is None and not ours:
+            frozen.renew()
+        return loaded
 
     def save_overload(signature: Any, data: Any) -> None:
         # On a full or read-only disk the next process compiles again.
@@ -119,7 +130,8 @@ def compiled(function: Callable | None = None, *, cached: bool = True, **options
     Parameters
     ----------
     function
-        A function at module level; its globals are constants.
+        A function at module level. Globals, closures, default arguments and attributes of modules are constants from
+        its first call on. What is kept on disk is found by their values and by the functions that it calls.
     cached
         False for a generator: Numba cannot compile calls of one that it has read from the disk. Compiled callers
         contain its code. Its arguments must not be arrays: Numba's generators never give these back.

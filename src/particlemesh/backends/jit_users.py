@@ -2,78 +2,43 @@
 """Compiling users' functions for the CPU: once per source, cached in the library's folder.
 
 Numba caches compiled code by the file of a function, so it caches nothing for functions passed as arguments.
-Here the key is the function's code and the constants that it uses.
+Here the key is all that Numba writes into the code as constants.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
-from numba import njit
+from numba import jit, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.dispatcher import Dispatcher
 
 from particlemesh.backends.folders import cache, warn
+from particlemesh.backends.frozen import Frozen
 from particlemesh.backends.jit import _CacheFile, _stamps
 
 _LOG = logging.getLogger("particlemesh")
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_loops: dict[Any, Any] = {}  # compiled, by loop and user's function
+_loops: dict[Any, Any] = {}  # compiled, by loop, user's function and its options
+_read: weakref.WeakKeyDictionary[Callable, Frozen] = weakref.WeakKeyDictionary()
 
 
-def digest_of(function: Callable) -> str | None:
-    """Return a digest of a function's code and constants, or None if it uses objects that cannot be described."""
-    try:
-        token = _token(function, set())
-    except _NoTextError:
-        return None
-    return hashlib.sha256(repr(token).encode()).hexdigest()[:20]
-
-
-class _NoTextError(Exception):
-    pass
-
-
-def _token(value: Any, seen: set[int]) -> Any:
-    """Return a description of a function, or of a constant that it uses."""
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-        return type(value).__name__, repr(value)
-    if isinstance(value, tuple):
-        return "tuple", [_token(item, seen) for item in value]
-    if isinstance(value, np.generic):
-        return "number", value.dtype.str, value.tobytes()
-    if isinstance(value, types.ModuleType):
-        return "module", value.__name__, getattr(value, "__version__", "")
-    if isinstance(value, types.CodeType):
-        return "code", value.co_code, value.co_varnames, value.co_names, [_token(c, seen) for c in value.co_consts]
-    if isinstance(value, Dispatcher):
-        return "compiled", repr(sorted(value.targetoptions.items())), _token(value.py_func, seen)
-    if isinstance(value, types.FunctionType):
-        if id(value) in seen:
-            return ("again",)
-        seen.add(id(value))
-        names = sorted(_names(value.__code__) & value.__globals__.keys())
-        constants = [(name, _token(value.__globals__[name], seen)) for name in names]
-        cells = [_token(cell.cell_contents, seen) for cell in value.__closure__ or ()]
-        return "function", _token(value.__code__, seen), constants, cells, _token(value.__defaults__, seen)
-    if isinstance(value, (np.ufunc, type, types.BuiltinFunctionType)):
-        return "named", getattr(value, "__module__", ""), value.__name__
-    raise _NoTextError
-
-
-def _names(code: types.CodeType) -> set[str]:
-    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
-    return set(code.co_names).union(*(_names(c) for c in inner))
+def _frozen(function: Callable) -> Frozen:
+    """Return what a function's code depends on; reading it again takes a microsecond if nothing has changed."""
+    known = _read.get(function)
+    if known is None or not known.holds():
+        known = _read[function] = Frozen(function)
+    return known
 
 
 def _copy(function: Any, digest: str, **names: Any) -> Any:
@@ -86,7 +51,7 @@ def _copy(function: Any, digest: str, **names: Any) -> Any:
     return copy
 
 
-def loop_with(loop: Callable, name: str, function: Callable) -> Any:
+def loop_with(loop: Callable, name: str, function: Any) -> Any:
     """Return a loop, compiled, in which ``name`` is the user's function.
 
     Parameters
@@ -113,29 +78,32 @@ def loop_with(loop: Callable, name: str, function: Callable) -> Any:
     >>> cubes
     array([0., 1., 8.])
     """
-    digest = None if isinstance(function, Dispatcher) else digest_of(function)
-    key = (loop, digest or function)
+    options = {"forceinline": True, "nopython": True, **_OPTIONS}
+    if isinstance(function, Dispatcher):
+        function, options = function.py_func, function.targetoptions
+    frozen = _frozen(function)
+    key = (loop, frozen.digest or function, repr(options))
     dispatcher = _loops.get(key)
     if dispatcher is None:
         if len(_loops) >= 256:  # the user creates functions in a loop
             _loops.clear()
-        dispatcher = _loops[key] = _loop(loop, name, function, digest)
+        dispatcher = _loops[key] = _loop(loop, name, function, frozen, options)
     return dispatcher
 
 
-def _loop(loop: Callable, name: str, function: Any, digest: str | None) -> Any:
-    suffix = digest or f"{id(function):x}"
-    if not isinstance(function, Dispatcher):
-        # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
-        function = njit(forceinline=True, **_OPTIONS)(_copy(function, suffix))
-    dispatcher = njit(**_OPTIONS)(_copy(loop, suffix, **{name: function}))
-    folder = cache("particlemesh", "cpu") if digest else None
+def _loop(loop: Callable, name: str, function: Any, frozen: Frozen, options: dict[str, Any]) -> Any:
+    suffix = frozen.digest or f"{id(function):x}"
+    # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
+    inner = jit(**options)(_copy(function, suffix))
+    dispatcher = njit(**_OPTIONS)(_copy(loop, suffix, **{name: inner}))
+    folder = cache("particlemesh", "cpu") if frozen.digest else None
     try:
         stamps = _stamps(loop)
     except OSError:  # typed at a prompt: no file says when it has changed
         stamps, folder = set(), None
-    label = function.py_func.__name__.removesuffix(f"_{suffix}")
-    dispatcher._cache = _LoopCache(dispatcher.py_func, folder, digest or "", stamps, label)
+    dispatcher._cache = _LoopCache(
+        dispatcher.py_func, folder, frozen, (sorted(stamps), repr(options)), function.__name__
+    )
     return dispatcher
 
 
@@ -167,9 +135,9 @@ class _Locator(_CacheLocator):
 class _LoopCache(FunctionCache):
     """Numba's cache of a function in the library's folder; reports when a function has to be compiled."""
 
-    def __init__(self, function: Any, folder: Path | None, digest: str, stamps: Any, label: str) -> None:
-        self._folder, self._label = folder, label
-        stamp = (numba.__version__, np.__version__, sorted(stamps))
+    def __init__(self, function: Any, folder: Path | None, frozen: Frozen, stamps: Any, label: str) -> None:
+        self._folder, self._label, self._frozen = folder, label, frozen
+        stamp, digest = (numba.__version__, np.__version__, stamps), frozen.digest or ""
 
         class Placed(CompileResultCacheImpl):
             _locator_classes = ()
@@ -192,6 +160,7 @@ class _LoopCache(FunctionCache):
                 loaded = super().load_overload(signature, target_context)
         if loaded is None:
             _say(self._label, self._folder if self._enabled else None)
+            self._frozen.renew()
         return loaded
 
     def save_overload(self, signature: Any, data: Any) -> None:

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiled functions of users have the values in force, whatever was compiled before, here or by other processes."""
+
+import importlib
+import sys
+import types
+
+import numpy as np
+import pytest
+from numba import njit
+
+from particlemesh.backends import frozen, jit_users
+from particlemesh.kernels import cpu
+
+# Modules of a user whose f(x) is x times VALUE, by what holds the number.
+PARAMS = {"params": "SIGMA = VALUE"}
+FORCES = "from numba import njit\nimport params\n@njitOPTIONS\ndef inner(x): return x * params.SIGMA\n"
+KINDS = {
+    "global": {"mine": "SIGMA = VALUE\ndef f(x): return x * SIGMA"},
+    "imported": {**PARAMS, "mine": "from params import SIGMA\ndef f(x): return x * SIGMA"},
+    "attribute": {**PARAMS, "mine": "import params\ndef f(x): return x * params.SIGMA"},
+    "chain": {**PARAMS, "deep": "import params as b", "mine": "import deep as a\ndef f(x): return x * a.b.SIGMA"},
+    "constant": {"mine": "def f(x): return x * VALUE"},
+    "default": {"mine": "def f(x, s=VALUE): return x * s"},
+    "closure": {"mine": "def make(s):\n    def f(x): return x * s\n    return f\nf = make(VALUE)"},
+    "closure of a module": {
+        **PARAMS, "mine": "import params\ndef make(m):\n    def f(x): return x * m.SIGMA\n    return f\nf = make(params)",  # noqa: E501
+    },
+    "lambda": {"mine": "s = VALUE\nf = lambda x: x * s"},
+    "inner": {
+        **PARAMS, "mine": "import params\ndef f(x):\n    def g(y): return y * params.SIGMA\n    return g(x)",
+    },
+    "array": {"mine": "import numpy as np\ns = np.array([0.0, VALUE])\ndef f(x): return x * s[1]"},
+    "tuple": {"mine": "s = (1, VALUE)\ndef f(x): return x * s[1]"},
+    "named tuple": {
+        "mine": "from typing import NamedTuple\nclass S(NamedTuple):\n    s: float\np = S(VALUE)\ndef f(x): return x * p.s",  # noqa: E501
+    },
+    "enumeration": {"mine": "import enum\nclass E(enum.Enum):\n    s = VALUE\ndef f(x): return x * E.s.value"},
+    "number of NumPy": {"mine": "import numpy as np\ns = np.float64(VALUE)\ndef f(x): return x * s"},
+    "called": {"forces": "from numba import njit\n@njit\ndef g(x): return x * VALUE", "mine": "import forces\ndef f(x): return forces.g(x)"},  # noqa: E501
+    "called by a called": {
+        **PARAMS, "forces": FORCES + "@njit\ndef g(x): return inner(x)", "mine": "from forces import g\ndef f(x): return g(x)",  # noqa: E501
+    },
+    "called and kept by Numba": {
+        **PARAMS, "forces": FORCES.replace("OPTIONS", "(cache=True)"), "mine": "import forces\ndef f(x): return forces.inner(x)",  # noqa: E501
+    },
+    "called and kept by us": {
+        **PARAMS, "forces": FORCES.replace("@njitOPTIONS", "@compiled").replace("from numba import njit", "from particlemesh.kernels.cpu import compiled"),  # noqa: E501
+        "mine": "import forces\ndef f(x): return forces.inner(x)",
+    },
+}  # fmt: skip
+
+
+def fill(x, out):
+    for i in range(x.size):
+        out[i] = term(x[i])  # noqa: F821
+
+
+def with_loop(f):
+    out = np.empty(1)
+    cpu.loop_with(fill, "term", f)(np.ones(1), out)
+    return out[0]
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    """Yield a function that writes modules and returns the last, imported as by a new process."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = set()
+
+    def made(texts, value):
+        jit_users._loops.clear()
+        for name, text in texts.items():
+            path = tmp_path / f"{name}.py"
+            text = text.replace("VALUE", repr(value)).replace("OPTIONS", "") + "\n"
+            if not path.exists() or path.read_text() != text:
+                path.write_text(text)
+        for name in texts:
+            sys.modules.pop(name, None)
+        names.update(texts)
+        importlib.invalidate_caches()
+        return importlib.import_module("mine")
+
+    yield made
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["loop_with", "compiled"])
+def test_an_edited_file_counts(kind, how, modules):
+    for value in (2.0, 3.0, 2.0):
+        f = modules(KINDS[kind], value).f
+        if how == "compiled":
+            assert cpu.compiled(f)(1.0) == value
+        else:
+            assert with_loop(f) == value
+
+
+def edited(name, module, value):
+    """Change a number of a user's modules in this process."""
+    if name == "closure":
+        module.f.__closure__[0].cell_contents = value
+    elif name == "default":
+        module.f.__defaults__ = (value,)
+    elif name == "array":
+        module.s[1] = value
+    elif name in ("global", "imported"):
+        module.SIGMA = value
+    elif name == "lambda":
+        module.s = value
+    else:
+        sys.modules["params"].SIGMA = value
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("direct", [False, True], ids=["", "used before"])
+@pytest.mark.parametrize(
+    "kind", ["global", "imported", "attribute", "chain", "default", "closure", "closure of a module", "lambda", "inner",
+             "array", "called by a called", "called and kept by Numba", "called and kept by us"],
+)  # fmt: skip
+def test_a_value_that_changes_in_this_process_counts(kind, direct, modules):
+    module = modules(KINDS[kind], 2.0)
+    if direct and "forces" in sys.modules:
+        assert sys.modules["forces"].inner(1.0) == 2.0  # compiled with this value
+    for value in (2.0, 3.0, 2.0, 5.0):
+        edited(kind, module, value)
+        assert with_loop(module.f) == value
+        assert with_loop(njit(module.f) if kind == "global" else module.f) == value
+
+
+def test_what_cannot_be_described_is_kept_for_this_process_only(modules, tmp_path):
+    module = modules({"mine": "def f(x): return x * 2.0"}, 0.0)
+    assert frozen.Frozen(module.f).digest is not None
+    for strange in (object(), types.SimpleNamespace(a=1), lambda x: x, pytest, np.frompyfunc(abs, 1, 1)):
+        module.strange = strange
+        exec("def h(x): return strange", vars(module))
+        assert frozen.Frozen(module.h).digest is None
