@@ -40,10 +40,10 @@ def foreign(path: Path) -> str | None:
         return "all users may write to it"
     if facts.st_mode & stat.S_IWGRP and facts.st_gid != 0:
         try:
-            own = grp.getgrgid(facts.st_gid).gr_name == pwd.getpwuid(os.geteuid()).pw_name
+            private = grp.getgrgid(facts.st_gid).gr_name == pwd.getpwuid(os.geteuid()).pw_name
         except KeyError:  # as in containers: the group of a user without a name
-            own = facts.st_gid == os.geteuid()
-        return None if own else "a group may write to it"
+            private = facts.st_gid == os.geteuid()
+        return None if private else "a group may write to it"
     return None
 
 

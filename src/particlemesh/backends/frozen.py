@@ -74,8 +74,8 @@ class Frozen:
         if id(function) in self._seen:
             return "again"
         self._seen.add(id(function))
-        own = functools.partial(getattr, function)
-        code, defaults, named = (self._read(own, name) for name in ("__code__", "__defaults__", "__kwdefaults__"))
+        part = functools.partial(getattr, function)
+        code, defaults, named = (self._read(part, name) for name in ("__code__", "__defaults__", "__kwdefaults__"))
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
 
         def variable(name: str) -> Any:
@@ -92,7 +92,7 @@ class Frozen:
 
     def _variables(self, code: types.CodeType, variable: Callable[[str], Any], free: set[str]) -> list[Any]:
         """Return names and values of what code reads, each with the attributes of modules that follow it."""
-        found: dict[tuple[str, ...], Any] = {}
+        variables: dict[tuple[str, ...], Any] = {}
         instructions = list(dis.get_instructions(code))
         for n, load in enumerate(instructions):
             if not load.opname.startswith(_LOADS) or ("DEREF" in load.opname and load.argval not in free):
@@ -103,9 +103,9 @@ class Frozen:
                     break
                 chain.append(attribute.argval)
                 value = self._read(functools.partial(_attribute, value), attribute.argval)
-            found[tuple(chain)] = value
+            variables[tuple(chain)] = value
         inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-        return [*found.items(), *(entry for c in inner for entry in self._variables(c, variable, free))]
+        return [*variables.items(), *(entry for c in inner for entry in self._variables(c, variable, free))]
 
     def _code(self, code: types.CodeType) -> Any:
         names = code.co_varnames, code.co_names, code.co_freevars, code.co_cellvars
