@@ -79,7 +79,7 @@ def replace_method(plan: Any, direction: str, method: Any) -> None:
 def prepare(plan: Any, direction: str) -> None:
     """Prepare for new positions as the first call after ``set_positions`` does, without waiting."""
     with plan.backend.scope():
-        plan.token = plan.backend.follow(plan.token)
+        plan._token = plan.backend.follow(plan._token)
         plan._prepare(direction, plan._method(direction))
 
 
@@ -90,7 +90,7 @@ def prepare_again(plan: Any, direction: str) -> None:
     """
     plan.workspace.orders.clear()
     with plan.backend.scope():
-        plan.token = plan.backend.follow(plan.token)
+        plan._token = plan.backend.follow(plan._token)
         plan._method(direction).prepare(plan.workspace)
     plan._prepared.add(direction)
 

@@ -4,7 +4,8 @@
 from types import SimpleNamespace
 
 import pytest
-from conftest import thinned
+
+from thinning import thinned
 
 
 def items(test, backend, methods, cases, **marks):

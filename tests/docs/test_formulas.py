@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install particlemesh[docs]")
+for library in ("sphinx", "docutils"):
+    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'particlemesh[docs]'")
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "docs"))
