@@ -112,8 +112,9 @@ def answers(backend, box, x, radii, factor):
     made += [host(near.j), host(near.distance) / one]
     made.append(host(grid.stream(radius, COUNTED)) / np.array([1, one * one]))
     for reach in (radius, backend.array(radii)):
-        j, d = pm.neighbour_list("jd", backend.array(x), box, reach)
-        made += [host(j), host(d) / one]
+        i, j, d = map(host, pm.neighbour_list("ijd", backend.array(x), box, reach))
+        order = np.lexsort((d, j, i))  # GPUs leave the order within a row open
+        made += [i[order], j[order], d[order] / one]
     return made
 
 
