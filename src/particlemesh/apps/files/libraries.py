@@ -35,7 +35,7 @@ def library(name: str, what: str, extra: str = "io") -> Any:
 def plain(text: Any) -> str:
     """Return text as one line without bytes of a file that are no letters: each run of these becomes "?"."""
     line = " ".join(str(text).split())
-    return re.sub(r"(\\+(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|[^ -~\u00a1-\ud7ff])+", "?", line)
+    return re.sub(r"(\\+(x[0-9a-fA-F]{0,2}|u[0-9a-fA-F]{0,4})|[^ -~\u00a1-\ud7ff])+", "?", line)
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def blame(path: Path, what: str = "", frame: int | None = None) -> Iterator[None
     except ImportError:
         raise
     except FileError as error:  # what a reader of ours says of the file
-        said = plain(error).rstrip(".")
+        said = str(path).join(plain(f"-{part}-")[1:-1] for part in str(error).split(str(path))).rstrip(".")
         said = said if said.endswith("?") else f"{said}."
         raise FileError(said if str(path) in said else f"{path}{at}: {said}") from error
     except (Exception, SystemExit) as error:  # some libraries end the program
