@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,7 +45,8 @@ class Points(Reader):
             file = self._files[frame]
             # The library's own function for all formats ends the program where it cannot read.
             form = importlib.import_module("meshio.vtu" if file.suffix.lower() == ".vtu" else "meshio.vtk")
-            self._now = (frame, form.read(str(file)))
+            with contextlib.redirect_stderr(io.StringIO()):  # it warns of cells, which are not read
+                self._now = (frame, form.read(str(file)))
         return self._now[1]
 
     def _arrays(self, frame: int) -> dict[str, np.ndarray]:
