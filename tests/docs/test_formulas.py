@@ -71,7 +71,7 @@ def test_what_would_be_shown_otherwise_is_refused(tex):
 
 
 @pytest.mark.parametrize(
-    "tex", [r"\tfrac{4}{3} E", r"\frac {a^{2}} {\sqrt{b}}", r"\sqrt[3]{x}", r"x^2 y_1", r"\hat W(k)", "a\nb"]
+    "tex", [r"\tfrac{4}{3} E", r"\frac {a^{2}} {\sqrt{b}}", r"\sqrt[3]{x}", r"x^2 y_1", r"\hat W(k)", "a\nb", "a\n\n"]
 )
 def test_what_is_shown_as_written_is_taken(tex):
     assert checked(tex) == tex

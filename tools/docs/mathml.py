@@ -20,7 +20,7 @@ def checked(tex):
     It takes all digits that follow as one argument, where TeX takes the first: 4/3 E, as TeX has it without braces, is
     shown as 43/E. It joins formulas between which a line is empty.
     """
-    if re.search(r"\n\s*\n", tex):
+    if re.search(r"\n\s*\n", tex.strip()):  # Sphinx ends a formula beside its directive with an empty line
         raise MathError("a line is empty: give each formula a directive.")
     if re.search(r"[\^_]\s*\d\d|\\sqrt\s*\d", tex):
         raise MathError("an argument has no braces: write x^{12} and \\sqrt{2}.")
