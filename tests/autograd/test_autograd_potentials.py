@@ -45,6 +45,7 @@ def arrays(mesh, count=5):
     return x.requires_grad_(), q.requires_grad_(), cell.requires_grad_()
 
 
+@pytest.mark.filterwarnings("ignore:gradient='window' conserves energy")
 @pytest.mark.parametrize(
     ("name", "compensation"), [*((name, "continuous") for name in GREENS), ("poisson", "discrete"), ("ewald", None)]
 )

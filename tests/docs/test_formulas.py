@@ -29,11 +29,11 @@ def formulas(text):
     yield from re.findall(r":math:`([^`]+)`", text)
     lines = [re.sub(r"^# ?", "", line) for line in text.splitlines()]
     for n, line in enumerate(lines):
-        found = re.match(r"(\s*)\.\. math::(.*)", line)
-        if found:
-            body = [found[2]]
+        directive = re.match(r"(\s*)\.\. math::(.*)", line)
+        if directive:
+            body = [directive[2]]
             for below in lines[n + 1 :]:
-                if below.strip() and len(below) - len(below.lstrip()) <= len(found[1]):
+                if below.strip() and len(below) - len(below.lstrip()) <= len(directive[1]):
                     break
                 body.append(below.strip())
             yield "\n".join(body).strip()

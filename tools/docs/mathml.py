@@ -24,11 +24,11 @@ def checked(tex):
         raise MathError("a line is empty: give each formula a directive.")
     if re.search(r"[\^_]\s*\d\d|\\sqrt\s*\d", tex):
         raise MathError("an argument has no braces: write x^{12} and \\sqrt{2}.")
-    for found in re.finditer(r"\\(?:[tdc]?frac|binom)(?![a-zA-Z])", tex):
-        rest = tex[found.end() :].lstrip()
+    for command in re.finditer(r"\\(?:[tdc]?frac|binom)(?![a-zA-Z])", tex):
+        rest = tex[command.end() :].lstrip()
         for _ in range(2):
             if not rest.startswith("{"):
-                raise MathError(f"{found.group()} has an argument without braces: write {found.group()}{{1}}{{2}}.")
+                raise MathError(f"{command.group()} has an argument without braces: write {command.group()}{{1}}{{2}}.")
             depth = end = 0
             while end < len(rest) and (depth or not end):
                 depth += {"{": 1, "}": -1}.get(rest[end], 0)

@@ -203,7 +203,7 @@ def binned_power(
     >>> modes = transform.forward(np.cos(mesh.nodes(0))[:, None] * np.ones(8))
     >>> spectrum = binned_power(transform, (2 * np.pi) ** 2 * abs(modes / 64) ** 2)
     >>> spectrum.modes.tolist(), spectrum.power.round(4).tolist()  # two of eight modes have a quarter each
-    ([8, 12, 16, 22], [2.4674, 0.0, 0.0, 0.0])
+    ([8.0, 12.0, 16.0, 22.0], [2.4674, 0.0, 0.0, 0.0])
     """
     modes = transform._modes
     powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]

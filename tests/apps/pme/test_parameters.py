@@ -83,6 +83,7 @@ def test_what_is_given_is_kept_and_the_rest_is_chosen(charges, given):
     assert f"given: {', '.join(n for n in ('cutoff', 'splitting', 'shape', 'window') if n in given)};" in pme.explain()
 
 
+@pytest.mark.filterwarnings("ignore:gradient='window' conserves energy")  # by the coarse mesh
 def test_an_accuracy_out_of_reach_is_named(charges):
     x, q = charges
     with pytest.warns(UserWarning, match=r"accuracy 1e-06 was asked for, and these parameters reach [1-9]\.\de-0[1-5]"):

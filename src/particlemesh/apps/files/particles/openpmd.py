@@ -22,9 +22,8 @@ WEIGHTS = "weighting"  # record: how many real particles one particle of the fil
 class OpenPMD(HDF5):
     """Records of species, as ``SPECIES/RECORD`` in SI units: ``electrons/position``, ``electrons/charge``.
 
-    Positions are the sum of ``position`` and ``positionOffset``. Values of one real particle (``macroWeighted`` 0)
-    count for all that a particle of the file stands for: they are multiplied by ``weighting`` to the power
-    ``weightingPower``.
+    Positions are the sum of ``position`` and ``positionOffset``. A particle of the file stands for several real
+    ones. Values of one of these (``macroWeighted`` 0) are multiplied by ``weighting`` to the power ``weightingPower``.
     The box is that of the first Cartesian mesh of the iteration, open where ``particleBoundary`` or ``fieldBoundary``
     is not periodic. Without one it is an attribute ``BoxSize`` of the root or a header, if positions are in the same
     unit.
