@@ -241,7 +241,8 @@ def test_type_3_that_needs_too_much_memory_says_so_before_any_work(backend):
     far = backend.array(1000 * s)
     with pytest.raises(MemoryError, match=r"type 3 needs meshes of .* bytes; .* are free on .*split one of them"):
         plan.setpts(*points, far, far, far)
-    np.testing.assert_allclose(backend.host(plan.execute(backend.array(strengths))), before, rtol=1e-12)
+    after = backend.host(plan.execute(backend.array(strengths)))
+    np.testing.assert_allclose(after, before, atol=1e-9 * abs(before).max())  # GPUs add in any order
 
 
 @pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-9])
