@@ -164,7 +164,10 @@ def dem(
         typer.Option(min=1, max=10**12, help="Time steps; by default 4 falls.", show_default=False),
     ] = None,
     time_step: Annotated[
-        float | None, typer.Option(help="In s; by default 0.1 (hertz) or 0.05 of the critical one.", show_default=False)
+        float | None,
+        typer.Option(
+            help="By default 0.1 of the critical one (hertz), or 1/63 of a contact; in s.", show_default=False
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random numbers of the start.")] = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",

@@ -46,11 +46,11 @@ class Picture:
         ImportError, ValueError
             If a library is missing, or an option is not allowed or would change nothing.
         """
-        refuse_idle(stated, "kind axis at level scale", self.path is not None, "they need --picture")
+        refuse_idle(stated, "kind axis at level scale", self.path is not None, "this needs --picture")
         if self.path is None:
             return
         pictures.check_picture(self.path, self.kind, self.scale)
-        refuse_idle(stated, "kind axis at level", ndim in (None, 3), "they need a mesh with 3 axes")
+        refuse_idle(stated, "kind axis at level", ndim in (None, 3), "this needs a mesh with 3 axes")
         refuse_idle(stated, "at", self.kind == "slice", "it needs --kind slice")
         refuse_idle(stated, "level", self.kind == "isosurface", "it needs --kind isosurface")
         refuse_idle(stated, "axis scale", self.kind != "isosurface", "an isosurface has neither")

@@ -167,7 +167,7 @@ def neighbours(
     check_backend(backend)
     if not set(quantities) <= set("ijdDS") or not quantities or len(set(quantities)) < len(quantities):
         raise ValueError(f"--quantities is {quantities!r}; give letters of ijdDS, each at most once.")
-    refuse_idle(stated, "quantities overwrite", out is not None, "they need --out")
+    refuse_idle(stated, "quantities overwrite", out is not None, "this needs --out")
     check_outputs((file, topology), {"--out": out}, overwrite)
     if out is not None:
         files.check_table(out, overwrite)
