@@ -249,12 +249,8 @@ def spectrum(
         console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
         report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
         report.say_box(console, field.mesh.box, "from the field", None)
-        by = (
-            "none: give the --window that it was spread with"
-            if spread_by is None
-            else f"{compensation}, {spread_by.name}"
-        )
-        report.say(console, "compensation", by)
+        none = "none: give the --window that it was spread with"
+        report.say(console, "modes", f"compensation: {f'{compensation}, {spread_by.name}' if spread_by else none}")
     else:
         shape_function = options.window_named(window, order)
         with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:

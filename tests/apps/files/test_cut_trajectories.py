@@ -149,6 +149,64 @@ def test_a_full_disk_is_one_clear_error_and_the_program_goes_on(tmp_path):
     assert steps_of(tmp_path / "t.xyz") == [*range(steps), 10**6]
 
 
+FILLED = """
+import resource, signal, sys
+import numpy as np
+from particlemesh.apps.brownian import BrownianDynamics, Drag
+from particlemesh.apps.files import writing_table
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path = sys.argv[1]
+b = BrownianDynamics(np.random.default_rng(0).random((500, 3)), Drag(box=(4, 4, 4)), time_step=.1, seed=1)
+most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), most))
+for attempt in range(3):
+    try:
+        if "table" in path:
+            with writing_table(path) as table:
+                for part in range(60):
+                    table.append({"a": np.random.default_rng(part).random((500, 3))})
+        else:
+            b.run(60, trajectory=path)
+    except OSError as error:
+        print("refused", b.step)
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+if "table" in path:
+    with writing_table(path) as table:
+        table.append({"a": np.ones(3)})
+else:
+    b.run(3, trajectory=path)
+print("goes on", b.step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "room"),
+    [("t.h5", 0), ("t.h5", 3_000), ("t.h5", 150_000), ("t.gsd", 0), ("t.gsd", 150_000), ("t.xyz", 150_000),
+     ("table.h5", 0), ("table.h5", 150_000)],
+)  # fmt: skip
+def test_a_full_disk_loses_no_frame_and_crashes_nothing(name, room, tmp_path):
+    # HDF5's library crashes at the next file that it closes, if it has seen a write that failed.
+    pytest.importorskip("resource")
+    line = [sys.executable, "-c", FILLED, str(tmp_path / name), str(room)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and "Exception ignored" not in done.stderr, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["refused"] * 3 + ["goes"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    if "table" not in name:
+        assert steps_of(tmp_path / name) == [*range(int(lines[-1].split()[-1]) + 1)]
+
+
+def test_a_series_of_paraview_whose_last_file_is_cut_is_refused_in_a_line(tmp_path):
+    path = tmp_path / "t.vtu"
+    motion().run(2, trajectory=path)
+    last = tmp_path / "t_0000000002.vtu"
+    for data in (b"", last.read_bytes()[:300], last.read_bytes()[:-20]):
+        last.write_bytes(data)
+        with pytest.raises(ValueError, match=r"t.vtu.series is no series of ours: remove it, or give another file"):
+            motion(7).run(1, trajectory=path)
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_paths_are_tried_before_the_first_step(ending, tmp_path):
     there = motion()

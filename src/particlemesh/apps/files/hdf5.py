@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +50,113 @@ for path in todo:
         reason = file.visititems_links(inside) or file.visititems(touch)
     if reason: sys.exit(reason)
 """
+
+
+class Disk(io.RawIOBase):
+    """A file for HDF5's library, which crashes some time after a write that failed: here none fails.
+
+    What lies beyond the old end goes to the disk at once. What replaces old bytes waits until `settle`, when the disk
+    has had room for all the others. After an error `settle` raises it, and the file is as it was after the last one.
+
+    Parameters
+    ----------
+    path : Path
+    new : bool
+        Whether the file begins empty. Otherwise it may exist.
+
+    Attributes
+    ----------
+    empty : bool
+        Whether there was nothing at first.
+    """
+
+    def __init__(self, path: Path, new: bool) -> None:
+        self._raw = path.open("w+b" if new or not path.exists() else "r+b", buffering=0)
+        with contextlib.suppress(ImportError):  # not on Windows
+            import fcntl
+
+            try:
+                fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._raw.close()
+                raise
+        self.empty = not self._raw.seek(0, os.SEEK_END)
+        self._end = self._size = self._raw.tell()
+        self._at, self._waiting = 0, list[tuple[int, bytes]]()
+        self._error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        self._raw.seek(self._at)
+        done = self._raw.readinto(view)
+        view[done:] = bytes(len(view) - done)
+        for start, data in self._waiting:
+            low, high = max(start, self._at), min(start + len(data), self._at + len(view))
+            if low < high:
+                view[low - self._at : high - self._at] = data[low - start : high - start]
+        self._at += len(view)
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        data = bytes(data)
+        if self._at < self._end or self._error is not None:
+            self._waiting.append((self._at, data))
+        else:
+            try:
+                self._put(self._at, data)
+            except OSError as error:
+                self._error = error
+                self._waiting.append((self._at, data))
+        self._at += len(data)
+        self._size = max(self._size, self._at)
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        self._size = self._at if size is None else size
+        return self._size
+
+    def _put(self, at: int, data: bytes) -> None:
+        self._raw.seek(at)
+        while data:
+            data = data[self._raw.write(data) :]
+
+    def settle(self) -> None:
+        """Finish what HDF5's library has flushed.
+
+        Raises
+        ------
+        OSError
+            If the disk did not take all of it.
+        """
+        try:
+            if self._error is not None:
+                raise self._error
+            there = self._raw.seek(0, os.SEEK_END)
+            self._put(there, bytes(max(0, self._size - there)))  # no holes, which need room later
+            for at, data in self._waiting:
+                self._put(at, data)
+            self._raw.truncate(self._size)
+        except OSError as error:
+            error.filename, self._error = str(self._raw.name), error
+            self._raw.truncate(self._end)
+            raise
+        self._waiting.clear()
+        self._end = self._size
+
+    def close(self) -> None:
+        try:
+            if not self.closed and self._error is None:
+                self.settle()
+        finally:
+            self._raw.close()
+            super().close()
 
 
 @contextlib.contextmanager

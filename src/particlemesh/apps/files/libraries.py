@@ -64,5 +64,11 @@ def blame(path: Path, what: str = "", frame: int | None = None) -> Iterator[None
         said = said if said.endswith("?") else f"{said}."
         raise FileError(said if str(path) in said else f"{path}{at}: {said}") from error
     except (Exception, SystemExit) as error:  # some libraries end the program
-        text = plain(error)[:LONGEST].rstrip(". ") or type(error).__name__
-        raise FileError(f"{path}{at} cannot be read as {what}{path.suffix}: {text}. Is the file whole?") from error
+        text = _ended(plain(error)[:LONGEST] or type(error).__name__)
+        raise FileError(f"{path}{at} cannot be read as {what}{path.suffix}: {text} Is the file whole?") from error
+
+
+def _ended(sentence: str) -> str:
+    """Return a sentence with one mark at its end."""
+    sentence = sentence.rstrip(". ")
+    return sentence if sentence.endswith("?") else f"{sentence}."

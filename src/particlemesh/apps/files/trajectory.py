@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
 import io
 import json
 import os
@@ -14,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from particlemesh import Box
+from particlemesh.apps.files.hdf5 import Disk
 from particlemesh.apps.files.libraries import library
 from particlemesh.apps.files.replacing import check_free
 
@@ -101,6 +104,8 @@ class GSD(Writer):
                 _forget_cut_frames(self.path)
             self.file = self.library.open(self.path, "r+" if self.path.exists() else "x")
         except (RuntimeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
             raise ValueError(f"{self.path} is no GSD file that can be continued: give another file.") from error
         if len(self.file):
             before = self.file[len(self.file) - 1]
@@ -179,7 +184,12 @@ class H5MD(Writer):
         import particlemesh
 
         try:
-            self.file = self.library.File(self.path, "a")
+            self.disk = Disk(self.path, new=False)
+            try:
+                self.file = self.library.File(self.disk, "w" if self.disk.empty else "r+")
+            except BaseException:
+                self.disk.close()
+                raise
         except OSError as error:
             raise ValueError(f"{self.path} is no HDF5 file that can be continued: give another file.") from error
         if "particles/all/position" in self.file:
@@ -235,9 +245,11 @@ class H5MD(Writer):
         _extend(self.data["time"], frame.time)
         _extend(self.data["step"], frame.step)
         self.file.flush()
+        self.disk.settle()
 
     def close(self) -> None:
         self.file.close()
+        self.disk.close()
 
 
 def _extend(dataset: Any, value: Any) -> None:
@@ -311,12 +323,13 @@ class VTU(Writer):
     module = "meshio"
 
     def open(self, frame: Frame) -> None:
+        read = importlib.import_module("meshio.vtu").read  # that for all formats ends the program where it cannot read
         self.series = self.path.with_name(f"{self.path.name}.series")
         self.files: list[dict[str, Any]] = []
         if self.series.exists():
             try:
                 self.files = json.loads(self.series.read_text(encoding="utf-8"))["files"]
-                before = self.library.read(self.path.with_name(self.files[-1]["name"]))
+                before = read(str(self.path.with_name(self.files[-1]["name"])))
                 self.last = int(self.files[-1]["name"].rpartition("_")[2].removesuffix(".vtu"))
             except (
                 ValueError, LookupError, TypeError, AttributeError, OSError, SyntaxError, self.library.ReadError,

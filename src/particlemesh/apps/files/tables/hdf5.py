@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from particlemesh.apps.files.hdf5 import MARK
+from particlemesh.apps.files.hdf5 import MARK, Disk
 from particlemesh.apps.files.libraries import library
 from particlemesh.apps.files.seal import BLOCK, seal
 from particlemesh.apps.files.tables.table import Table
@@ -25,7 +25,8 @@ class HDF5(Table):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.file = library("h5py", "a table .h5", "files").File(path, "w", userblock_size=BLOCK)
+        self.disk = Disk(path, new=True)
+        self.file = library("h5py", "a table .h5", "files").File(self.disk, "w", userblock_size=BLOCK)
 
     def put(self, columns: Mapping[str, np.ndarray]) -> None:
         for name, data in columns.items():
@@ -35,10 +36,13 @@ class HDF5(Table):
                 dataset = self.file[name]
                 dataset.resize(self.rows + len(data), axis=0)
                 dataset[self.rows :] = data
+        self.file.flush()
+        self.disk.settle()
 
     def finish(self) -> None:
-        self.file.close()
+        self.close()
         seal(self.path, MARK)
 
     def close(self) -> None:
         self.file.close()
+        self.disk.close()
