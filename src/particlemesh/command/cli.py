@@ -82,6 +82,7 @@ def demo(
         system = report.system(file)
         edges = _sizes(sizes)
         consoles.check_outputs((file,), {"--out": out})
+        consoles.check_picture(out, ".png")
     raise typer.Exit(0 if report.demo(console, system, WINDOWS, nodes, edges, out) else 1)
 
 
@@ -223,6 +224,7 @@ def distributed(
     from particlemesh.command.ranks_report import report
 
     with consoles.reporting("distributed") as console:
+        consoles.check_picture(out, ".png", ".pdf", ".svg", ".jpg")
         consoles.check_outputs((), {"--out": out})
         passed = report(
             console, out, particles=particles, nodes=nodes, backend=backend, transport=transport, repeats=repeats

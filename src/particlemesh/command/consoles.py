@@ -70,6 +70,18 @@ def refuse_idle(stated: set[str], names: str, acts: bool, why: str) -> None:
         raise ValueError(f"{', '.join(idle)} would change nothing: {why}.")
 
 
+def check_picture(out: Path, *endings: str) -> None:
+    """Raise an error unless a picture has one of these endings, which say what it is.
+
+    Raises
+    ------
+    ValueError
+        With the endings.
+    """
+    if out.suffix.lower() not in endings:
+        raise ValueError(f"--out is {str(out)!r}; give a name that ends in {' or '.join(endings)}.")
+
+
 def check_outputs(read: Iterable[Path | None], written: Mapping[str, Path | None], overwrite: bool = True) -> None:
     """Raise an error unless every output has a name of its own and can be written.
 

@@ -12,7 +12,7 @@ import numpy as np
 from particlemesh import backends
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
 from particlemesh.apps.dem.contact import Contact
-from particlemesh.command.consoles import refuse_idle
+from particlemesh.command.consoles import check_picture, refuse_idle
 from particlemesh.command.going_on import checkpoint_of
 
 SHAPES = ("column", "rain")
@@ -183,8 +183,7 @@ def _check(options: Mapping[str, Any]) -> None:
         raise ValueError(f"--polydispersity is {options['polydispersity']:g}; give 0 or more, below {WIDEST:g}.")
     if not 0 <= options["gravity"] < math.inf:
         raise ValueError(f"--gravity is {options['gravity']:g}; give 0 or a positive number: it points down.")
-    if options["out"].suffix.lower() not in (".png", ".gif"):
-        raise ValueError(f"--out is {str(options['out'])!r}; give a name that ends in .png or .gif.")
+    check_picture(options["out"], ".png", ".gif")
     backend = options["backend"]
     if backend is not None:
         if backend not in backends.NAMES:

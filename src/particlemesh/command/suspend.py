@@ -16,7 +16,7 @@ from particlemesh import backends
 from particlemesh.apps.progress import bar
 from particlemesh.command import brownian
 from particlemesh.command.brownian import Trace
-from particlemesh.command.consoles import refuse_idle
+from particlemesh.command.consoles import check_picture, refuse_idle
 from particlemesh.command.going_on import Saving, Stopped, checkpoint_of, stoppable
 from particlemesh.command.report import _table
 
@@ -109,8 +109,7 @@ def _check(backend: str, options: Mapping[str, Any]) -> None:
     for name, allowed in choices.items():
         if options[name] not in allowed:
             raise ValueError(f"--{name} is {options[name]!r}; give {' or '.join(allowed)}.")
-    if options["out"].suffix.lower() != ".png":
-        raise ValueError(f"--out is {str(options['out'])!r}; give a name that ends in .png.")
+    check_picture(options["out"], ".png")
     if backend not in backends.NAMES:
         raise ValueError(f"--backend is {backend!r}; give one of {', '.join(backends.NAMES)}.")
     reason = backends.module(backend).available()
