@@ -37,7 +37,8 @@ class Fixed:
     """Base of classes whose public attributes are set by their constructor, and by nobody after it.
 
     A property with a setter is obeyed; every other public name is refused, unknown ones too. Arrays of NumPy are
-    kept as read-only views. State that changes is in names with an underscore. An object with a lock named ``busy``
+    kept as read-only views. State that changes is in names with an underscore. A user's subclass may have attributes of
+    its own that change, under names that the library does not use. An object with a lock named ``busy``
     (:func:`particlemesh.kernels.alone`) is not copied or pickled, unless its class says how (``__reduce__``).
 
     Raises
@@ -58,6 +59,8 @@ class Fixed:
     AttributeError: Scale.factor is read-only: make a new Scale with factor=.
     """
 
+    _made: frozenset[str]  # what an object had when its constructor ended
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
@@ -65,10 +68,22 @@ class Fixed:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name[0] != "_":
-            if "_made" in self.__dict__ and getattr(getattr(type(self), name, None), "fset", None) is None:
-                raise _read_only(type(self), name, hasattr(type(self), name) or name in self.__dict__)
+            if getattr(getattr(type(self), name, None), "fset", None) is None:
+                self._refuse(name)
             value = kept(value)
         object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name[0] != "_":
+            self._refuse(name)
+        object.__delattr__(self, name)
+
+    def _refuse(self, name: str) -> None:
+        if "_made" not in self.__dict__:
+            return
+        ours = _ours(type(self))
+        if ours is type(self) or name in self._made or hasattr(ours, name):
+            raise _read_only(type(self), name, hasattr(type(self), name) or name in self.__dict__)
 
     def __getstate__(self) -> dict[str, Any]:
         if "busy" in self.__dict__:
@@ -85,10 +100,17 @@ def _ending_construction(construct: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(construct)
     def init(self: Any, /, *arguments: Any, **options: Any) -> None:
         construct(self, *arguments, **options)
-        if type(self).__init__ is init:  # not that of a base class
-            self._made = True
+        if _ours(type(self)).__init__ is init:  # type: ignore[misc]  # not that of a base class
+            self._made = frozenset(self.__dict__)
 
     return init
+
+
+def _ours(cls: type) -> type:
+    """Return a class, or of a user's subclass the class of the library that it extends."""
+    bases = (c for c in cls.__mro__ if c.__module__.partition(".")[0] == "particlemesh" and issubclass(c, Fixed))
+    ours = next(bases)
+    return cls if ours is Fixed else ours
 
 
 def kept(value: Any) -> Any:

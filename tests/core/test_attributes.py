@@ -232,3 +232,35 @@ def test_an_array_of_the_caller_stays_writable():
     table = np.zeros(3)
     Ramped(1, table)
     table[0] = 1
+
+
+class Own(pm.Plan):
+    """A user's class: it counts what it did."""
+
+    calls = 0
+
+    def __init__(self, mesh):
+        super().__init__(mesh, "cic")
+        self.label = "a"
+
+    def count(self):
+        self.calls += 1
+        self.label += "b"
+
+
+def test_a_subclass_has_attributes_of_its_own():
+    plan = Own(pm.Mesh(4, 1.0))
+    plan.count()
+    plan.later = 1
+    assert (plan.calls, plan.label, plan.later) == (1, "ab", 1)
+    for name in ("mesh", "threads", "spread"):
+        with pytest.raises(AttributeError, match=rf"Own\.{name} is read-only"):
+            setattr(plan, name, None)
+
+
+@pytest.mark.parametrize("kind", [pm.Plan, Own])
+def test_an_attribute_is_not_deleted(kind):
+    plan = kind(pm.Mesh(4, 1.0))
+    with pytest.raises(AttributeError, match=r"mesh is read-only"):
+        del plan.mesh
+    assert plan.mesh.shape == (4,)

@@ -7,7 +7,8 @@ import types
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import cfunc, njit, vectorize
+from numba.extending import register_jitable
 
 from particlemesh.backends import frozen, jit_users
 from particlemesh.kernels import cpu
@@ -20,6 +21,10 @@ KINDS = {
     "imported": {**PARAMS, "mine": "from params import SIGMA\ndef f(x): return x * SIGMA"},
     "attribute": {**PARAMS, "mine": "import params\ndef f(x): return x * params.SIGMA"},
     "chain": {**PARAMS, "deep": "import params as b", "mine": "import deep as a\ndef f(x): return x * a.b.SIGMA"},
+    "second name": {**PARAMS, "mine": "import params\ndef f(x):\n    m = params\n    return x * m.SIGMA"},
+    "second chain": {
+        **PARAMS, "deep": "import params as b", "mine": "import deep\ndef f(x):\n    a = deep\n    return x * a.b.SIGMA",  # noqa: E501
+    },
     "constant": {"mine": "def f(x): return x * VALUE"},
     "default": {"mine": "def f(x, s=VALUE): return x * s"},
     "closure": {"mine": "def make(s):\n    def f(x): return x * s\n    return f\nf = make(VALUE)"},
@@ -119,7 +124,8 @@ def edited(name, module, value):
 @pytest.mark.turns(3)
 @pytest.mark.parametrize("direct", [False, True], ids=["", "used before"])
 @pytest.mark.parametrize(
-    "kind", ["global", "imported", "attribute", "chain", "default", "closure", "closure of a module", "lambda", "inner",
+    "kind", ["global", "imported", "attribute", "chain", "second name", "second chain", "default",
+             "closure", "closure of a module", "lambda", "inner",
              "array", "called by a called", "called and kept by Numba", "called and kept by us"],
 )  # fmt: skip
 def test_a_value_that_changes_in_this_process_counts(kind, direct, modules):
@@ -132,10 +138,26 @@ def test_a_value_that_changes_in_this_process_counts(kind, direct, modules):
         assert with_loop(njit(module.f) if kind == "global" else module.f) == value
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["@register_jitable\ndef g(x): return x * VALUE", "@vectorize\ndef g(x): return x * VALUE",
+     "@cfunc('f8(f8)')\ndef g(x): return x * VALUE"],
+    ids=["register_jitable", "vectorize", "cfunc"],
+)  # fmt: skip
+def test_what_has_no_description_counts_by_identity(text, modules):
+    module = modules({"mine": "g = None\ndef f(x): return g(x)"}, 0.0)
+    for value in (2.0, 3.0):
+        scope = {"__name__": "mine", "register_jitable": register_jitable, "vectorize": vectorize, "cfunc": cfunc}
+        exec(text.replace("VALUE", repr(value)), scope)
+        module.g = scope["g"]
+        assert with_loop(module.f) == value
+        assert not frozen.Frozen(module.f).lasting
+
+
 def test_what_cannot_be_described_is_kept_for_this_process_only(modules, tmp_path):
     module = modules({"mine": "def f(x): return x * 2.0"}, 0.0)
-    assert frozen.Frozen(module.f).digest is not None
+    assert frozen.Frozen(module.f).lasting
     for strange in (object(), types.SimpleNamespace(a=1), lambda x: x, pytest, np.frompyfunc(abs, 1, 1)):
         module.strange = strange
         exec("def h(x): return strange", vars(module))
-        assert frozen.Frozen(module.h).digest is None
+        assert not frozen.Frozen(module.h).lasting

@@ -14,7 +14,7 @@ import hashlib
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,15 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 _MISSING = object()
 
 
-class _UnknownError(Exception):
-    """A value without a description."""
-
-
 class Frozen:
     """What the compiled code of a function depends on, as it is now.
 
     Attributes
     ----------
-    digest : str or None
-        Of all values; None if one of them cannot be described.
+    digest : str
+        Of all values. Those without a description count by identity, as long as this object lives.
+    lasting : bool
+        Whether all values have a description, so that the digest means the same to other processes.
     """
 
     def __init__(self, function: Callable) -> None:
@@ -47,10 +45,8 @@ class Frozen:
         self._seen: set[int] = set()
         self._called: list[tuple[Any, str]] = []  # what others have compiled, with its text
         self._mutable = False
-        try:
-            self.digest: str | None = _digest(self._function(function))
-        except _UnknownError:
-            self.digest = None
+        self.lasting = True
+        self.digest = _digest(self._function(function))
 
     def holds(self) -> bool:
         """Return whether reading again would give the same values."""
@@ -104,8 +100,20 @@ class Frozen:
                 chain.append(attribute.argval)
                 value = self._read(functools.partial(_attribute, value), attribute.argval)
             variables[tuple(chain)] = value
+            if isinstance(value, types.ModuleType) and _library(value) not in _LIBRARIES:  # another name for it
+                words = {*code.co_names, *(c for c in code.co_consts if isinstance(c, str))}
+                variables |= {(*chain, *names): part for names, part in self._contents(value, words)}
         inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
         return [*variables.items(), *(entry for c in inner for entry in self._variables(c, variable, free))]
+
+    def _contents(self, module: types.ModuleType, words: set[str]) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """Yield what is in a module, and in those in it, under any of some names."""
+        self._seen.add(id(module))
+        for word in sorted(words & vars(module).keys()):
+            value = self._read(functools.partial(_attribute, module), word)
+            yield (word,), value
+            if isinstance(value, types.ModuleType) and id(value) not in self._seen:
+                yield from (((word, *names), part) for names, part in self._contents(value, words))
 
     def _code(self, code: types.CodeType) -> Any:
         names = code.co_varnames, code.co_names, code.co_freevars, code.co_cellvars
@@ -142,7 +150,11 @@ class Frozen:
             return "enumeration", value.__name__, [self._value(member) for member in value]
         if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
             return "named tuple", value.__name__, value._fields
-        return _named(value)
+        named = _named(value)
+        if named is None:
+            self.lasting = False
+            return "this one", id(value)
+        return named
 
     def _dispatcher(self, value: Any) -> Any:
         stamps = getattr(value, "source_stamps", None)
@@ -173,15 +185,16 @@ def _library(value: Any) -> str:
 
 
 def _named(value: Any) -> Any:
-    """Return the name of what a library defines: of others by version, ours by the time of its file."""
+    """Return the name of what a library defines, or None: of others by version, ours by the time of its file."""
     definition = getattr(value, "_defn", value)  # of an intrinsic
     name = getattr(definition, "__qualname__", None) or getattr(definition, "__name__", None)
-    if name is None or (isinstance(value, np.ufunc) and getattr(np, name, None) is not value):
-        raise _UnknownError
+    wrapped = type(definition).__module__.startswith("numba.")  # a user's function, such as of cfunc
+    if name is None or wrapped or (isinstance(value, np.ufunc) and getattr(np, name, None) is not value):
+        return None
     library = _library(definition)
     if library == "particlemesh" and isinstance(definition, types.FunctionType):
         facts = Path(definition.__code__.co_filename).stat()
         return name, facts.st_mtime_ns, facts.st_size
     if isinstance(value, np.ufunc) or library in _LIBRARIES:
         return library, name, getattr(sys.modules.get(library), "__version__", "")
-    raise _UnknownError
+    return None

@@ -103,7 +103,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
     def load_overload(signature: Any, target_context: Any) -> Any:
         if not ours:
             frozen = Frozen(function)
-            cache._enabled = frozen.digest is not None
+            cache._enabled = frozen.lasting
             cache._cache_file.values = frozen.digest
             cache._cache_file._source_stamp = (frozen.digest, np.__version__)
         try:

@@ -82,7 +82,7 @@ def loop_with(loop: Callable, name: str, function: Any) -> Any:
     if isinstance(function, Dispatcher):
         function, options = function.py_func, function.targetoptions
     frozen = _frozen(function)
-    key = (loop, frozen.digest or function, repr(options))
+    key = (loop, frozen.digest, repr(options))
     dispatcher = _loops.get(key)
     if dispatcher is None:
         if len(_loops) >= 256:  # the user creates functions in a loop
@@ -92,11 +92,10 @@ def loop_with(loop: Callable, name: str, function: Any) -> Any:
 
 
 def _loop(loop: Callable, name: str, function: Any, frozen: Frozen, options: dict[str, Any]) -> Any:
-    suffix = frozen.digest or f"{id(function):x}"
     # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
-    inner = jit(**options)(_copy(function, suffix))
-    dispatcher = njit(**_OPTIONS)(_copy(loop, suffix, **{name: inner}))
-    folder = cache("particlemesh", "cpu") if frozen.digest else None
+    inner = jit(**options)(_copy(function, frozen.digest))
+    dispatcher = njit(**_OPTIONS)(_copy(loop, frozen.digest, **{name: inner}))
+    folder = cache("particlemesh", "cpu") if frozen.lasting else None
     try:
         stamps = _stamps(loop)
     except OSError:  # typed at a prompt: no file says when it has changed
@@ -137,7 +136,7 @@ class _LoopCache(FunctionCache):
 
     def __init__(self, function: Any, folder: Path | None, frozen: Frozen, stamps: Any, label: str) -> None:
         self._folder, self._label, self._frozen = folder, label, frozen
-        stamp, digest = (numba.__version__, np.__version__, stamps), frozen.digest or ""
+        stamp, digest = (numba.__version__, np.__version__, stamps), frozen.digest
 
         class Placed(CompileResultCacheImpl):
             _locator_classes = ()

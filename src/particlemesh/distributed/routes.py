@@ -67,7 +67,7 @@ class Route(checks.Fixed):
         others = [r for r in range(world.size) if r != world.rank]
         self.guests = int(self._coming[others].sum())  # rows that come from other ranks
         self.stays = not (self.guests or self._leaving[others].any() or leaving.turned)
-        self._made = True
+        self._made = frozenset(self.__dict__)
 
     # Made at first use, which is before ranks agree: it may fail.
 

@@ -475,7 +475,7 @@ class Simulation(Checkpoints):
         given.masses = np.array(held["masses"], given.dtype)
         new._start(given, threads, restored=True)
         new._motion.restore(held)
-        new._made = True
+        new._made = frozenset(new.__dict__)
         return new
 
 

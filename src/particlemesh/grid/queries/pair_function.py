@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -103,7 +104,7 @@ class PairFunction(checks.Fixed):
             raise TypeError("a PairFunction needs source, C for GPUs, or function, Python for the CPU, or both.")
         if source is not None and not isinstance(source, str):
             raise TypeError(f"source is a {type(source).__name__}; give the body of a C function as a str, or None.")
-        if function is not None and not callable(function):
+        if function is not None and not inspect.isfunction(getattr(function, "py_func", function)):
             raise TypeError(f"function is a {type(function).__name__}; give a Python function, or None.")
         self.source, self.function = source, function
         self.results = checks.integer(results, "results", 1, MOST)
