@@ -71,6 +71,24 @@ def test_forces_of_point_charges_converge_by_default(window, compensation, order
     assert errors[1] < (0.3 if compensation else 0.02) * np.median(np.linalg.norm(exact, axis=1))
 
 
+@pytest.mark.parametrize(
+    ("window", "compensation", "slope"),
+    [("cic", None, 0.2), ("tsc", None, 0.05), ("bspline4", None, 0.02), ("bspline6", None, 0.002),
+     ("cic", "continuous", 2.0), ("tsc", "continuous", 2.0), ("bspline6", "continuous", 2.0)],
+)  # fmt: skip
+def test_forces_along_an_axis_are_as_wrong_as_the_page_says(window, compensation, slope):
+    """Relative to Coulomb's force their errors grow with the distance in nodes."""
+    mesh, rng = pm.Mesh((48,) * 3, (48.0,) * 3, periodic=False, offset=0.5), np.random.default_rng(7)
+    solver = Solver(mesh, window, compensation=compensation)
+    for distance in (6.0, 12.0):
+        errors = []
+        for axis in np.eye(3):
+            t = np.append(0, distance + np.linspace(-1, 1, 20))[:, None]
+            field = -solver.set_positions(16 + rng.random(3) + t * axis).gradient(np.eye(len(t))[0])
+            errors.append(np.linalg.norm(field * 4 * np.pi * t**2 - axis, axis=1)[1:])
+        assert 0.5 < np.sqrt(np.mean(np.square(errors))) / (slope * distance) < 2
+
+
 @pytest.mark.filterwarnings(PULLS)
 def test_both_gradients_are_one_where_the_green_function_is_smooth():
     """In every boundary, as the mesh gets finer: order 6 gives 5 in the slope."""
