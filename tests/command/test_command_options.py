@@ -175,7 +175,7 @@ REFUSED = {
     "dem --out /proc/none/z.png": "cannot be written to",
     "dem --trajectory /proc/none/z.xyz": "cannot be written to",
     "dem --checkpoint few.npz/z.h5": "cannot be written to",
-    "demo few.npz --out few.npz": "few.npz is an input",
+    "demo few.npz --out few.npz": "few.npz",
     "demo --out b.foo": "give a name that ends in .png",
     "distributed --particles 1000 --nodes 8 --out b.foo": "give a name that ends in .png or .pdf",
 }  # fmt: skip

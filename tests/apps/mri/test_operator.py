@@ -191,7 +191,8 @@ WRONG = {
         (np.ones(COUNT, complex), "density is of type complex128; give real weights"), (np.ones(()), r"shape \(\)"),
         (np.full(COUNT, np.inf), "density has weights that are not finite"),
         (np.full(COUNT, "1"), "density is of type"),
-        ([1.0] * COUNT, "density method"), ("no method", "no method"), (3, "density method"),
+        ([1.0] * COUNT, "density is of type list; give an array"), ("no method", "no method"),
+        (3, "density is of type int; give an array"),
         (lambda samples, shape: np.ones((len(samples), 1)), r"density has shape \(80, 1\)"),
     ],
     "smaps": [(np.zeros((1, 4, 4)), r"smaps have shape \(1, 4, 4\); give \(n_coils, 12, 9\)"),
@@ -228,9 +229,11 @@ def test_bad_data_and_outputs_are_named_and_change_nothing(sense):
         for wrong in (right[..., :-1], right[0], right[None], np.swapaxes(swapped, 0, 1)[:, :1], right[..., None]):
             with pytest.raises(ValueError, match=f"{name} has shape"):
                 call(wrong)
-        for wrong in (right.astype(str), right.real > 0):
+        for wrong in (right.astype(str), right.real > 0, right.tolist(), 3.0, None):
             with pytest.raises(TypeError, match=f"{name} is of type"):
                 call(wrong)
+    with pytest.raises(TypeError, match="obs_data is of type list; give an array of NumPy, CuPy or PyTorch"):
+        op.data_consistency(images, values.tolist())
     with pytest.raises(ValueError, match="obs_data has shape"):
         op.data_consistency(images, values[:, :2])
     for call, name, given, result in ((op.op, "ksp", images, values), (op.adj_op, "img", values, images)):

@@ -202,6 +202,8 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
             self.density = None if method is None or method is False else given
             self._density_method = None
             return
+        if not (isinstance(method, (bool, str, dict)) or callable(method)):
+            _native(method, "density")  # lists and numbers have no type: the error says what to give
         before, self._density_method = self._density_method, None
         try:
             super().compute_density(True if isinstance(method, str) and method == "pipe" else method)
@@ -386,6 +388,8 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
 
     def _data(self, array: Any, name: str, shape: tuple[int, ...]) -> Any:
         """Return data of a shape, from which axes of length 1 may be missing, as complex numbers."""
+        if not hasattr(array, "shape"):
+            raise TypeError(f"{name} is of type {type(array).__name__}; give an array of NumPy, CuPy or PyTorch.")
         given, core = tuple(array.shape), shape[2:]
         lead = given[: len(given) - len(core)]
         if (
