@@ -51,7 +51,8 @@ class Solver(OnMesh):
         For a function `green` of k2: its derivative by k2, of an array, which the virial needs.
     compensation : {"continuous", "discrete", None}
         Transform whose square divides the modes: of the window itself, of its samples at the nodes (as in
-        smooth particle-mesh Ewald [essmann1995]_), or none.
+        smooth particle-mesh Ewald [essmann1995]_), or none. For point charges with "poisson" or "yukawa" give None:
+        dividing sharpens them, so that their forces oscillate.
     gradient : {"ik", "window", None}
         "ik" multiplies by ik, with a transform per axis. Forces then conserve momentum to rounding, and no particle
         pulls itself. "window" interpolates with the window's slope, with one transform. This is the exact gradient of
