@@ -76,6 +76,16 @@ def test_a_suspension_has_the_accuracy_asked_for():
         assert accuracy / 20 < error < 1.3 * accuracy
 
 
+@pytest.mark.parametrize("accuracy", [0.3, 0.5, 1.0, 2.0])
+def test_a_coarse_accuracy_keeps_the_pairs_that_overlap(accuracy):
+    length, x = suspension(60, 0.1)
+    forces = np.random.default_rng(3).normal(size=(2, 60, 3))
+    exact = applied(mobility((length,) * 3, x, 1.0), forces)
+    rpy = RPY((length,) * 3, viscosity=1.0, accuracy=accuracy).set_positions(x)
+    assert rpy.parameters.cutoff >= 2
+    assert distance(rpy.velocity(forces), exact) < accuracy
+
+
 def test_a_thousand_spheres_have_the_accuracy_asked_for():
     length, x = suspension(1000, 0.1)
     forces, some = np.random.default_rng(5).normal(size=(4, 1000, 3)), np.arange(0, 1000, 90)

@@ -336,7 +336,7 @@ ERRORS = {
     "complex": (archive(positions=X * 1j), {}, "positions positions are complex; real numbers are needed"),
     "empty": (archive(positions=X[:0]), {}, "has no particles"),
     "box": (archive(positions=X, box=[1, 2]), {}, None),
-    "bad box": (archive(positions=X, box=[1, 2, -3.0]), {}, "the file's box is none"),
+    "bad box": (archive(positions=X, box=[1, 2, -3.0]), {}, "the file's box cannot be used"),
     "no rows": (write("few.csv", "# x\n"), {}, "few.csv: it has no rows."),
     "words": (
         write("few.csv", "x,y\n1,2\n3,a\n"),

@@ -196,7 +196,8 @@ def choose(
     for xi in _splittings(system, splitting):
         r, errors = near_errors(system, xi)
         first = min(int(np.searchsorted(-errors, -share)), len(r) - 1)
-        reach = float(r[first]) if cutoff is None else float(cutoff)
+        # Spheres that overlap are always near, however coarse the accuracy: a cutoff of 0 would have no cells.
+        reach = max(float(r[first]), 2 * system.radius) if cutoff is None else float(cutoff)
         pairs = system.count * system.density * 4 * math.pi / 3 * reach**3
         near = float(np.interp(reach, r, errors))
         if splitting is None and cutoff is None and pairs > most_pairs:

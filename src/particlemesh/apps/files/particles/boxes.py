@@ -80,7 +80,7 @@ class Cell(NamedTuple):
             tilted = (rows - np.diag(np.diagonal(rows))).any() or (np.diagonal(rows) <= 0).any()
             return Box(rows if tilted else np.diagonal(rows), origin=origin, periodic=repeats)
         except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-            raise FileError(f"the file's box is none: {error}") from error
+            raise FileError(f"the file's box cannot be used: {error}") from error
 
 
 def _across(rows: np.ndarray, axis: int) -> np.ndarray:
@@ -176,4 +176,4 @@ def cell_of(given: Any, ndim: int, origin: Any = None, periodic: Any = None) -> 
         flags = np.broadcast_to(np.ravel(periodic).astype(bool), len(rows))
         return Cell(rows, tuple(flags.tolist()), corner)
     except (ValueError, TypeError) as error:
-        raise FileError(f"the file's box is none: {error}") from error
+        raise FileError(f"the file's box cannot be used: {error}") from error
