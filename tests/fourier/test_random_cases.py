@@ -194,3 +194,26 @@ def test_spectra(request, part):
         scale = 1e-9 * (1 + np.nanmax(abs(means), initial=0))
         for one, exact in zip((got.k, got.power, got.multipoles[2]), means, strict=False):
             np.testing.assert_allclose(one, exact, atol=scale, err_msg=str(seed))
+
+
+def test_form_factors_that_have_no_value_are_refused():
+    mesh, sinc = pm.Mesh(8, 1.0), lambda k2: np.sin(np.sqrt(k2)) / np.sqrt(k2)
+    VectorSolver(mesh, onto=None, forms=[sinc])  # the Green function is 0 at k = 0
+    for options in ({"zero": 2.0}, {"green": "yukawa", "kappa": 1.0}):
+        with pytest.raises(ValueError, match=r"forms\[1\] is not finite at k = 0"):
+            VectorSolver(mesh, onto=None, forms=[np.ones_like, sinc], **options)
+    for forms, text in (
+        (sinc, "forms is a function; give a sequence"),
+        ([1.0], r"forms\[0\] is 1.0; give a function"),
+        ([lambda k2: 1j * k2], r"forms\[0\] returns complex values"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            VectorSolver(mesh, forms=forms)
+
+
+@pytest.mark.parametrize("kind", [Solver, VectorSolver])
+def test_zero_is_a_finite_number(kind):
+    with pytest.raises(ValueError, match="zero is nan; every number must be finite"):
+        kind(pm.Mesh(8, 1.0), zero=np.nan)
+    with pytest.raises(TypeError, match="zero is 'a'; real numbers are needed"):
+        kind(pm.Mesh(8, 1.0), zero="a")

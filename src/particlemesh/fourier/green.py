@@ -98,7 +98,7 @@ def table(
             values = both_signs(green, modes, of, parts=parts)
     first = (0,) * values.ndim
     if zero is not None:
-        values[first] = zero
+        values[first] = zero if isinstance(zero, complex) else checks.numbers(zero, "zero")
     elif not np.isfinite(values[first]):
         values[first] = 0.0
     bad = int(np.count_nonzero(~np.isfinite(values)))

@@ -50,7 +50,8 @@ class VectorSolver(checks.Fixed):
     onto : {"transverse", "longitudinal", None}
         Which part of each mode is kept.
     forms : sequence of callables, optional
-        Form factors: functions of ``k**2``, real. Their values at k = 0 are their own, whatever `zero` is.
+        Form factors: functions of ``k**2``, real. Their values at k = 0 are their own, whatever `zero` is, and
+        finite unless the Green function is 0 there.
     compensation : {"continuous", "discrete", "aliases", None}
         What divides the modes: the square of the window's transform (see :class:`Solver`), or its sum over aliases.
         With "aliases" the field of a particle at its own place is exact on the average over places.
@@ -107,8 +108,11 @@ class VectorSolver(checks.Fixed):
             raise TypeError("green returns complex values; vectors need a real Green function.")
         factors = factors / (math.prod(self._modes.shape) * mesh.node_volume)
         self._forms: NDArray[np.float64] | None = None
+        if callable(forms):
+            raise TypeError("forms is a function; give a sequence of functions, one for each vector of a particle.")
         if forms:
-            self._forms = np.stack([table(form, self._modes, of="k2", zero=None, parameters={}) for form in forms])
+            constant = bool(factors[(0,) * mesh.ndim])
+            self._forms = np.stack([_form(form, n, self._modes, constant) for n, form in enumerate(forms)])
             if len(forms) == 1:
                 factors, self._forms = factors * self._forms[0] ** 2, None
         self._factors = factors
@@ -266,6 +270,20 @@ class VectorSolver(checks.Fixed):
             return [(i, *rest) for i in range(batch[0]) for rest in self._groups(batch[1:], dtype)]
         step = max(1, _MOST_BYTES // max(inner, 1))
         return [(slice(i, min(i + step, batch[0])),) for i in range(0, batch[0], step)]
+
+
+def _form(form: Any, number: int, modes: Modes, constant: bool) -> NDArray[np.float64]:
+    """Return a form factor at all modes; ``constant`` says whether its value at k = 0 counts."""
+    what = f"forms[{number}]"
+    if not callable(form):
+        raise TypeError(f"{what} is {form!r}; give a function of k**2.")
+    values = table(form, modes, of="k2", zero=None, parameters={})
+    if values.dtype.kind == "c":
+        raise TypeError(f"{what} returns complex values; form factors are real.")
+    with np.errstate(all="ignore"):
+        if constant and not np.isfinite(form(np.zeros((1,) * values.ndim))).all():
+            raise ValueError(f"{what} is not finite at k = 0, where it counts; give a function that is.")
+    return values
 
 
 class _Work:
