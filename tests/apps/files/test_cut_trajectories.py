@@ -72,6 +72,16 @@ def test_a_cut_file_of_hdf5_is_refused_in_a_line(tmp_path):
             motion(7).run(1, trajectory=cut)
 
 
+def test_a_trajectory_that_another_program_writes_is_refused(tmp_path):
+    h5py, path = pytest.importorskip("h5py"), tmp_path / "t.h5"
+    pytest.importorskip("fcntl")
+    motion().run(1, trajectory=path)
+    with h5py.File(path, "r+"), pytest.raises(ValueError, match=r"t.h5 is no HDF5 file that can be continued"):
+        motion(7).run(1, trajectory=path)
+    motion(7).run(0, trajectory=path)
+    assert steps_of(path) == [0, 1, 7]
+
+
 CHILD = """
 import sys
 import numpy as np

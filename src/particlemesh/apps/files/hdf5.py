@@ -72,14 +72,15 @@ class Disk(io.RawIOBase):
 
     def __init__(self, path: Path, new: bool) -> None:
         self._raw = path.open("w+b" if new or not path.exists() else "r+b", buffering=0)
-        with contextlib.suppress(ImportError):  # not on Windows
+        try:  # as HDF5's library does with files of its own
             import fcntl
 
-            try:
-                fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self._raw.close()
-                raise
+            fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._raw.close()
+            raise
+        except (ImportError, OSError):  # Windows, and file systems without locks
+            pass
         self.empty = not self._raw.seek(0, os.SEEK_END)
         self._end = self._size = self._raw.tell()
         self._at, self._waiting = 0, list[tuple[int, bytes]]()
