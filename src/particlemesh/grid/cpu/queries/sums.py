@@ -16,7 +16,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.jit_users import loop_with
 from particlemesh.backends.simd import fetch_add, unowned
 from particlemesh.grid.cpu.lanes import width_for
-from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, begin_search, gather, group_of, search_of
+from particlemesh.grid.cpu.queries.candidates import DONE, begin_search, gather, group_of, search_of
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.pairs import names_of
 from particlemesh.grid.cpu.queries.rows import (
@@ -52,13 +52,12 @@ def _candidates(search, room, k, width):
 
 
 @compiled
-def _hits(room, r, x, y, z, sizes, square, k, width):
+def _hits(room, r, x, y, z, sizes, criterion, square, k, width):
     """Write where in the room the neighbours of place ``k`` in one run are; return how many there are."""
     b, runs = room.real, room.runs
-    # A criterion that compilers know leaves a function so small that they put it into the loop.
     return search_run(
-        b[0], b[1], b[2], b[0], b[0], b[0], room.called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k, room.shifts,
-        r, UNIFORM, square, k, -1, room.hits, 1, width,
+        b[0], b[1], b[2], b[3], b[4], b[5], room.called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k, room.shifts,
+        r, criterion, square, k, -1, room.hits, 1, width,
     )  # fmt: skip
 
 
@@ -93,7 +92,7 @@ def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, wi
                     x, y, z = points[0, q], points[1, q], points[2, q]
                     i = np.int64(order[q])
                     for r in range(run_count):
-                        for h in range(_hits(room, r, x, y, z, query.sizes, search.square, q, width)):
+                        for h in range(_hits(room, r, x, y, z, query.sizes, search.criterion, search.square, q, width)):
                             p = hits[h]
                             vector[0] = (b[0, p] - x) + shifts[r, 0]
                             vector[1] = (b[1, p] - y) + shifts[r, 1]
