@@ -68,6 +68,15 @@ def test_values_of_one_real_particle_count_for_all(ndim, macro, power, h5py, tmp
         assert bool(particles.notes) == (weighted or macro is None), "what was done, or what the file does not say"
 
 
+@pytest.mark.parametrize("values", ["charge*weighting", "weighting*charge", "e/charge*e/weighting"])
+def test_weights_do_not_count_twice(values, h5py, tmp_path):
+    _, q, w = pic(h5py, tmp_path / "f.h5", record=dict(macroWeighted=1, weightingPower=1.0))
+    np.testing.assert_allclose(read_particles(tmp_path / "f.h5", values=values).values, q * w, rtol=1e-14)
+    pic(h5py, tmp_path / "g.h5", record=dict(macroWeighted=0, weightingPower=1.0))
+    with pytest.raises(ValueError, match="e/charge is multiplied by e/weighting already: give it alone"):
+        read_particles(tmp_path / "g.h5", values=values)
+
+
 def test_weights_that_are_missing_are_not_guessed(h5py, tmp_path):
     pic(h5py, tmp_path / "f.h5", record=dict(macroWeighted=0, weightingPower=1.0), weights=False)
     with pytest.raises(ValueError, match=r"e/charge is that of one real particle .* and e has no weighting"):

@@ -62,6 +62,12 @@ class OpenPMD(HDF5):
             }:  # fmt: skip
                 self.notes.append(f"{name} as it is: the file does not say whether it has {owner}/{WEIGHTS} in it")
 
+    def multiply(self, factors: tuple[str, ...]) -> None:
+        species = self._species(self.frames - 1)
+        for owner, _, record in (name.partition("/") for name in factors):
+            if f"{owner}/{WEIGHTS}" in factors and record != WEIGHTS and _power(species[owner][record]):
+                raise FileError(f"{owner}/{record} is multiplied by {owner}/{WEIGHTS} already: give it alone")
+
     def box(self, frame: int) -> Cell | None:
         for record in groups(self.file, frame).get("meshes", {}).values():
             with contextlib.suppress(ValueError, KeyError):  # not Cartesian, or no mesh: particles are read without

@@ -78,6 +78,9 @@ class Reader:
         """Take note of the columns that are positions, the first of them, and values."""
         self.chosen, self.ndim = chosen, ndim
 
+    def multiply(self, factors: tuple[str, ...]) -> None:
+        """Raise an error if the product of these columns, which were selected, would count something twice."""
+
     def open(self) -> None:
         """Open the file; set ``columns`` and ``frames``."""
         raise NotImplementedError

@@ -81,6 +81,8 @@ class Particles:
             self._same_rows()
             with reader.blame():
                 reader.select(self._columns(), self.ndim)
+                for factors in self._factors:
+                    reader.multiply(factors)
             self.frames, self.unit, self.notes = reader.frames, reader.unit, reader.notes
         except BaseException:
             reader.close()
