@@ -118,6 +118,7 @@ def answers(backend, box, x, radii, factor):
     return made
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("name", BOXES)
 def test_a_unit_of_length_changes_nothing_or_is_refused(backend, name, real):

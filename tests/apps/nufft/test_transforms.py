@@ -200,6 +200,7 @@ def test_type_3_moves_on_the_same_meshes():
 
 
 @pytest.mark.turns(2)
+@pytest.mark.turns(16)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"real": True}, {"upsampfac": 2.0}], ids=str)
 @pytest.mark.parametrize("ndim", [1, 2, 3])
