@@ -60,7 +60,7 @@ charges = -np.tile(maxwellian / maxwellian.sum(), len(places)) * length / len(pl
 # A :class:`~particlemesh.fourier.Solver` spreads the charges, solves Poisson's equation and interpolates the field at
 # the electrons. The ions are the uniform background that it adds. Electrons move by the leapfrog scheme.
 
-solver = Solver(pm.Mesh(32, length), "bspline4", green="poisson")
+solver = Solver(pm.Mesh(32, length), "bspline4", green="poisson", compensation="continuous")
 step = 0.1
 times = step * np.arange(201)
 wave = np.empty(len(times))

@@ -32,7 +32,7 @@ class Flow:
 
     def __init__(self, nodes, length, viscosity, step):
         self.mesh = pm.Mesh((nodes, nodes), (length, length))
-        self.solver = Solver(self.mesh, "m4prime", green="poisson", gradient="ik")
+        self.solver = Solver(self.mesh, "m4prime", green="poisson", compensation="continuous")
         self.transform = Transform(self.mesh)
         self.decay = np.exp(-viscosity * self.transform.k2 * step)
         self.step, self.viscosity = step, viscosity

@@ -87,9 +87,9 @@ def test_gradients_by_ik_are_those_of_the_mode(backend, mesh):
     x, q = particles(mesh)
     numbers = [np.where(2 * abs(n) == size, 0, n) for n, size in zip(
         (np.rint(np.fft.fftfreq(size) * size) for size in mesh.shape), mesh.shape, strict=True)]  # fmt: skip
-    solver = Solver(mesh, "bspline4", gradient="ik").set_positions(backend.array(x))
+    solver = Solver(mesh, "bspline4", gradient="ik", compensation="continuous").set_positions(backend.array(x))
     phi, slopes = solver.potential_and_gradient(backend.array(q.reshape(2, 1, -1)))
-    reference = Solver(mesh, "bspline4").set_positions(x)
+    reference = Solver(mesh, "bspline4", compensation="continuous").set_positions(x)
     close(backend.host(phi), reference.potential(q.reshape(2, 1, -1)), np.float64)
     close(backend.host(solver.gradient(backend.array(q))), backend.host(slopes)[:, 0], np.float64)
     for a in range(mesh.ndim):
@@ -102,7 +102,7 @@ def test_gradients_by_ik_are_those_of_the_mode(backend, mesh):
                 return 1j * k[half] / sum(v**2 for v in vector)
 
         # The average over +k and -k of 1/k**2 is made in the solver; odd parts have none of it.
-        component = Solver(mesh, "bspline4", green, of="k").set_positions(x).potential(q)
+        component = Solver(mesh, "bspline4", green, of="k", compensation="continuous").set_positions(x).potential(q)
         close(backend.host(slopes)[:, 0, :, a], component, np.float64)
 
 

@@ -17,6 +17,7 @@ from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.jax_operators import POOL, define, real_name
 from particlemesh.autograd.pool import facts_of, text_of, verb
+from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
 
@@ -177,7 +178,7 @@ def spread_gradient(
 def potential(
     positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "continuous", interlaced: bool = False, **options: Any,
+    compensation: str | None = "auto", interlaced: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
     """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
 
@@ -205,7 +206,7 @@ def potential(
     Array([ 1., -1.], dtype=float32)
     """
     frame, values = _frame(positions, values, mesh, cell)
-    *tables, highest = potentials.tables(mesh, window, compensation)
+    *tables, highest = potentials.tables(mesh, window, chosen(compensation, green))
     tables = [*(_like(table, values.real) for table in tables), highest]
 
     def on(text: str) -> Callable[[bool, Any], Any]:

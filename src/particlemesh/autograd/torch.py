@@ -20,6 +20,7 @@ from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
 from particlemesh.autograd.torch_operators import constant, define, real_name
+from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
 
@@ -231,7 +232,7 @@ def _tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[
 def potential(
     positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "continuous", interlaced: bool = False, **options: Any,
+    compensation: str | None = "auto", interlaced: bool = False, **options: Any,
 ) -> Tensor:  # fmt: skip
     """Potential at particles of the density that they carry, as :class:`particlemesh.fourier.Solver` computes it.
 
@@ -253,8 +254,9 @@ def potential(
         Inverse screening length for "yukawa", inverse width of the Gaussians for "ewald".
     zero : float or tensor, optional
         Value at k = 0. By default 0, a neutralising background, and ``1 / kappa**2`` for "yukawa". A function needs it.
-    compensation : {"continuous", "discrete", None}
-        Transform of the window whose square divides the modes.
+    compensation : {"auto", "continuous", "discrete", None}
+        Transform of the window whose square divides the modes. "auto" is none for "poisson" and "yukawa", and
+        "continuous" for all others.
     interlaced : bool
         Average over two meshes, as :class:`particlemesh.fourier.Solver` does.
 
@@ -280,7 +282,7 @@ def potential(
     tensor([ 1., -1.])
     """
     frame = _frame(positions, values, mesh, cell)
-    *tables, highest = _tables(mesh, window, compensation)
+    *tables, highest = _tables(mesh, window, chosen(compensation, green))
     tables = [*(_like(table, values) for table in tables), highest.to(values.device)]
 
     def on(text: str) -> Callable[[bool, Tensor], Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -17,6 +18,17 @@ Array = NDArray[np.float64]
 POWERS = {"spread": 1, "potential": 2}  # of the window's transform
 USES = (*POWERS, "power")
 KINDS = ("continuous", "discrete")
+CHOICES = ("auto", *KINDS, None)
+
+
+def chosen(compensation: str | None, green: Any) -> str | None:
+    """Return the kind that "auto" stands for: none where every mode of a point charge matters, else "continuous".
+
+    Dividing by a window's transform raises the highest modes to those of a point, and then they end at once.
+    """
+    if compensation != "auto":
+        return compensation
+    return None if isinstance(green, str) and green in ("poisson", "yukawa") else "continuous"
 
 
 @lru_cache(64)

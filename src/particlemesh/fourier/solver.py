@@ -14,7 +14,7 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.box import Box
 from particlemesh.busy import alone
-from particlemesh.fourier.compensation import KINDS, divisor
+from particlemesh.fourier.compensation import CHOICES, chosen, divisor
 from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.on_mesh import OnMesh
@@ -49,10 +49,11 @@ class Solver(OnMesh):
         As for :meth:`Transform.green`.
     slope : callable, optional
         For a function `green` of k2: its derivative by k2, of an array, which the virial needs.
-    compensation : {"continuous", "discrete", None}
+    compensation : {"auto", "continuous", "discrete", None}
         Transform whose square divides the modes: of the window itself, of its samples at the nodes (as in
-        smooth particle-mesh Ewald [essmann1995]_), or none. For point charges with "poisson" or "yukawa" give None:
-        dividing sharpens them, so that their forces oscillate.
+        smooth particle-mesh Ewald [essmann1995]_), or none.
+        "auto" is none for "poisson" and "yukawa", and "continuous" for all others. With "poisson", "continuous" is for smooth densities of many particles per node: potentials of
+        point charges oscillate with it, and their forces do not converge.
     gradient : {"ik", "window", None}
         "ik" multiplies by ik, with a transform per axis. Forces then conserve momentum to rounding, and no particle
         pulls itself. "window" interpolates with the window's slope, with one transform. This is the exact gradient of
@@ -80,7 +81,8 @@ class Solver(OnMesh):
     Warns
     -----
     UserWarning
-        If the Green function is not smooth on the mesh and the gradient is that of the window.
+        If the Green function is not smooth on the mesh, and the gradient is that of the window. If the function is
+        yours, also if `compensation` is not given.
 
     Examples
     --------
@@ -99,14 +101,14 @@ class Solver(OnMesh):
     def __init__(
         self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, kappa: float | None = None,
         alpha: float | None = None, of: str = "k2", zero: float | None = None, slope: Any = None,
-        compensation: str | None = "continuous", gradient: str | None = None, interlaced: bool = False,
+        compensation: str | None = "auto", gradient: str | None = None, interlaced: bool = False,
         **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
         if any(map(any, mesh.ghosts)):
             raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
-        checks.one_of(compensation, "compensation", (*KINDS, None))
+        checks.one_of(compensation, "compensation", CHOICES)
         checks.one_of(gradient, "gradient", (None, *GRADIENTS))
         self._gradient = gradient or ("window" if isinstance(green, str) and green == "ewald" else "ik")
         self.mesh = mesh
@@ -126,7 +128,8 @@ class Solver(OnMesh):
             self._plans.append(Plan(self._wide.shifted(0.5), window, **options))
         self._modes = Modes(self._wide, real=True)
         parameters = {"kappa": kappa, "alpha": alpha}
-        self._divisor = None if compensation is None else divisor(self.window, compensation, 2)
+        kind = chosen(compensation, green)
+        self._divisor = None if kind is None else divisor(self.window, kind, 2)
         self._green = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
         if slope is not None and not (callable(slope) and callable(green) and of == "k2"):
             raise ValueError("slope is for a function green of k2: give a function for both, or leave it out.")
@@ -138,8 +141,14 @@ class Solver(OnMesh):
         self._each = [self._modes]  # of systems with boxes of their own, theirs
         at_zero = self._common[0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
         self._described = (
-            f"{green if isinstance(green, str) else 'a function'} (at k = 0: {at_zero:g}), compensation {compensation}"
+            f"{green if isinstance(green, str) else 'a function'} (at k = 0: {at_zero:g}), compensation {kind}"
         )
+        if callable(green) and compensation == "auto" and self._rough():
+            warnings.warn(
+                "the Green function is not smooth on this mesh: give compensation=None for point charges, or "
+                "'continuous' for a smooth density of many particles per node. The default is 'continuous'.",
+                stacklevel=2,
+            )
         if self._gradient == "window" and self._rough():
             warnings.warn(
                 "gradient='window' conserves energy, but the Green function is not smooth on this mesh. So each "
@@ -298,7 +307,7 @@ class Solver(OnMesh):
         >>> import particlemesh as pm
         >>> from particlemesh.fourier import Solver
         >>> print(Solver(pm.Mesh((8, 8), (1.0, 1.0))).set_positions([[0.5, 0.5]]).explain())  # doctest: +ELLIPSIS
-        green: poisson (at k = 0: 0), compensation continuous
+        green: poisson (at k = 0: 0), compensation None
         ...
         """
         work = self._ready()

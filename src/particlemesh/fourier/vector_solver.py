@@ -16,7 +16,7 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.busy import alone
-from particlemesh.fourier.compensation import KINDS, alias_sum, divisor
+from particlemesh.fourier.compensation import CHOICES, alias_sum, chosen, divisor
 from particlemesh.fourier.engines import dense, engine, plain
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
@@ -52,7 +52,7 @@ class VectorSolver(checks.Fixed):
     forms : sequence of callables, optional
         Form factors: functions of ``k**2``, real. Their values at k = 0 are their own, whatever `zero` is, and
         finite unless the Green function is 0 there.
-    compensation : {"continuous", "discrete", "aliases", None}
+    compensation : {"auto", "continuous", "discrete", "aliases", None}
         What divides the modes: the square of the window's transform (see :class:`Solver`), or its sum over aliases.
         With "aliases" the field of a particle at its own place is exact on the average over places.
     **options
@@ -83,13 +83,13 @@ class VectorSolver(checks.Fixed):
     def __init__(
         self, mesh: Mesh, window: Window | str = DEFAULT, green: Any = "poisson", *, kappa: float | None = None,
         alpha: float | None = None, of: str = "k2", zero: float | None = None, onto: str | None = "transverse",
-        forms: Sequence[Callable[..., Any]] = (), compensation: str | None = "continuous", **options: Any,
+        forms: Sequence[Callable[..., Any]] = (), compensation: str | None = "auto", **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(mesh, Mesh):
             raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
         checks.all_periodic(mesh.periodic)
         self._onto = checks.one_of(onto, "onto", PROJECTIONS)
-        checks.one_of(compensation, "compensation", (*KINDS, "aliases", None))
+        checks.one_of(compensation, "compensation", (*CHOICES, "aliases"))
         if "systems" in options or options.get("order", "caller") != "caller":
             raise ValueError("a VectorSolver has no systems and keeps your order: leave out systems and order.")
         self.mesh, self.window = mesh, window_of(window)
@@ -99,9 +99,11 @@ class VectorSolver(checks.Fixed):
         def aliases(numbers: NDArray[Any], nodes: int, axis: int) -> NDArray[Any]:
             return alias_sum(self.window, 2 * math.pi * numbers / nodes)
 
-        divided = None if compensation is None else divisor(self.window, compensation, 2)
-        if compensation == "aliases":
+        kind = chosen(compensation, green)
+        if kind == "aliases":
             divided = aliases
+        else:
+            divided = None if kind is None else divisor(self.window, kind, 2)
         parameters = {"kappa": kappa, "alpha": alpha}
         factors = table(green, self._modes, of=of, zero=zero, parameters=parameters, divisor=divided)
         if factors.dtype.kind == "c":

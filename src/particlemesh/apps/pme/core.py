@@ -87,7 +87,9 @@ class Core:
         reach = parameters.cutoff + skin
         cells = [min(t, reach / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
         self.grid = pm.UniformGrid(box, cell_size=cells, **options)
-        self.solver = Solver(pm.Mesh(parameters.shape, box), parameters.window, **green, **options)
+        self.solver = Solver(
+            pm.Mesh(parameters.shape, box), parameters.window, compensation="continuous", **green, **options
+        )
         self._memory: dict[str, Any] = {}
         self.on_gpu = backend.name != "cpu"
         self.finish = OnDevice(self.backend, dtype, self.take, law)

@@ -38,7 +38,9 @@ class PairFunction(checks.Fixed):
 
     The CPU compiles a function the first time that it is used, which takes some seconds. The compiled code is kept in
     ``~/.cache/particlemesh/cpu`` by the function's text and the constants that it sees, for all objects and processes.
-    Compiling is logged by the logger ``"particlemesh"`` and noted on a terminal.
+    Compiling is logged by the logger ``"particlemesh"`` and noted on a terminal. Constants read only by
+    ``getattr(module, "NAME")``, and globals of functions under ``@register_jitable``, ``@overload`` or ``@vectorize``,
+    stay as they were when a process first compiled them.
 
     Parameters
     ----------
