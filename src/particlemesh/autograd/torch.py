@@ -255,8 +255,8 @@ def potential(
     zero : float or tensor, optional
         Value at k = 0. By default 0, a neutralising background, and ``1 / kappa**2`` for "yukawa". A function needs it.
     compensation : {"auto", "continuous", "discrete", None}
-        Transform of the window whose square divides the modes. "auto" is none for "poisson" and "yukawa", and
-        "continuous" for all others.
+        Transform of the window whose square divides the modes. The default "auto" is none for "poisson" and
+        "yukawa", and "continuous" for all others.
     interlaced : bool
         Average over two meshes, as :class:`particlemesh.fourier.Solver` does.
 

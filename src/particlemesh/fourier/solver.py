@@ -52,8 +52,9 @@ class Solver(OnMesh):
     compensation : {"auto", "continuous", "discrete", None}
         Transform whose square divides the modes: of the window itself, of its samples at the nodes (as in
         smooth particle-mesh Ewald [essmann1995]_), or none.
-        "auto" is none for "poisson" and "yukawa", and "continuous" for all others. With "poisson", "continuous" is for smooth densities of many particles per node: potentials of
-        point charges oscillate with it, and their forces do not converge.
+        The default "auto" is none for "poisson" and "yukawa", and "continuous" for all others. With "poisson",
+        "continuous" is for smooth densities of many particles per node: potentials of point charges oscillate with it,
+        and their forces do not converge.
     gradient : {"ik", "window", None}
         "ik" multiplies by ik, with a transform per axis. Forces then conserve momentum to rounding, and no particle
         pulls itself. "window" interpolates with the window's slope, with one transform. This is the exact gradient of
