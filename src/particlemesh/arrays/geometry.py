@@ -44,6 +44,23 @@ def check_range(box: Box, dtype: np.dtype) -> None:
         )
 
 
+def check_size(sizes: np.ndarray | float, dtype: np.dtype, what: str) -> None:
+    """Check that a dtype holds numbers of these sizes to rounding, and sums of them; 0, NaN and infinity are no sizes.
+
+    Raises
+    ------
+    ValueError
+        If the largest is near either end of the dtype's range.
+    """
+    size, info = float(np.max(np.abs(sizes), initial=0.0)), np.finfo(dtype)
+    least, most = float(info.tiny) * 2**16, float(info.max) / 2**16
+    if 0 < size < np.inf and not least <= size <= most:
+        raise ValueError(
+            f"{what} are of size {size:.2g}; {dtype.name} holds sizes from {least:.2g} to {most:.2g}. "
+            f"Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        )
+
+
 def geometry_record(box: Box, dtype: np.dtype) -> Record:
     """Return ``Geometry`` in the coordinates' dtype."""
     check_range(box, dtype)

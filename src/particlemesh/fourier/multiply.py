@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.geometry import check_size
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import default_threads, ranges, run
@@ -34,6 +35,11 @@ class Factors:
         Also multiply by i; the table is real.
     threads : int, optional
         CPU threads.
+
+    Raises
+    ------
+    ValueError
+        If the type does not hold the factors.
     """
 
     def __init__(
@@ -41,6 +47,8 @@ class Factors:
     ) -> None:
         self.backend, self.dtype = backend, np.dtype(dtype)
         self.shape = table.shape
+        self.largest = float(np.abs(table).max(initial=0.0))
+        check_size(self.largest, self.dtype, "factors of Fourier modes")
         whole = np.iscomplexobj(table)
         rounded = np.ascontiguousarray(table, COMPLEX[self.dtype] if whole else self.dtype)
         if backend.name != "cpu":
@@ -115,6 +123,8 @@ class Projection:
         self.backend, self.dtype, self.ndim = backend, np.dtype(dtype), len(modes.shape)
         self.shape = modes.spectrum_shape
         self._onto = PROJECTIONS.index(onto)
+        for table in tables:
+            check_size(table, self.dtype, "factors of Fourier modes")
 
         def placed(array: Any) -> Any:
             rounded = np.ascontiguousarray(array, self.dtype)
@@ -124,7 +134,8 @@ class Projection:
         self.forms = placed(np.ones((1, 1)) if forms is None else forms.reshape(len(forms), -1))
         missing = 3 - self.ndim
         rows = np.zeros((3, self.ndim))
-        rows[missing:] = modes.rows
+        # Only directions count. Squares of wavenumbers in the user's unit may leave the type's range.
+        rows[missing:] = np.ldexp(modes.rows, -np.frexp(np.abs(modes.rows).max())[1])
         self._rows = placed(rows)
         self._sizes = (1,) * missing + self.shape, (1,) * missing + modes.shape
         self.threads = default_threads(math.prod(self.shape) // 8) if threads is None else threads

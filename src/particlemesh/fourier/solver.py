@@ -12,6 +12,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
+from particlemesh.arrays.geometry import check_size
 from particlemesh.box import Box
 from particlemesh.busy import alone
 from particlemesh.fourier.compensation import CHOICES, chosen, divisor
@@ -412,6 +413,9 @@ class Solver(OnMesh):
         spectrum = work.forward(field, operand.batch)
         if virial is not None:
             work.write_virial(self._strain(work), spectrum, virial)
+        if slopes is not None:
+            largest = work.factors.largest * max(float((1 / m.mesh.spacing).max()) for m in self._each)
+            check_size(largest, work.dtype, "gradients of potentials of a charge of size 1")
         if slopes is not None and self._gradient == "ik":
             self._place_slopes(work)
             work.interpolate_by_ik(plan, spectrum, operand.batch, self._inner(), phi, slopes)

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from particlemesh.arrays import operands
+from particlemesh.arrays.geometry import check_size
 from particlemesh.busy import alone
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import KEYWORDS, METHODS
@@ -17,6 +20,7 @@ from particlemesh.methods.contract import Method
 from particlemesh.plan.configuration import Configuration
 
 SPREAD = "values", "vectors", "tensors"  # by the order of the derivative
+_POWERS = "", "", "**2"
 _RESULTS = "values", "gradient", "hessian"
 _COUNTS = {2: "two", 3: "three"}
 _SECOND = ", second derivatives"
@@ -37,6 +41,7 @@ class Calls(Configuration):
             result = operands.give(
                 out, operand, operand.batch + self._shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
             )
+            self._check_slopes(order)
             method = self._method_for("spread", order)
             some = bool(self.count and operand.view.layout.channels)
             if not accumulate and not (some and method.fills and self._systems is None):
@@ -70,6 +75,7 @@ class Calls(Configuration):
                 results[_RESULTS[order]] = operands.give(
                     out, operand, operand.batch + core, len(core), len(core), backend, accumulate=False, upload=upload
                 )
+            self._check_slopes(max(outs))
             method = self._method_for("interpolate", max(outs))
             if self.count and operand.view.layout.channels:
                 views, workspace, nodes = {name: r.view for name, r in results.items()}, self._working(), operand.view
@@ -99,6 +105,15 @@ class Calls(Configuration):
         operands.check_apart(*outs)
         result = None if out is None else outs
         return self._again(names, (field, *outs), lambda: self._interpolate(field, dict(enumerate(outs))), result)
+
+    def _check_slopes(self, order: int) -> None:
+        """Check that the plan's type holds derivatives of an order, per power of the user's length."""
+        if order:
+            assert self.dtype is not None
+            rows = self.mesh.box.matrix[None] if self._boxes is None else self._boxes.rows
+            slopes = np.array(self.mesh.intervals) / np.linalg.norm(rows, axis=2)
+            for size in (slopes.min(), slopes.max()):
+                check_size(size**order, self.dtype, f"derivatives of a field of size 1, per length{_POWERS[order]},")
 
     def _method_for(self, what: str, order: int) -> Method:
         """Return the prepared method for derivatives of an order: the direction's, or one that has them."""

@@ -183,6 +183,7 @@ class Integers(Calls):
         operand = operands.take(
             values, core, len(core), self.dtype, self.backend, SPREAD[order], upload=self._named is not None
         )
+        self._check_slopes(order)
         return operand, {"gradient": order == 1, "hessian": order == 2}
 
     def _one_system(self) -> None:

@@ -39,6 +39,23 @@ def word_of(wrong: np.ndarray) -> int:
     return int(np.argmax(wrong)) ^ _ONES if wrong.any() else 0
 
 
+def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
+    """Check that a type holds what a pair function divides by, for pairs from a fiftieth of the cutoff to the cutoff.
+
+    Raises
+    ------
+    ValueError
+        If it does not: the unit of length is too large or too small.
+    """
+    info = np.finfo(dtype)
+    least, most = 50 * float(info.max) ** (-1 / power), (float(info.tiny) * 2**16) ** (-1 / power)
+    if not least <= cutoff <= most:
+        raise ValueError(
+            f"the cutoff is {cutoff:.3g}; {dtype.name} holds the powers of distances that this interaction needs for "
+            f"cutoffs from {least:.2g} to {most:.2g}. Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        )
+
+
 class Core:
     """Grid, solver and memory of an interaction, whose pair function and corrections subclasses have.
 
@@ -64,6 +81,7 @@ class Core:
         As for plans and grids.
     """
 
+    power = 3  # of the distance, by which the pair function divides
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
     list: SkinList | None = None
     dipoles: Any = None  # what makes steps with dipoles
@@ -73,6 +91,7 @@ class Core:
         green: dict[str, Any], *, threads: int | None, named: str | None, skin: float = 0.0,
         systems: int | None = None, deterministic: bool = False,
     ) -> None:  # fmt: skip
+        check_powers(parameters.cutoff, self.power, dtype)
         self.box, self.parameters, self.dtype, self.law = box, parameters, dtype, law
         self.exclusions, self.threads, self.owner = exclusions, threads, backend
         self.backend: Any = backend if backend.name == "cpu" else kept(backend)
@@ -260,8 +279,9 @@ class Core:
         on_cpu(charges, sums, mesh, out, self.law)
         if first:
             self.status[0] = sums[:, -1].sum() != 0
-        if not np.isfinite(out.energy).all():
-            self.status[1] = max(self.status[1], word_of(~np.isfinite(out.energy)))
+        finite = np.isfinite(out.energy) & np.isfinite(out.forces.sum((1, 2)))
+        if not finite.all():
+            self.status[1] = max(self.status[1], word_of(~finite))
             self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))
 
     def wrong(self) -> Wrong:

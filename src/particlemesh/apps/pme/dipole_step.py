@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import kernels
-from particlemesh.apps.pme.core import Coulomb, word_of
+from particlemesh.apps.pme.core import Coulomb, check_powers, word_of
 from particlemesh.apps.pme.dipoles import COLUMNS, DipoleResult, columns, pair_function
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.natives import Natives
@@ -33,6 +33,7 @@ class Dipoles:
     """
 
     def __init__(self, core: Coulomb) -> None:
+        check_powers(core.parameters.cutoff, 7, core.dtype)
         self.core, alpha = core, core.parameters.splitting
         self.functions = [pair_function(alpha, virial) for virial in (False, True)]
         itself = 2 * alpha / math.sqrt(math.pi)  # the smooth part of a particle's own potential

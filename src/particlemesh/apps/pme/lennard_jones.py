@@ -37,6 +37,7 @@ class LennardJones(Core):
         As for :class:`Dispersion`.
     """
 
+    power = 8
     together = 1
 
     def __init__(
