@@ -18,6 +18,18 @@ def _read_only(array: NDArray[np.float64]) -> NDArray[np.float64]:
     return array
 
 
+def faces(origin: NDArray[Any], lengths: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the first and last representable coordinate inside, per axis of orthorhombic boxes."""
+    low, length = origin.astype(dtype), lengths.astype(dtype)
+    high = np.minimum(low + np.nextafter(length, dtype.type(0)), np.nextafter(low + length, low))
+    # x - origin rounds, so the next number below the face may still have fraction 1. The step has the size of
+    # that rounding: near a face at 0 neighbouring numbers are subnormal, and the loop would not end.
+    step = np.spacing(np.maximum(abs(low), length))
+    while (outside := (high - low) / length >= 1).any():
+        high = np.where(outside, np.maximum(high - step, low), high)
+    return low, high
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Box:
     """A domain of 1 to 3 axes: lattice vectors, an origin, and which axes repeat.
@@ -208,7 +220,7 @@ class Box:
                 moved = np.broadcast_to(moved.any(axis=-1, keepdims=True), moved.shape)
                 return self._where_finite(x, np.where(moved, self._cartesian(inner), x))
             folded = np.where(moved, self._cartesian(inner), x)
-            low, high = self._faces(dtype)
+            low, high = faces(self.origin, self.lengths, dtype)
             folded = np.where(periodic, np.clip(folded, low, high), folded)
         return self._where_finite(x, folded)
 
@@ -222,14 +234,3 @@ class Box:
         if self.orthorhombic:
             return self.origin.astype(dtype) + fraction * self.lengths.astype(dtype)
         return self.origin.astype(dtype) + fraction @ self.matrix.astype(dtype)
-
-    def _faces(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the first and last representable coordinate inside, per axis of an orthorhombic box."""
-        low, length = self.origin.astype(dtype), self.lengths.astype(dtype)
-        high = np.minimum(low + np.nextafter(length, dtype.type(0)), np.nextafter(low + length, low))
-        # x - origin rounds, so the next number below the face may still have fraction 1. The step has the size of
-        # that rounding: near a face at 0 neighbouring numbers are subnormal, and the loop would not end.
-        step = np.spacing(np.maximum(abs(low), length))
-        while (outside := (high - low) / length >= 1).any():
-            high = np.where(outside, np.maximum(high - step, low), high)
-        return low, high

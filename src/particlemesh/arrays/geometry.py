@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from particlemesh.backends.base import Record
-from particlemesh.box import Box
+from particlemesh.box import Box, faces
 
 
 def open_bounds(
@@ -21,6 +21,18 @@ def open_bounds(
     reach = np.abs(np.linalg.inv(inverse)).sum(1) + 2 * np.abs(origin)  # of |x| + |origin|, by coordinate
     slack = 4 * np.finfo(dtype).eps * (np.abs(inverse) @ reach)
     return -slack, 1 + slack
+
+
+def bounds_of(box: Box, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of positions: those of open axes, and the first and last coordinates inside periodic ones.
+
+    Nothing bounds positions along periodic axes of a triclinic box.
+    """
+    lower, upper = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
+    if box.orthorhombic:
+        inside = faces(box.origin, box.lengths, dtype)
+        lower, upper = (np.where(box.periodic, a, b) for a, b in zip(inside, (lower, upper), strict=True))
+    return lower, upper
 
 
 def tails_of(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -70,7 +82,7 @@ def geometry_record(box: Box, dtype: np.dtype) -> Record:
     origin[missing:] = box.origin
     inverse[missing:, missing:] = box.inverse
     rows[missing:, missing:] = box.matrix
-    lower[missing:], upper[missing:] = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
+    lower[missing:], upper[missing:] = bounds_of(box, dtype)
     tails = tails_of(rows, dtype)
     numbers = (origin, inverse.ravel(), rows.ravel(), tails.ravel(), lower, upper, [1.0])
     return Record(f"=37{dtype.char}", *np.concatenate(numbers))

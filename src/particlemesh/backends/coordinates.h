@@ -12,7 +12,8 @@ typedef float coordinate;
 typedef struct {
     coordinate origin[3], inverse[9]; // fractional = inverse (x - origin)
     coordinate rows[9], tails[9];     // the lattice vectors, and their rounding errors
-    coordinate lower[3], upper[3];    // of an open axis, in x where orthorhombic, else fractional
+    // In x where orthorhombic, for a periodic axis the first and last numbers inside; else fractional, of an open axis.
+    coordinate lower[3], upper[3];
     coordinate one;                   // it is, but compilers do not know: fma(one, a, b * c) rounds the product
 } Geometry;
 
@@ -90,6 +91,21 @@ DEVICE void fold(PRIVATE coordinate* x, PRIVATE const coordinate* turns, PRIVATE
             high = sum;
         }
         x[b] = low != 0 ? high + low : high;
+    }
+}
+
+// Moves folded coordinates that rounding left on the upper face or beyond to the lower one. Call it for orthorhombic boxes.
+DEVICE void confine(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
+                   PRIVATE const Geometry* geometry, PRIVATE const Frame* frame)
+{
+    for (int a = 0; a < 3; a++) {
+        if (!frame->periodic[a] || (x[a] >= geometry->lower[a] && x[a] <= geometry->upper[a])) continue;
+        if (x[a] > geometry->upper[a]) {
+            x[a] -= geometry->rows[4 * a];
+            turns[a] += 1;
+            s[a] = 0;
+        }
+        x[a] = fmin(fmax(x[a], geometry->lower[a]), geometry->upper[a]);
     }
 }
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from particlemesh.arrays.geometry import tails_of
 from particlemesh.arrays.systems import lattices
-from particlemesh.box import Box
+from particlemesh.box import Box, faces
 
 # Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
 GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
@@ -85,6 +85,8 @@ class SystemBoxes:
         vectors = table[:, :3], table[:, 30:33], table[:, 33:36], table[:, 38:41], table[:, 41:44]
         upper = np.where(straight, self.origins + lengths, 1 + slack)
         per = np.sqrt((inverse**2).sum(2)) * (1 + 4 * np.finfo(dtype).eps)
+        _, last = faces(self.origins, np.where(straight, lengths, 1.0), dtype)
+        upper = np.where(straight & np.array(self.box.periodic), last, upper)
         numbers = self.origins, np.where(straight, self.origins, -slack), upper, per, 4 * slack
         for columns, values in zip(vectors, numbers, strict=True):
             columns[:, missing:] = values

@@ -132,6 +132,7 @@ DEVICE int item_in_box(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const
         }
         fold(item->x, further, geometry);
     }
+    if (frame->orthorhombic) confine(item->x, item->s, item->turns, geometry, frame);
     item->level = 0;
 #if EXTENTS
     coordinate reach = 0;

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.arrays.geometry import check_range, open_bounds, tails_of
+from particlemesh.arrays.geometry import bounds_of, check_range, tails_of
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fuse, fused, peek
@@ -38,7 +38,7 @@ class CpuCells(NamedTuple):
     rows: np.ndarray  # (3, 3): lattice vectors
     tails: np.ndarray  # (3, 3): what rounding took off them
     periodic: tuple[int, int, int]
-    lower: np.ndarray  # (3,): bounds of open axes, of x where the box is orthorhombic, else of fractions
+    lower: np.ndarray  # (3,): bounds of x where the box is orthorhombic, else of fractions along open axes
     upper: np.ndarray
     orthorhombic: int
     missing: int  # axes that the box does not have
@@ -79,7 +79,7 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
     origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
     inverse[missing:, missing:], rows[missing:, missing:] = box.inverse, box.matrix
     origin[missing:] = box.origin
-    lower[missing:], upper[missing:] = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, real)
+    lower[missing:], upper[missing:] = bounds_of(box, real)
     thickness = 1 / np.linalg.norm(box.inverse, axis=1) / used
     sizes = [1] * missing + used
     flags = [0] * missing + [int(p) for p in box.periodic]
@@ -208,6 +208,30 @@ def _fold_again(x, s, length, cells, turn, more, low, below, bad):
 
 
 @compiled
+def _beyond(x, length, lower, upper):
+    """Return whether a coordinate is not between the first and the last one inside."""
+    beyond = np.int32(0)
+    for k in range(length):
+        beyond |= np.int32(0) if x[k] >= lower and x[k] <= upper else np.int32(1)
+    return beyond
+
+
+@compiled
+def _settle(x, s, turn, length, row, lower, upper):
+    """Move coordinates that rounding left on the upper face or beyond to the lower one; return whether any was."""
+    zero, moved = x.dtype.type(0), np.int32(0)
+    for k in range(length):
+        up = x[k] > upper
+        t = x[k] - row if up else x[k]
+        t = t if t >= lower else lower  # noqa: FURB136 - loops with max are slower
+        x[k] = t if t <= upper else upper  # noqa: FURB136
+        s[k] = zero if up else s[k]
+        turn[k] += np.int32(up)
+        moved |= np.int32(up)
+    return moved
+
+
+@compiled
 def _level_of(radius, length, cells, level, bad):
     """Write the level of each radius and mark radii that are negative or not finite."""
     two = radius.dtype.type(2)
@@ -261,15 +285,23 @@ def locate_shares(address, stride, count, radii, cells, keys, folded, turns, sta
             bad[:length] = 0
             _read(address, stride, begin, length, missing, x, bad)
             _fractions(x, length, cells, s)
-            far = np.int32(0)
+            far = beyond = np.int32(0)
             for a in range(missing, 3):
                 if cells.periodic[a]:
                     far = max(far, _turn(s[a], turn[a], length, below, bad))
+                    if cells.orthorhombic:
+                        beyond |= _beyond(x[a], length, cells.lower[a], cells.upper[a])
                 else:
                     tested = x[a] if cells.orthorhombic else s[a]
                     _confine(s[a], tested, length, cells.lower[a], cells.upper[a], below, bad)
             if far > 0:
                 _fold_again(x, s, length, cells, turn, more, low, below, bad)
+            if beyond != 0:
+                for a in range(missing, 3):
+                    if cells.periodic[a]:
+                        at = _settle(x[a], s[a], turn[a], length, cells.rows[a, a], cells.lower[a], cells.upper[a])
+                        far = max(far, at)
+            if far > 0:
                 faults[4] = max(faults[4], far)
                 for k in range(length):
                     for a in range(3):

@@ -21,6 +21,7 @@ DEVICE int point_of(PRIVATE coordinate* x, PRIVATE coordinate* s, GLOBAL const c
         for (int a = 0; a < 3; a++) turns[a] = frame->periodic[a] ? floor(s[a]) : (coordinate)0;
         fold(x, turns, geometry);
     }
+    if (frame->orthorhombic) confine(x, s, turns, geometry, frame);
     fractions(s, x, geometry);
     for (int a = 0; a < 3; a++)
         if (!(s[a] == s[a])) return OUTSIDE; // beyond the range of numbers

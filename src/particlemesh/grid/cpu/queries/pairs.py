@@ -177,15 +177,18 @@ def point_query(
     The last result is where the points of each system begin, if there are systems.
     """
     cells, boxes = cloud.cells, cloud.systems
-    everywhere = np.full(3, np.inf, cells.dtype)
-    anywhere = cells._replace(lower=-everywhere, upper=everywhere, levels=1)
+    everywhere, periodic = cells.dtype.type(np.inf), np.array(cells.periodic, bool)
+    anywhere = cells._replace(
+        lower=np.where(periodic, cells.lower, -everywhere), upper=np.where(periodic, cells.upper, everywhere), levels=1
+    )
     if boxes is None:
         keys, folded, turns, faults = locate(x, None, anywhere, threads)
         bins = anywhere.total
     else:
         assert system is not None
-        unbounded = np.full_like(boxes.lower, np.inf)
-        boxes = boxes._replace(lower=-unbounded, upper=unbounded)
+        boxes = boxes._replace(
+            lower=np.where(periodic, boxes.lower, -everywhere), upper=np.where(periodic, boxes.upper, everywhere)
+        )
         keys, folded, turns, faults = locate_systems(x, None, anywhere, boxes, system, threads)
         bins = anywhere.total * boxes.total
     ordered = counting_sort(keys, bins, threads)
