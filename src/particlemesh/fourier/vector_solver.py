@@ -100,10 +100,7 @@ class VectorSolver(checks.Fixed):
             return alias_sum(self.window, 2 * math.pi * numbers / nodes)
 
         kind = chosen(compensation, green)
-        if kind == "aliases":
-            divided = aliases
-        else:
-            divided = None if kind is None else divisor(self.window, kind, 2)
+        divided = None if kind is None else aliases if kind == "aliases" else divisor(self.window, kind, 2)
         parameters = {"kappa": kappa, "alpha": alpha}
         factors = table(green, self._modes, of=of, zero=zero, parameters=parameters, divisor=divided)
         if factors.dtype.kind == "c":
