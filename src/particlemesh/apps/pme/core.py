@@ -50,9 +50,10 @@ def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
     info = np.finfo(dtype)
     least, most = 50 * float(info.max) ** (-1 / power), (float(info.tiny) * 2**16) ** (-1 / power)
     if not least <= cutoff <= most:
+        remedy = f"Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
         raise ValueError(
             f"the cutoff is {cutoff:.3g}; {dtype.name} holds the powers of distances that this interaction needs for "
-            f"cutoffs from {least:.2g} to {most:.2g}. Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+            f"cutoffs from {least:.2g} to {most:.2g}. {remedy}"
         )
 
 
