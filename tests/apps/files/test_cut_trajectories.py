@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Full disks, killed processes and files that were cut: nothing that was whole is lost."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,8 +11,9 @@ import time
 import numpy as np
 import pytest
 
+from particlemesh import Box
 from particlemesh.apps.brownian import BrownianDynamics, Drag
-from particlemesh.apps.files import trajectory
+from particlemesh.apps.files import hdf5, trajectory
 
 ENDINGS = ("gsd", "h5", "vtu", "xyz")
 
@@ -22,29 +25,45 @@ def motion(step=0, count=20):
     return made
 
 
-def steps_of(path):
-    """Steps of all frames of a file, each of which is read."""
+def frames_of(path):
+    """Steps and positions of all frames of a file."""
     if path.suffix == ".gsd":
         hoomd = pytest.importorskip("gsd.hoomd")
         with hoomd.open(path) as file:
-            assert all(np.isfinite(frame.particles.position).all() for frame in file)
-            return [int(frame.configuration.step) for frame in file]
+            return [(int(frame.configuration.step), frame.particles.position) for frame in file]
     if path.suffix == ".h5":
         h5py = pytest.importorskip("h5py")
         with h5py.File(path) as file:
-            steps = file["particles/all/position/step"][:].tolist()
-            assert len(file["particles/all/position/value"][:]) == len(steps)
-            return steps
+            there = file["particles/all/position"]
+            return list(zip(there["step"][:].tolist(), there["value"][:], strict=True))
     if path.suffix == ".vtu":
         meshio = pytest.importorskip("meshio")
-        names = [path.with_name(shot["name"]) for shot in trajectory.VTU(path, motion()._frame()).files]
-        assert all(len(meshio.read(name).points) == 20 for name in names)
-        return [int(name.stem.rpartition("_")[2]) for name in names]
+        series = json.loads(path.with_name(f"{path.name}.series").read_text())
+        names = [path.with_name(shot["name"]) for shot in series["files"]]
+        return [(int(name.stem.rpartition("_")[2]), meshio.read(name).points) for name in names]
     io = pytest.importorskip("ase.io")
-    return [int(atoms.info["step"]) for atoms in io.read(path, index=":", format="extxyz")]
+    return [(int(atoms.info["step"]), atoms.positions) for atoms in io.read(path, index=":", format="extxyz")]
 
 
-@pytest.mark.parametrize("ending", ["gsd", "xyz"])
+def steps_of(path):
+    """Steps of all frames of a file, each of which is read."""
+    frames = frames_of(path)
+    assert all(np.isfinite(positions).all() for _, positions in frames)
+    return [step for step, _ in frames]
+
+
+def check_cut(path, whole, ends, cut_at, case):
+    """Check a file that was cut at a byte and continued, by one that was not, and by the bytes where frames end."""
+    frames, uncut = frames_of(path), dict(frames_of(whole))
+    steps = [step for step, _ in frames]
+    least, most = (sum(end < cut_at + more for end in ends) for more in (1, 0))
+    assert steps[:-1] == list(range(len(steps) - 1)) and steps[-1] == 7, case
+    assert least <= len(steps) - 1 <= most + 1, case
+    for step, positions in frames:
+        np.testing.assert_array_equal(positions, uncut[step], err_msg=str(case))
+
+
+@pytest.mark.parametrize("ending", ["gsd", "h5", "xyz"])
 def test_a_file_cut_at_any_byte_goes_on_from_the_last_whole_frame(ending, tmp_path, request):
     whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
     sizes = []
@@ -52,24 +71,75 @@ def test_a_file_cut_at_any_byte_goes_on_from_the_last_whole_frame(ending, tmp_pa
         motion(step).run(0, trajectory=whole)
         sizes.append(whole.stat().st_size)
     data, later = whole.read_bytes(), motion(7)
-    every = 97 if request.config.thins else 3
+    later.run(0, trajectory=whole)
+    some = np.random.default_rng(5).integers(0, len(data), 12) if request.config.thins else range(0, len(data), 31)
     near = {size + off for size in sizes for off in (-1, 0, 1)}
-    for end in sorted({*range(0, len(data), every), *near} - {len(data) + 1}):
+    for end in sorted({0, 1, *some, *near} - {len(data) + 1}):
         cut.write_bytes(data[:end])
         later.run(0, trajectory=cut)
-        steps = steps_of(cut)
-        assert steps == [step for step, size in enumerate(sizes) if size <= end] + [7], end
-    assert steps_of(whole) == [0, 1, 2, 3]
+        check_cut(cut, whole, sizes, end, end)
 
 
-def test_a_cut_file_of_hdf5_is_refused_in_a_line(tmp_path):
-    whole, cut = tmp_path / "whole.h5", tmp_path / "cut.h5"
-    motion().run(3, trajectory=whole)
-    data = whole.read_bytes()
-    for end in (1, 100, len(data) // 2, len(data) - 1):
-        cut.write_bytes(data[:end])
-        with pytest.raises(ValueError, match="cut.h5 is no HDF5 file that can be continued: give another file"):
-            motion(7).run(1, trajectory=cut)
+@pytest.mark.parametrize("ending", ["h5", "xyz"])
+def test_a_process_killed_at_any_byte_leaves_a_file_that_goes_on(ending, tmp_path, request, monkeypatch):
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    whole, cut, done, real = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}", 0, hdf5.put
+    box, x = Box((4.0, 4.0, 4.0)), np.random.default_rng(0).random((8, 20, 3))
+    shots = [trajectory.Frame(n, 0.1 * n, x[n], box, np.full(20, 0.1), x[n] + 1, np.zeros((20, 3))) for n in range(8)]
+    limit = np.inf
+
+    def put(raw, data):
+        nonlocal done
+        data = bytes(data)
+        real(raw, data[: int(min(limit - done, len(data)))])
+        done += len(data)
+        if done >= limit:
+            os._exit(9)
+
+    monkeypatch.setattr(hdf5, "put", put)
+    monkeypatch.setattr(trajectory, "put", put)
+    ends = []
+    with trajectory.writer(whole, shots[0]) as file:
+        for shot in shots[:4]:
+            file.write(shot)
+            ends.append(done)
+        closing = done
+        file.write(shots[7])
+    some = np.random.default_rng(6).integers(1, closing, 12) if request.config.thins else range(1, closing, 31)
+    for end in sorted({*some, *(end - 1 for end in ends)}):
+        child = os.fork()
+        if not child:
+            done, limit = 0, end
+            with trajectory.writer(cut, shots[0]) as file:
+                for shot in shots[:4]:
+                    file.write(shot)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        with trajectory.writer(cut, shots[7]) as file:
+            file.write(shots[7])
+        check_cut(cut, whole, ends, end, end)
+        assert {path.name for path in tmp_path.iterdir()} == {whole.name, cut.name}
+        cut.unlink()
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.9, 0.999])
+def test_a_series_of_paraview_that_was_cut_goes_on(at, tmp_path, request):
+    whole, path, later = tmp_path / "whole.vtu", tmp_path / "t.vtu", motion(7)
+    for name in (whole, path):
+        motion().run(3, trajectory=name)
+    later.run(0, trajectory=whole)
+    last, series = tmp_path / "t_0000000003.vtu", tmp_path / "t.vtu.series"
+    listing, data = series.read_bytes(), last.read_bytes()
+    last.write_bytes(data[: int(at * len(data))])
+    later.run(0, trajectory=path)
+    check_cut(path, whole, [1, 2, 3, 4], 3, "frame")
+    last.write_bytes(data)
+    cut = int(at * len(listing))
+    series.write_bytes(listing[:cut])
+    later.run(0, trajectory=path)
+    check_cut(path, whole, [n for n in range(len(listing)) if listing[:n].endswith(b"\n  }")], cut, "series")
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_a_trajectory_that_another_program_writes_is_refused(tmp_path):
@@ -136,7 +206,7 @@ b = BrownianDynamics(np.random.default_rng(0).random((500, 3)), Drag(box=(4, 4, 
 try:
     b.run(10, trajectory=folder + "/t.xyz")
 except OSError as error:
-    print("run ended:", error.strerror, b.step)
+    print("run ended:", error.strerror, "|", b.step)
 Simulation.load(folder + "/state.h5").run(1)
 print("goes on")
 """
@@ -150,7 +220,7 @@ def test_a_full_disk_is_one_clear_error_and_the_program_goes_on(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [line == "saved" for line in lines[:4]] == [False, True, False, True]
     assert "the checkpoint" in lines[0] and "cannot be written" in lines[0] and "make room" in lines[0]
-    assert lines[4].startswith("run ended: ") and lines[5] == "goes on"
+    assert "t.xyz cannot be written (File too large): make room" in lines[4] and lines[5] == "goes on"
     assert {path.name for path in tmp_path.iterdir()} == {"state.h5", "t.xyz"}
     steps = int(lines[4].split()[-1])
     later = motion(count=500)
@@ -178,7 +248,7 @@ for attempt in range(3):
         else:
             b.run(60, trajectory=path)
     except OSError as error:
-        print("refused", b.step)
+        print("refused", b.step, error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 if "table" in path:
     with writing_table(path) as table:
@@ -192,6 +262,7 @@ print("goes on", b.step)
 @pytest.mark.parametrize(
     ("name", "room"),
     [("t.h5", 0), ("t.h5", 3_000), ("t.h5", 150_000), ("t.gsd", 0), ("t.gsd", 150_000), ("t.xyz", 150_000),
+     ("t.vtu", 0),
      ("table.h5", 0), ("table.h5", 150_000)],
 )  # fmt: skip
 def test_a_full_disk_loses_no_frame_and_crashes_nothing(name, room, tmp_path):
@@ -202,19 +273,22 @@ def test_a_full_disk_loses_no_frame_and_crashes_nothing(name, room, tmp_path):
     assert done.returncode == 0 and "Exception ignored" not in done.stderr, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["refused"] * 3 + ["goes"]
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert all(f"{name} cannot be written (File too large): make room" in line for line in lines[:3])
+    assert name.endswith("vtu") or [path.name for path in tmp_path.iterdir()] == [name]
+    assert not list(tmp_path.glob("*.part*"))
     if "table" not in name:
         assert steps_of(tmp_path / name) == [*range(int(lines[-1].split()[-1]) + 1)]
 
 
-def test_a_series_of_paraview_whose_last_file_is_cut_is_refused_in_a_line(tmp_path):
+def test_a_series_of_another_program_is_refused_in_a_line(tmp_path):
     path = tmp_path / "t.vtu"
     motion().run(2, trajectory=path)
-    last = tmp_path / "t_0000000002.vtu"
-    for data in (b"", last.read_bytes()[:300], last.read_bytes()[:-20]):
-        last.write_bytes(data)
-        with pytest.raises(ValueError, match=r"t.vtu.series is no series of ours: remove it, or give another file"):
-            motion(7).run(1, trajectory=path)
+    (tmp_path / "t_0000000002.vtu").write_text("<VTKFile></VTKFile>")
+    with pytest.raises(ValueError, match=r"t.vtu.series is no series of ours: remove it, or give another file"):
+        motion(7).run(1, trajectory=path)
+    (tmp_path / "t.vtu.series").write_text('{"files"')
+    with pytest.raises(ValueError, match=r"t.vtu.series is no series of ours: remove it, or give another file"):
+        motion(7).run(1, trajectory=path)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -13,11 +13,12 @@ from typing import Any
 
 from particlemesh.apps.files.isolated import command
 from particlemesh.apps.files.libraries import library
-from particlemesh.apps.files.replacing import replacing
-from particlemesh.apps.files.seal import sealed, sealing
+from particlemesh.apps.files.replacing import put, replacing
+from particlemesh.apps.files.seal import BLOCK, sealed, sealing
 
 MARK = b"particlemesh file, sha256 "
-HEADS = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3", MARK)  # HDF5's own, and user blocks in front of it
+TRAJECTORY = b"particlemesh trajectory, whole: "  # then 0 while old bytes are replaced, else 1
+HEADS = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3", MARK, TRAJECTORY)  # HDF5's own, and user blocks in front of it
 SECONDS = 30.0  # for what takes a tenth
 
 # HDF5's library crashes or never returns on some damaged files. All that is read later is touched here. What is in
@@ -68,6 +69,12 @@ class Disk(io.RawIOBase):
     ----------
     empty : bool
         Whether there was nothing at first.
+    ours, torn : bool
+        Whether the file begins with `TRAJECTORY`, and whether it was cut while `settle` replaced old bytes.
+    watched : bytes-like
+        Data whose place in the file is wanted.
+    place : int
+        Where data of this length and beginning were written last.
     """
 
     def __init__(self, path: Path, new: bool) -> None:
@@ -83,6 +90,11 @@ class Disk(io.RawIOBase):
             pass
         self.empty = not self._raw.seek(0, os.SEEK_END)
         self._end = self._size = self._raw.tell()
+        self._raw.seek(0)
+        head = self._raw.read(len(TRAJECTORY) + 1)
+        self.ours = (bool(head) and (TRAJECTORY + b"1").startswith(head)) or head.startswith(TRAJECTORY)
+        self.torn = self.ours and (self._end < 2 * BLOCK or not head.endswith(b"1"))
+        self.watched, self.place = memoryview(b""), 0
         self._at, self._waiting = 0, list[tuple[int, bytes]]()
         self._error: OSError | None = None
 
@@ -106,15 +118,17 @@ class Disk(io.RawIOBase):
         return len(view)
 
     def write(self, data: Any) -> int:
-        data = bytes(data)
+        data = memoryview(data).cast("B")
+        if len(data) == len(self.watched) and data[:64] == self.watched[:64]:
+            self.place = self._at
         if self._at < self._end or self._error is not None:
-            self._waiting.append((self._at, data))
+            self._waiting.append((self._at, bytes(data)))
         else:
             try:
                 self._put(self._at, data)
             except OSError as error:
                 self._error = error
-                self._waiting.append((self._at, data))
+                self._waiting.append((self._at, bytes(data)))
         self._at += len(data)
         self._size = max(self._size, self._at)
         return len(data)
@@ -123,10 +137,15 @@ class Disk(io.RawIOBase):
         self._size = self._at if size is None else size
         return self._size
 
-    def _put(self, at: int, data: bytes) -> None:
+    def _put(self, at: int, data: Any) -> None:
         self._raw.seek(at)
-        while data:
-            data = data[self._raw.write(data) :]
+        put(self._raw, data)
+
+    def mark(self) -> None:
+        """Write `TRAJECTORY` into the user block of a new file."""
+        self.ours = True
+        self.seek(0)
+        self.write((TRAJECTORY + b"1\n").ljust(BLOCK))
 
     def settle(self) -> None:
         """Finish what HDF5's library has flushed.
@@ -141,11 +160,15 @@ class Disk(io.RawIOBase):
                 raise self._error
             there = self._raw.seek(0, os.SEEK_END)
             self._put(there, bytes(max(0, self._size - there)))  # no holes, which need room later
+            if self.ours and self._waiting:
+                self._put(len(TRAJECTORY), b"0")
             for at, data in self._waiting:
                 self._put(at, data)
             self._raw.truncate(self._size)
+            if self.ours and self._waiting:
+                self._put(len(TRAJECTORY), b"1")
         except OSError as error:
-            error.filename, self._error = str(self._raw.name), error
+            self._error = error
             self._raw.truncate(self._end)
             raise
         self._waiting.clear()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from particlemesh.kernels import checks
+
+FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def naming(path: Any) -> Iterator[None]:
+    """Name the file in the error of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL or (error.filename is None and str(path) in str(error)):
+            raise
+        text = f"{path} cannot be written ({error.strerror}): make room, or give another name"
+        raise OSError(error.errno, text) from error
+
+
+def put(raw: Any, data: Any) -> None:
+    """Write all of the data to a file without a buffer, which may take a part at a time."""
+    data = memoryview(data)
+    while data:
+        data = data[raw.write(data) :]
 
 
 def check_free(path: Any, overwrite: bool) -> Path:
@@ -50,14 +72,17 @@ def replacing(path: Any, overwrite: bool = False) -> Iterator[Path]:
     ------
     ValueError
         As for `check_free`, before and after writing.
+    OSError
+        If the disk is full; the error names ``path``.
     """
     path = check_free(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.stem[:64]}.{os.getpid()}.part{path.suffix}")
     try:
-        yield part
-        with part.open("r+b") as raw:
-            os.fsync(raw.fileno())
+        with naming(path):
+            yield part
+            with part.open("r+b") as raw:
+                os.fsync(raw.fileno())
         check_free(path, overwrite)  # it may have appeared meanwhile
         os.replace(part, path)  # noqa: PTH105 - as one step
     finally:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import json
@@ -16,9 +15,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from particlemesh import Box
+from particlemesh.apps.files import journal
 from particlemesh.apps.files.hdf5 import Disk
 from particlemesh.apps.files.libraries import library
-from particlemesh.apps.files.replacing import check_free
+from particlemesh.apps.files.replacing import FULL, check_free, naming, put, replacing
+from particlemesh.apps.files.seal import BLOCK
 
 
 class Frame(NamedTuple):
@@ -50,7 +51,8 @@ class Writer:
         self.path = path
         self.last = -1
         self.library = library(self.module, f"a trajectory {path.suffix}")
-        self.open(frame)
+        with naming(path):
+            self.open(frame)
 
     def open(self, frame: Frame) -> None:
         """Open the file for frames like this one, and set ``last``."""
@@ -66,7 +68,8 @@ class Writer:
     def write(self, frame: Frame) -> None:
         """Append a frame, unless the file has it."""
         if frame.step > self.last:
-            self.append(frame)
+            with naming(self.path):
+                self.append(frame)
             self.last = frame.step
 
     def same(self, there: int, count: int) -> None:
@@ -79,7 +82,8 @@ class Writer:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        with naming(self.path):
+            self.close()
 
 
 class GSD(Writer):
@@ -104,7 +108,7 @@ class GSD(Writer):
                 _forget_cut_frames(self.path)
             self.file = self.library.open(self.path, "r+" if self.path.exists() else "x")
         except (RuntimeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            if isinstance(error, OSError) and error.errno in FULL:
                 raise
             raise ValueError(f"{self.path} is no GSD file that can be continued: give another file.") from error
         if len(self.file):
@@ -176,34 +180,53 @@ def _forget_cut_frames(path: Path) -> None:
 
 
 class H5MD(Writer):
-    """Datasets ``particles/all/position/value`` (frames, N, 3), ``step`` and ``time``: unfolded, in their own type."""
+    """Datasets ``particles/all/position/value`` (frames, N, 3), ``step`` and ``time``: unfolded, in their own type.
+
+    ``particlemesh/frames`` says where the bytes of each frame are, for files that were cut.
+    """
 
     module = "h5py"
 
     def open(self, frame: Frame) -> None:
         import particlemesh
 
+        self.values: dict[str, Any] = {}
+        refusal = f"{self.path} is no HDF5 file that can be continued: give another file."
         try:
             self.disk = Disk(self.path, new=False)
-            try:
-                self.file = self.library.File(self.disk, "w" if self.disk.empty else "r+")
-            except BaseException:
-                self.disk.close()
-                raise
         except OSError as error:
-            raise ValueError(f"{self.path} is no HDF5 file that can be continued: give another file.") from error
+            raise ValueError(refusal) from error
+        try:
+            if self.disk.torn:
+                raise OSError(refusal)
+            if self.disk.empty:
+                self.file = self.library.File(self.disk, "w", userblock_size=BLOCK)
+                self.disk.mark()
+            else:
+                self.file = self.library.File(self.disk, "r+")
+        except BaseException as error:
+            self.disk.close()
+            if not isinstance(error, OSError):
+                raise
+            if not self.disk.ours:
+                raise ValueError(refusal) from error
+            self._rescue(frame)
+            self.open(frame)
+            return
         if "particles/all/position" in self.file:
-            self.data = self.file["particles/all/position"]
-            steps = self.data["step"]
+            self.data, self.places = self.file["particles/all/position"], self.file.get("particlemesh/frames")
+            steps = self.step = self.data["step"]
+            self.time = self.data["time"]
             self.last = int(steps[-1]) if len(steps) else -1
-            self.same(self.data["value"].shape[1], len(frame.positions))
+            if "value" in self.data:
+                self.same(self.data["value"].shape[1], len(frame.positions))
             elements = self.data.parent
             for name in frame.columns():
                 if len(steps) and name not in elements:
                     self.close()
                     raise ValueError(f"{self.path} has frames without {name}: give another file.")
             # The step is written last: what a frame has left that was not finished is cut off.
-            self.data["time"].resize(len(steps), axis=0)
+            self.time.resize(len(steps), axis=0)
             for element in elements.values():
                 if isinstance(element, self.library.Group) and "value" in element:
                     element["value"].resize(len(steps), axis=0)
@@ -212,6 +235,7 @@ class H5MD(Writer):
             self.close()
             raise ValueError(f"{self.path} holds something else than a trajectory: give another file.")
         box = frame.box
+        self.places = journal.create(self.file)
         self.file.create_group("h5md").attrs["version"] = (1, 1)
         self.file.create_group("h5md/author").attrs["name"] = "unknown"
         creator = self.file.create_group("h5md/creator")
@@ -223,33 +247,51 @@ class H5MD(Writer):
             edges["edges"] = box.lengths if box.orthorhombic else box.matrix
             edges.attrs["origin"] = box.origin
         self.data = self.file.create_group("particles/all/position")
-        self.data.create_dataset("step", (0,), np.int64, maxshape=(None,))
-        self.data.create_dataset("time", (0,), np.float64, maxshape=(None,))
+        self.step = self.data.create_dataset("step", (0,), np.int64, maxshape=(None,))
+        self.time = self.data.create_dataset("time", (0,), np.float64, maxshape=(None,))
 
     def append(self, frame: Frame) -> None:
-        everything = self.data.parent
-        columns = {"position": frame.positions, **frame.columns()}
+        columns, places = {"position": frame.positions, **frame.columns()}, dict[str, tuple[int, np.ndarray]]()
         radii = columns.pop("radius", None)
-        if radii is not None and "radius" not in everything:
-            everything["radius"] = radii  # for all times
+        if radii is not None and "radius" not in self.data.parent:
+            self.data.parent["radius"] = radii  # for all times
         for name, values in columns.items():
-            if name not in everything:
-                element = everything.create_group(name)
-                element["step"], element["time"] = self.data["step"], self.data["time"]  # links: the same datasets
-            if "value" not in everything[name]:
-                shape = values.shape
-                everything[name].create_dataset(
-                    "value", (0, *shape), values.dtype, maxshape=(None, *shape), chunks=(1, *shape)
-                )
-            _extend(everything[name]["value"], values)
-        _extend(self.data["time"], frame.time)
-        _extend(self.data["step"], frame.step)
+            if name not in self.values:
+                self.values[name] = self._values(name, values)
+            into = self.values[name]
+            values = np.ascontiguousarray(values, into.dtype)
+            self.disk.watched = values.data.cast("B")
+            _extend(into, values)
+            into.flush()
+            places[name] = self.disk.place, values
+        _extend(self.time, frame.time)
+        _extend(self.step, frame.step)
+        if self.places is not None:
+            _extend(self.places, journal.entry(frame.step, frame.time, places))
         self.file.flush()
         self.disk.settle()
+
+    def _values(self, name: str, like: np.ndarray) -> Any:
+        """Return the dataset of a quantity, which is made for arrays like this one."""
+        element = self.data.parent.require_group(name)
+        if "step" not in element:
+            element["step"], element["time"] = self.step, self.time  # links: the same datasets
+        if "value" not in element:
+            shape = like.shape
+            element.create_dataset("value", (0, *shape), like.dtype, maxshape=(None, *shape), chunks=(1, *shape))
+        return element["value"]
 
     def close(self) -> None:
         self.file.close()
         self.disk.close()
+
+    def _rescue(self, frame: Frame) -> None:
+        """Put the whole frames of a file that was cut into a new one."""
+        with replacing(self.path, overwrite=True) as part, H5MD(part, frame) as new:
+            for step, time, columns in journal.whole_frames(self.path):
+                x, v, w = columns["position"], columns.get("velocity"), columns.get("angular_velocity")
+                radii = frame.radii if len(x) == len(frame.positions) else None
+                new.write(Frame(step, time, x, frame.box, radii, v, w))
 
 
 def _extend(dataset: Any, value: Any) -> None:
@@ -310,10 +352,13 @@ class ExtendedXYZ(Writer):
             atoms.info["Origin"] = frame.box.origin
         text = io.StringIO()
         self.library.write(text, atoms, format="extxyz")
-        with self.path.open("ab") as file:
+        with self.path.open("ab", buffering=0) as file:
             file.truncate(self.end)
-            file.write(text.getvalue().encode())
-            file.flush()
+            try:
+                put(file, text.getvalue().encode())
+            except OSError:
+                file.truncate(self.end)
+                raise
             self.end = file.tell()
 
 
@@ -328,9 +373,14 @@ class VTU(Writer):
         self.files: list[dict[str, Any]] = []
         if self.series.exists():
             try:
-                self.files = json.loads(self.series.read_text(encoding="utf-8"))["files"]
+                self.files = _listed(self.series.read_text(encoding="utf-8"))
+                steps = [int(shot["name"].rpartition("_")[2].removesuffix(".vtu")) for shot in self.files]
+                while self.files and self._cut(self.files[-1]["name"]):
+                    self.files.pop()
+                if not self.files:
+                    return
                 before = read(str(self.path.with_name(self.files[-1]["name"])))
-                self.last = int(self.files[-1]["name"].rpartition("_")[2].removesuffix(".vtu"))
+                self.last = steps[len(self.files) - 1]
             except (
                 ValueError, LookupError, TypeError, AttributeError, OSError, SyntaxError, self.library.ReadError,
             ) as error:  # fmt: skip
@@ -341,15 +391,40 @@ class VTU(Writer):
         name = f"{self.path.stem}_{frame.step:010d}.vtu"
         vertices = [("vertex", np.arange(len(frame.positions))[:, None])]
         mesh = self.library.Mesh(frame.positions, vertices, point_data=frame.columns())
-        self.library.write(self.path.with_name(name), mesh)
-        if frame.box is not None:
-            box = frame.box
-            settings = {"box": box.matrix, "origin": box.origin, "periodic": np.array(box.periodic, np.float64)}
-            _put_fields(self.path.with_name(name), settings)
-        self.files.append({"name": name, "time": frame.time})
-        part = self.series.with_name(f"{self.series.name}.part")
-        part.write_text(json.dumps({"file-series-version": "1.0", "files": self.files}, indent=1), encoding="utf-8")
-        os.replace(part, self.series)  # noqa: PTH105 - as one step
+        files = [*self.files, {"name": name, "time": frame.time}]
+        part = self.path.with_name(f"{self.path.name}.part")
+        try:
+            self.library.write(part, mesh, file_format="vtu")
+            if frame.box is not None:
+                box = frame.box
+                settings = {"box": box.matrix, "origin": box.origin, "periodic": np.array(box.periodic, np.float64)}
+                _put_fields(part, settings)
+            os.replace(part, self.path.with_name(name))  # noqa: PTH105 - as one step
+            part.write_text(json.dumps({"file-series-version": "1.0", "files": files}, indent=1), encoding="utf-8")
+            os.replace(part, self.series)  # noqa: PTH105 - as one step
+        finally:
+            part.unlink(missing_ok=True)
+        self.files = files
+
+    def _cut(self, name: str) -> bool:
+        """Return whether the file of a frame is missing, or lacks its end."""
+        path = self.path.with_name(name)
+        return not (path.is_file() and path.read_bytes().rstrip().endswith(b"</VTKFile>"))
+
+
+# How a series of ours begins.
+_SERIES = '{\n "file-series-version": "1.0",\n "files": ['
+
+
+def _listed(text: str) -> list[dict[str, Any]]:
+    """Return the entries of a series, which may be cut if it is one of ours."""
+    try:
+        return json.loads(text)["files"]
+    except json.JSONDecodeError:
+        if not text.startswith(_SERIES[: len(text)]):
+            raise
+    entries, brace, _ = text[len(_SERIES) :].rpartition("}")
+    return json.loads(f"{_SERIES}{entries}{brace}]}}")["files"]
 
 
 def _put_fields(path: Path, arrays: dict[str, np.ndarray]) -> None:
