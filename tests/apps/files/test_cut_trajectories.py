@@ -244,7 +244,7 @@ for attempt in range(3):
         if "table" in path:
             with writing_table(path) as table:
                 for part in range(60):
-                    table.append({"a": np.random.default_rng(part).random((500, 3))})
+                    table.append({"a": np.random.default_rng(part).random((500, 3)), "b": np.zeros(500)})
         else:
             b.run(60, trajectory=path)
     except OSError as error:
@@ -263,7 +263,7 @@ print("goes on", b.step)
     ("name", "room"),
     [("t.h5", 0), ("t.h5", 3_000), ("t.h5", 150_000), ("t.gsd", 0), ("t.gsd", 150_000), ("t.xyz", 150_000),
      ("t.vtu", 0),
-     ("table.h5", 0), ("table.h5", 150_000)],
+     ("table.h5", 0), ("table.h5", 150_000), ("table.npz", 150_000), ("table.csv", 150_000)],
 )  # fmt: skip
 def test_a_full_disk_loses_no_frame_and_crashes_nothing(name, room, tmp_path):
     # HDF5's library crashes at the next file that it closes, if it has seen a write that failed.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -42,6 +43,7 @@ class NPZ(Table):
                     shutil.copyfileobj(file, member, 2**20)
 
     def close(self) -> None:
-        for part, file in self.parts.values():
-            file.close()
-            part.unlink(missing_ok=True)
+        with contextlib.ExitStack() as all_parts:  # closing fails on a full disk
+            for part, file in self.parts.values():
+                all_parts.callback(part.unlink, missing_ok=True)
+                all_parts.callback(file.close)
