@@ -42,6 +42,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "apps.poisson": (CPU, ("poisson",)),
     "apps.pme": (CPU, ("pme",)),
     "apps.dem": (CPU, ("dem-steps",)),
+    "apps.cliffs": (CPU, ("app-cliffs",)),
     "apps.nufft": (["--threads", "1"], ("nufft",)),
     "apps.nufft_float32": ([], ("nufft-float32",)),
     "papers.barbieri_column": ([*CPU, "--only", "storage", "peer"], ("barbieri-column",)),
