@@ -134,7 +134,8 @@ def backend(request) -> Device:
 def reports(request):
     """How the tests of this run went on the ranks of MPI; see support/mpi.py."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed", exc_type=ImportError)
-    return mpi.reports_of(*sorted({item.path for item in request.session.items if "reports" in item.fixturenames}))
+    items = [item for item in request.session.items if "reports" in item.fixturenames]
+    return mpi.reports_of(tuple(sorted({item.path for item in items})), frozenset(map(mpi.key_of, items)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every kernel compiles for CUDA: with NVRTC, without a GPU. What is compiled is what OpenCL has just run."""
+"""Every kernel compiles for CUDA: with NVRTC, without a GPU. What is compiled is what OpenCL has just run.
+
+``--thorough`` has every type, small and odd supports and more architectures.
+"""
 
 import numpy as np
 import pytest
@@ -28,18 +31,17 @@ def compiled(monkeypatch):
     return asked
 
 
-def run_everything(real, runs=lambda method: True):
-    """Operations of every method that ``runs``; real values of single precision, complex ones of double."""
+def run_everything(real, kind, support, runs=lambda method: True):
+    """Operations of every method that ``runs``."""
     rng = np.random.default_rng(1)
     mesh = Mesh(shape=(8, 9, 10), box=(1.0, 1.0, 1.0))
     values, vectors, field = rng.random(40), rng.random((40, 3)), rng.random(mesh.shape)
-    kind = np.float32 if real == "float32" else np.complex128
     values, vectors, field = (x.astype(kind) for x in (values, vectors, field))
     for direction, option in (("spread", "method"), ("interpolate", "interpolation")):
         for method in METHODS[direction]:
             if "opencl" not in method.backends or not runs(method):
                 continue
-            with Plan(mesh, "bspline4", backend="opencl", dtype=real, **{option: method.name}) as plan:
+            with Plan(mesh, f"bspline{support}", backend="opencl", dtype=real, **{option: method.name}) as plan:
                 plan.set_positions(rng.random((40, 3)))
                 if direction == "spread":
                     plan.spread(values)
@@ -52,7 +54,7 @@ def run_everything(real, runs=lambda method: True):
                     plan.value_and_gradient(field)
                     if method.derivatives > 1:
                         plan.value_gradient_hessian(field)
-    with Plan(mesh, "bspline4", backend="opencl", dtype=real, systems=2) as plan:
+    with Plan(mesh, f"bspline{support}", backend="opencl", dtype=real, systems=2) as plan:
         for boxes in (None, np.ones((2, 3))):
             plan.set_positions(rng.random((40, 3)), system=np.arange(40) % 2, boxes=boxes)
             plan.spread(values)
@@ -69,16 +71,20 @@ def run_everything(real, runs=lambda method: True):
     backend.clear(backend.empty((4, 4), np.float32)[:, :2])
 
 
-@pytest.mark.parametrize(("real", "compute"), [("float32", 75), ("float32", 90), ("float64", 90)])
-def test_every_kernel_compiles_for_cuda(compiled, real, compute, request):
+@pytest.mark.parametrize(
+    ("real", "kind", "support", "compute"),
+    [("float32", "float32", 4, 75), ("float64", "complex128", 4, 90), ("float32", "complex64", 6, 90),
+     ("float64", "float64", 3, 100), ("float32", "float32", 3, 80)],
+)  # fmt: skip
+def test_every_kernel_compiles_for_cuda(compiled, real, kind, support, compute, request):
     thins = request.config.thins
-    if thins and (real, compute) == ("float32", 90):
-        pytest.skip("compiling takes long: 7.5 and float64 stand for it without --thorough")
+    if thins and support != 4:
+        pytest.skip("compiling takes long: support 4 stands for others without --thorough")
 
     def runs(method):  # compiling takes long: each method has one of the types
         return not thins or single(method) == (real == "float32")
 
-    run_everything(real, runs)
+    run_everything(real, kind, support, runs)
     files = {file for file, _ in compiled}
     for methods in METHODS.values():
         for method in filter(runs, methods):

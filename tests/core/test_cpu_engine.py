@@ -78,18 +78,14 @@ def test_particles_of_a_crowded_tile_follow_each_other_by_cells(shape, support):
 
 
 def test_indices_of_64_bits_change_no_result(monkeypatch):
-    x, q = cloud(500, dtype=np.float64), np.random.default_rng(0).normal(size=500)
-    results = []
+    x, keys, results = cloud(500), np.random.default_rng(0).integers(0, 80, 500).astype(np.int32), []
     for index in (np.int32, np.int64):
         monkeypatch.setattr("particlemesh.sorting.cpu.index_type", lambda count, index=index: index)
         monkeypatch.setattr("particlemesh.orders.cpu.placing.index_type", lambda count, index=index: index)
         with pm.Plan(MESH, WINDOW, threads=3) as plan:
-            plan.set_positions(x)
-            assert plan.workspace.particles.ordering.order.dtype == index
-            field = plan.spread(q)
-            order = counting_sort((70 * x[:, 2]).astype(np.int32), 80, 3).order
-            assert order.dtype == index
-            results.append((field, plan.interpolate(field), order))
+            ordering = plan.set_positions(x).workspace.particles.ordering
+        results.append((ordering.order, ordering.packed, counting_sort(keys, 80, 3).order))
+        assert ordering.order.dtype == results[-1][2].dtype == index
     assert all((a == b).all() for a, b in zip(*results, strict=True))
 
 
@@ -149,20 +145,22 @@ def test_threads_of_the_caller_share_the_pool():
             assert (field == alone[seed % 4]).all()
 
 
-def _sum_in_child(queue):
-    counts = counting_sort(np.arange(20000, dtype=np.int32) % 7, 7, 4).start
-    queue.put(int(counts[-1]))
+def _spread_in_child(queue, x, q, mesh):
+    queue.put(pm.spread(x, q, mesh, window=WINDOW, threads=3))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("how", multiprocessing.get_all_start_methods())
 def test_children_have_threads_of_their_own(how):
-    counting_sort(np.arange(20000, dtype=np.int32) % 7, 7, 4)  # the pool is running
+    """Forks beside threads at work are in failures/test_processes.py."""
+    given = cloud(20_000), np.ones(20_000, np.float32), MESH
+    expected = pm.spread(*given, window=WINDOW, threads=3)  # the pool is running
     context = multiprocessing.get_context(how)
     queue = context.SimpleQueue()
-    child = context.Process(target=_sum_in_child, args=(queue,))
+    child = context.Process(target=_spread_in_child, args=(queue, *given))
     child.start()
-    assert queue.get() == 20000
+    np.testing.assert_array_equal(queue.get(), expected)
     child.join(60)
     assert child.exitcode == 0
 

@@ -193,7 +193,7 @@ def test_without_checks_no_call_agrees(world):
 
 def test_a_deadlock_and_a_death_are_reported(tmp_path, monkeypatch):
     """The tests themselves notice when ranks wait for ever, or end."""
-    monkeypatch.setattr(mpi, "PATIENCE", 20)
+    monkeypatch.setattr(mpi, "PATIENCE", 4)
     path = Path(tmp_path) / "ranks_that_hang.py"
     lines = [
         "from mpi import on_ranks",
@@ -203,7 +203,7 @@ def test_a_deadlock_and_a_death_are_reported(tmp_path, monkeypatch):
         "    else:", "        import time; time.sleep(60)",
     ]  # fmt: skip
     path.write_text("\n".join(lines))
-    outcomes = mpi.reports_of(path)
+    outcomes = mpi.reports_of((path,))
     assert outcomes["ranks_that_hang test_fine 0 2"] == mpi.PASSED
     assert "assert world.rank == 0" in outcomes["ranks_that_hang test_dies 0 2"]
     assert "a deadlock" in outcomes["ranks_that_hang test_hangs 0 2"]

@@ -41,6 +41,8 @@ HISTORIES = {
 def test_bits_do_not_follow_from_what_a_plan_held_before(backend, law, window, options, order):
     if not law.method.deterministic:
         pytest.skip("another order of additions in every run")
+    if options and law.method.name not in options:
+        pytest.skip("this method has no such option")
     options = {name: chosen for name, chosen in options.items() if name == law.method.name}
     given = dict(backend=backend.name, dtype="float32", deterministic=True, order=order, options=options)
 

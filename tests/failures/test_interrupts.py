@@ -65,7 +65,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("call", CALLS)

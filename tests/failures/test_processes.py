@@ -51,40 +51,6 @@ def test_plans_in_several_threads_at_once(backend):
         np.testing.assert_allclose(np.frombuffer(next(iter(results[k]))[: alone.nbytes]), alone.ravel(), atol=1e-12)
 
 
-FORK = """
-import os, sys, warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads, which is what is tested
-import numpy as np, particlemesh as pm
-x = np.random.default_rng(1).random((20000, 3))
-plan = pm.Plan(pm.Mesh((16, 16, 16), (1., 1., 1.)), "cic", threads=3)
-plan.set_positions(x)
-expected = plan.spread(x[:, 0].copy())
-pid = os.fork()
-if pid == 0:
-    again = plan.spread(x[:, 0].copy())
-    fresh = pm.spread(x, x[:, 0].copy(), plan.mesh, window="cic", threads=3)
-    os._exit(0 if np.allclose(again, expected) and np.allclose(fresh, expected) else 1)
-assert os.waitpid(pid, 0)[1] == 0
-assert np.array_equal(plan.spread(x[:, 0].copy()), expected)
-"""
-
-SPAWN = """
-import multiprocessing, sys, warnings
-import numpy as np, particlemesh as pm
-
-def main(method):
-    x = np.random.default_rng(1).random((20000, 3))
-    mesh = pm.Mesh((16, 16, 16), (1., 1., 1.))
-    with pm.Plan(mesh, "cic", threads=3) as plan:
-        plan.set_positions(x)
-        expected = plan.spread(x[:, 0].copy())
-    with multiprocessing.get_context(method).Pool(2) as pool:
-        for result in pool.starmap(pm.spread, [(x, x[:, 0].copy(), mesh)] * 4):
-            assert abs(result.sum() - expected.sum()) < 1e-9
-main("spawn")
-"""
-
-
 FORKS = """
 import os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -126,11 +92,13 @@ def build():
 for target in (work, build):
     threading.Thread(target=target, daemon=True).start()
 hung = 0
+expected = mine.plan.spread(q)
 for n in range(forks):
     child = os.fork()
     if child == 0:
         try:
             mine.once(x)
+            assert np.array_equal(mine.plan.spread(q), expected)
             Use(1).once(x)
             if n % 8 == 0:
                 cpu.compiled(lambda x: x + 2, cached=False)(1.0)
@@ -146,6 +114,7 @@ for n in range(forks):
         os.waitpid(child, 0)
         hung += 1
     assert done[1] == 0, done
+assert np.array_equal(mine.plan.spread(q), expected)
 print(hung, "of", forks, "hung", flush=True)
 os._exit(hung > 0)
 """
@@ -154,55 +123,45 @@ os._exit(hung > 0)
 def test_no_forked_child_hangs_while_threads_of_its_parent_work(request):
     if not hasattr(os, "fork"):
         pytest.skip("this system cannot fork")
-    count = 1000 if request.config.getoption("--thorough") else 25
+    count = 1000 if request.config.getoption("--thorough") else 8
     finish(child(FORKS.replace("COUNT", str(count)), timeout=3000))
 
 
-def test_a_forked_child_computes():
-    if not hasattr(os, "fork"):
-        pytest.skip("this system cannot fork")
-    finish(child(FORK))
-
-
-def test_spawned_children_compute():
-    finish(child(SPAWN))
-
-
-SORT = """
+# One function, compiled and kept like all others.
+CLEAR = """
 import numpy as np
-from particlemesh import backends, sorting
-keys = np.random.default_rng(1).integers(0, 50, 5000).astype(np.int32)
-placed = sorting.counting_sort(backends.current("cpu"), keys, 50)
-assert np.array_equal(placed.order, np.argsort(keys, kind="stable"))
+from particlemesh.backends import cpu
+array = np.ones(2**18)
+cpu.clear(array)
+assert not array.any()
 """
 
 
 def test_a_damaged_numba_cache_is_a_miss(tmp_path):
-    finish(child(SORT, tmp_path))
+    finish(child(CLEAR, tmp_path))
     files = sorted(p for p in tmp_path.rglob("*") if p.suffix in (".nbi", ".nbc"))
     assert len(files) >= 2
     for n, file in enumerate(files):  # cut short, emptied, overwritten
         content = file.read_bytes()
         file.write_bytes([content[: len(content) // 2], b"", b"\x80\x05garbage" * 40][n % 3])
-    finish(child(SORT, tmp_path))
+    finish(child(CLEAR, tmp_path))
     started = time.monotonic()
-    finish(child(SORT, tmp_path))  # mended
+    finish(child(CLEAR, tmp_path))  # mended
     assert time.monotonic() - started < 200
 
 
-COLD = """
-import numpy as np, particlemesh as pm
-x = np.random.default_rng(1).random((500, 2))
-mesh = pm.Mesh((9, 8), (1., 1.))
-plan = pm.Plan(mesh, "bspline3", backend="BACKEND")
-plan.set_positions(x)
-assert abs(plan.spread(x[:, 0].copy()).sum() - x[:, 0].sum()) < 1e-10
+KERNEL = """
+import numpy as np
+from particlemesh import backends
+backend = backends.current("BACKEND")
+array = backend.upload(np.ones((4, 4)))
+backend.clear(array[:, :2])
+assert backend.download(array).sum() == 8
 """
 
 
 def test_many_processes_with_cold_caches_at_once(backend, tmp_path, request):
-    # On the CPU a sort is compiled and kept like everything else, in a quarter of the time.
-    code = SORT if backend.name == "cpu" else COLD.replace("BACKEND", backend.name)
+    code = CLEAR if backend.name == "cpu" else KERNEL.replace("BACKEND", backend.name)
     many = [child(code, tmp_path, timeout=300) for _ in range(request.config.getoption("--many-processes"))]
     for process in many:
         finish(process)
@@ -236,39 +195,39 @@ def test_a_pickled_plan_is_a_recipe(backend):
     assert pickle.loads(pickle.dumps(MESH)) == MESH
 
 
-def test_import_touches_no_gpu_and_starts_no_thread():
+def test_imports_and_tiny_problems_touch_no_gpu_and_start_no_thread_and_messages_say_what_to_install():
     code = """
-import sys, threading
-import particlemesh
+import os, sys, threading
+import particlemesh as pm
 loaded = {"cupy", "pyopencl", "torch", "jax", "cuda", "matplotlib", "typer"} & set(sys.modules)
 assert not loaded, loaded
 assert threading.active_count() == 1
-from particlemesh import backends
-import os
 assert len(os.listdir("/proc/self/task")) == 1 if os.path.isdir("/proc/self/task") else True
-particlemesh.Mesh(4, 1.0), particlemesh.bspline(6)
+mesh = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
+pm.bspline(6)
 assert not {"cupy", "pyopencl", "torch"} & set(sys.modules)
-"""
-    finish(
-        child(code, CUDA_VISIBLE_DEVICES="", OCL_ICD_VENDORS="/nowhere", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
-    )
 
+import numpy as np
+x = np.random.default_rng(1).random((100, 3))
+field = pm.spread(x, x[:, 0].copy(), mesh)
+pm.interpolate(field, x, mesh)
+assert threading.active_count() == 1
+pm.spread(np.tile(x, (500, 1)), np.ones(50000), mesh, threads=2)
+assert threading.active_count() == 2
 
-def test_naming_a_backend_that_is_not_there_says_what_to_install():
-    code = """
-import sys
 sys.modules["cupy"] = sys.modules["pyopencl"] = None  # as if not installed
-import particlemesh as pm
 for name, package in (("cuda", "'cupy-cuda13x[ctk]'"), ("opencl", "pyopencl")):
     try:
-        pm.Plan(pm.Mesh(4, 1.0), "cic", backend=name)
+        pm.Plan(mesh, "cic", backend=name)
     except RuntimeError as error:
         assert f"backend {name!r} cannot be used" in str(error), error
         assert f"pip install {package}" in str(error), error
     else:
         raise AssertionError(name)
 """
-    finish(child(code))
+    finish(
+        child(code, CUDA_VISIBLE_DEVICES="", OCL_ICD_VENDORS="/nowhere", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+    )
 
 
 @pytest.mark.opencl
@@ -283,21 +242,6 @@ def test_devices_are_looked_for_once(monkeypatch):
 
     monkeypatch.setattr(cl, "get_platforms", refuse)
     assert all(backends.current("opencl") is backend for _ in range(100))
-
-
-def test_tiny_problems_start_no_thread():
-    code = """
-import threading
-import numpy as np, particlemesh as pm
-x = np.random.default_rng(1).random((100, 3))
-mesh = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
-field = pm.spread(x, x[:, 0].copy(), mesh)
-pm.interpolate(field, x, mesh)
-assert threading.active_count() == 1
-pm.spread(np.tile(x, (500, 1)), np.ones(50000), mesh, threads=2)
-assert threading.active_count() == 2
-"""
-    finish(child(code))
 
 
 @pytest.mark.opencl

@@ -2,8 +2,8 @@
 """Tests on the ranks of MPI: one ``mpiexec`` for all of a run, and a report of each.
 
 A test file marks functions of a world by ``@on_ranks(1, 2, 3, 4)``. The first such test starts this file on as many
-processes as any test needs. They run all tests, each on a communicator of its size, and write down which passed. A rank
-that raises ends all of them; so does a deadlock, after 60 seconds. Then they start again with the rest.
+processes as any selected test needs. They run those tests, each on a communicator of its size, and write down which
+passed. A rank that raises ends all of them; so does a deadlock, after 60 seconds. Then they start again with the rest.
 """
 
 import functools
@@ -53,19 +53,24 @@ def on_ranks(*sizes, each=(None,)):
     return mark
 
 
+def key_of(item):
+    """Return the file, name, item and number of ranks of a test that pytest has collected."""
+    parameters, (function, *_) = item.callspec.params, item.function.test_on_ranks
+    return _key(inspect.getfile(function), function, parameters["number"], parameters["size"])
+
+
 @functools.cache
-def reports_of(*paths):
-    """Run the tests of some files, and return the outcome of each by its file, name, item and number of ranks.
+def reports_of(paths, keys=None):
+    """Run tests of some files, by default all, and return the outcome of each by its `key_of`.
 
     After a test that ends all ranks, others take over the rest.
     """
-    outcomes, order = {}, _in_order(paths)
+    outcomes, order = {}, [test for test in _in_order(paths) if keys is None or test[0] in keys]
     for _ in range(MOST_FAILURES):
-        rest = [key for key, *_ in order if key not in outcomes]
+        rest = {key: size for key, *_, size in order if key not in outcomes}
         if not rest:
             break
-        alone = sum(size == 1 and key not in outcomes for key, *_, size in order)
-        passed, end = _launch(paths, outcomes, max(size for *_, size in order), alone)
+        passed, end = _launch(paths, rest)
         outcomes |= dict.fromkeys(passed, PASSED)
         culprit = next((key for key in rest if key not in outcomes), None)
         if culprit is not None:
@@ -73,17 +78,15 @@ def reports_of(*paths):
     return outcomes
 
 
-def _launch(paths, done, ranks, alone):
-    """Start the ranks, which leave out what is done; return the tests that passed, and how the ranks ended.
-
-    The first ``alone`` tests are of a single rank.
-    """
+def _launch(paths, tests):
+    """Start the ranks; return which tests of {key: ranks} passed, and how the ranks ended."""
+    ranks, alone = max(tests.values()), sum(size == 1 for size in tests.values())  # those on one rank come first
     launcher = Path(sys.executable).with_name("mpiexec")
     with tempfile.TemporaryDirectory() as folder:
-        report, output, settled, failure = (Path(folder) / n for n in ("report", "output", "done", "failure"))
+        report, output, wanted, failure = (Path(folder) / n for n in ("report", "output", "tests", "failure"))
         report.touch()
         failure.touch()
-        settled.write_text("\n".join(done), encoding="utf-8")
+        wanted.write_text("\n".join(tests), encoding="utf-8")
         command = [str(launcher) if launcher.exists() else "mpiexec", "-n", str(ranks)]
         command += [sys.executable, "-W", "error", "-m", "mpi4py", __file__, folder, *map(str, paths)]
         places = [str(Path(__file__).parent), *filter(None, sys.path)]
@@ -149,12 +152,12 @@ def _run(folder, paths):
 
     everyone = MPI.COMM_WORLD
     rank, parts = everyone.Get_rank(), {}
-    done = set((Path(folder) / "done").read_text(encoding="utf-8").splitlines())
+    wanted = set((Path(folder) / "tests").read_text(encoding="utf-8").splitlines())
     tests = _in_order(paths)
     _wait(everyone)
     _say(folder, rank, "started")
     for key, function, item, size in tests:
-        if key in done:
+        if key not in wanted:
             continue
         if size not in parts:
             parts[size] = everyone.Split(0 if rank < size else 1, rank)
