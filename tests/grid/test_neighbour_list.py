@@ -95,7 +95,8 @@ def test_particles_in_a_plane_a_line_and_a_point_of_open_axes(backend, matrix, c
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**31), d=st.integers(1, 3), skew=st.floats(0, 0.6), count=st.integers(0, 60),
-    radius=st.floats(0.0, 1.4), periodic=st.tuples(*[st.booleans()] * 3), beyond=st.sampled_from([0.0, 1.0, 30.0]),
+    radius=st.just(0.0) | st.floats(1e-18, 1.4), periodic=st.tuples(*[st.booleans()] * 3),
+    beyond=st.sampled_from([0.0, 1.0, 30.0]),
     half=st.booleans(), real=st.sampled_from(["f4", "f8"]),
 )  # fmt: skip
 def test_any_box_any_boundaries(backend, seed, d, skew, count, radius, periodic, beyond, half, real):

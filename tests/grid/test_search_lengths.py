@@ -165,3 +165,51 @@ def test_each_query_refuses_squares_that_its_type_does_not_hold(backend, real, p
         with pytest.raises(ValueError, match="squares"):
             ask()
     assert grid.size == 40
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+def test_tiny_radii_near_the_origin_have_the_right_pairs_or_are_refused(backend, real):
+    """There coordinates are so small that the squares of distances would vanish."""
+    dtype = np.dtype(real)
+    units = [1e-12, 1e-18, 1e-20, 1e-22, 1e-30, 1e-44] if real == "f4" else [1e-140, 1e-153, 1e-155, 1e-160, 1e-310]
+    held = []
+    for unit in units:
+        x = np.full((6, 3), 2.0, dtype)
+        x[:4] = 0
+        x[[1, 2, 3], [0, 1, 2]] = np.array([0.5, 0.9, 3.0]) * unit
+        radii = np.full(6, unit / 2, dtype)
+        grid = put(backend, pm.UniformGrid((4.0,) * 3, shape=(4,) * 3), x)
+        tight = put(backend, pm.UniformGrid((4.0,) * 3, shape=(4,) * 3, method="linked_list_tight"), x, radii)
+        right = [(0, 1), (0, 2), (4, 5)]
+        questions = [
+            lambda grid=grid, unit=unit: grid.pairs(unit, half=True, quantities="ij", format="coo"),
+            lambda grid=grid, radii=radii: grid.pairs(backend.array(radii), half=True, quantities="ij", format="coo"),
+            lambda tight=tight: tight.overlaps(),
+            lambda x=x, unit=unit: pm.neighbour_list("ij", backend.array(x), (4.0,) * 3, unit, half=True),
+        ]
+        for number, ask in enumerate(questions):
+            try:
+                made = ask()
+            except ValueError as error:
+                if "unit of length" not in str(error):
+                    raise
+                continue
+            i, j = made if isinstance(made, tuple) else (made.i, made.j)
+            pairs = np.sort([backend.host(i), backend.host(j)], axis=0).T
+            assert sorted(map(tuple, pairs.tolist())) == right
+            held.append((number, unit))
+    assert held == [(number, unit) for unit in units[:2] for number in range(4)]
+
+
+def test_tight_lists_refuse_radii_whose_squares_the_type_does_not_hold(backend):
+    """One cell along an open axis takes any radius."""
+    x = np.array([[0.0], [1.0], [3.0], [7.0]], "f4")
+    for unit in (1e15, 2.0**70):
+        box = pm.Box(8.0 * unit, periodic=False)
+        radii = np.full(4, 0.6 * unit, "f4")
+        grid = put(backend, pm.UniformGrid(box, shape=1, method="linked_list_tight"), x * np.float32(unit), radii)
+        if unit < 1e18:
+            assert backend.host(grid.overlaps().j).tolist() == [1]
+            continue
+        with pytest.raises(ValueError, match="square"):
+            grid.overlaps()

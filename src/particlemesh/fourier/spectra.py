@@ -257,7 +257,7 @@ def _edges(modes: Modes, edges: ArrayLike | None) -> Array:
             raise ValueError(f"a mesh {modes.shape} has no whole bin of modes: give two or more nodes along each axis.")
         bins = int(highest / smallest + 1e-3)
         # A mode on an edge, to rounding, is in the bin above: so bins do not depend on the unit of length.
-        return (np.arange(bins + 1) + 0.5) * (smallest * (1 - 1e-12))
+        return np.asarray((np.arange(bins + 1) + 0.5) * (smallest * (1 - 1e-12)), np.float64)
     bounds = checks.number_array(edges, "edges")
     if bounds.dtype.kind == "c" or bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
         raise ValueError("edges need two or more ascending numbers, one more than bins.")

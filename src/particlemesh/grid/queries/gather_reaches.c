@@ -5,12 +5,6 @@
 #include "grid/queries/search.h"
 
 #define AXES EXTENTS // axes with extents
-// Of sums of two radii the type holds the squares: `check_squares` in grid/limits.py.
-#if COORDINATE_IS_DOUBLE
-#define MOST_REACH 3.3e153
-#else
-#define MOST_REACH 4.6e18f
-#endif
 #define MOST_CELLS_AWAY 536870912 // 2^29: two of them, and the box between, are fewer than 2^31
 
 // Bits of non-negative numbers have the order of the numbers.
@@ -37,7 +31,7 @@ KERNEL gather_reaches(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL 
             int good = 1;
             for (int a = 0; a < AXES; a++) {
                 own[a] = extent_of(extents, i, a);
-                good = good && own[a] >= 0 && own[a] <= MOST_REACH;
+                good = good && holds_squares(own[a], AXES == 1);
             }
             // Cells along a periodic axis are counted in integers, image after image.
             for (int a = 0; a < 3; a++)

@@ -2,7 +2,7 @@
 // Overlaps from tight lists, each pair once. A work-item takes a particle i through the lists of the cells that it
 // touches. LISTS 0: the number of each particle's pairs with larger indices; images of itself count in the forward half
 // of directions; 1: the pairs themselves, from `place` on. BOXES: items are boxes; HALF_EDGES: with three half edges
-// each. WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: the outputs.
+// each. faults[count + 1]: ~i of the first particle i whose extent the type cannot search with, or 0. WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: the outputs.
 
 #include "grid/builders/tight.h"
 
@@ -44,7 +44,7 @@ KERNEL overlaps(GLOBAL const u32* RESTRICT heads, GLOBAL const u32* RESTRICT nex
                 GLOBAL const real* RESTRICT extents, GLOBAL const u64* RESTRICT turns,
                 GLOBAL const u64* RESTRICT status, GLOBAL u64* RESTRICT place, GLOBAL int* RESTRICT out_i,
                 GLOBAL int* RESTRICT out_j, GLOBAL int* RESTRICT out_shift, GLOBAL real* RESTRICT out_distance,
-                GLOBAL real* RESTRICT out_vector, const i64 count, const Geometry geometry, const Frame frame,
+                GLOBAL real* RESTRICT out_vector, GLOBAL u64* RESTRICT faults, const i64 count, const Geometry geometry, const Frame frame,
                 const Cells cells, const Reach reach)
 {
     const int axes = 3 - frame.missing;
@@ -61,6 +61,10 @@ KERNEL overlaps(GLOBAL const u32* RESTRICT heads, GLOBAL const u32* RESTRICT nex
             coordinate s[3], mine[3];
             int size[3], low[3], high[3], turn[3], along[3];
             own_extents(mine, extents, here.w, i);
+#if !LISTS
+            for (int a = 0; a < 3; a++)
+                if (!holds_squares(mine[a], !BOXES)) ATOMIC_MAX_U64(faults + count + 1, ~(u64)i);
+#endif
             fractions(s, x, &geometry);
             for (int a = 0; a < 3; a++) {
                 size[a] = cells_of_level(&cells, 0, a);

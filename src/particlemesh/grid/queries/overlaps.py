@@ -9,6 +9,7 @@ import numpy as np
 
 from particlemesh.backends.base import Backend, Unread, allocate
 from particlemesh.grid import checks
+from particlemesh.grid.limits import check_squares
 from particlemesh.grid.queries.cloud import reach_record
 from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
 from particlemesh.grid.results import Pairs
@@ -46,11 +47,12 @@ def overlaps_of_lists(
     Raises
     ------
     ValueError
-        If the lists cannot serve this shape.
+        If the lists cannot serve this shape, or the type does not hold squares of the box or of a radius.
     """
     boxes = checks.compares_boxes(extent_axes, shape)
     checks.lists_suffice(extent_axes, boxes=boxes, orthorhombic=cells.box.orthorhombic)
     dtype, total = cells.dtype, 0
+    check_squares(0.0, cells.box.matrix, dtype, bounded=True)
     defines = {
         "REAL_IS_DOUBLE": int(dtype.itemsize == 8), "COORDINATE_IS_DOUBLE": int(dtype.itemsize == 8),
         "KEYS_ARE_POSITIONS": 1, "EXTENTS": 0, "BOXES": int(boxes), "HALF_EDGES": int(extent_axes == 3),
@@ -62,15 +64,22 @@ def overlaps_of_lists(
     place = counts = None
     if count:
         counts = allocate_counts(backend, count, _U64, allocate_scratch, "overlap_counts")
-        place = allocate_scratch("overlap_place", (count + 1,), _U64)
+        place = allocate_scratch("overlap_place", (count + 2,), _U64)  # the last word is for a fault
         backend.clear(counts)
+        backend.clear(place[count + 1 :])
         run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 0, **wants("")})
-        run(count, *inputs, counts, *(Unread(status),) * 5, count, *geometry)
+        run(count, *inputs, counts, *(Unread(status),) * 5, place, count, *geometry)
         scan(backend, counts, place, count)
-        total = int(backend.download(place[count : count + 1])[0])
+        total, fault = (int(word) for word in backend.download(place[count : count + 2]))
+        if fault:
+            raise ValueError(
+                f"particle {2**64 - 1 - fault} has a radius or half edge whose square {dtype.name} does not hold: use "
+                f"another unit of length{', or float64' * (dtype.itemsize < 8)}."
+            )
     types = array_types(quantities, (total,), cells.box.ndim, dtype)
     arrays = {field: allocate(backend, size, type_, "overlaps") for field, (size, type_) in types.items()}
     if total:
         run = backend.kernel("grid/queries/overlaps.c", "overlaps", {**defines, "LISTS": 1, **wants(quantities)})
-        run(count, *inputs, place, *(arrays.get(field, Unread(status)) for field in FIELDS.values()), count, *geometry)
+        outputs = (arrays.get(field, Unread(status)) for field in FIELDS.values())
+        run(count, *inputs, place, *outputs, Unread(status), count, *geometry)
     return Pairs(**arrays)

@@ -131,6 +131,21 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 // Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))
 
+// Of sums of two radii the type holds the squares: `check_squares` in grid/limits.py.
+#if COORDINATE_IS_DOUBLE
+#define MOST_REACH 3.3e153
+#define LEAST_REACH 1.5e-154
+#else
+#define MOST_REACH 4.6e18f
+#define LEAST_REACH 1.1e-19f
+#endif
+
+// Whether an extent can be searched with. Half edges, which are no radii, may be as small as they like.
+DEVICE int holds_squares(coordinate extent, int is_radius)
+{
+    return extent >= 0 && extent <= MOST_REACH && !(is_radius && extent > 0 && extent < LEAST_REACH);
+}
+
 // Whether the root of a square, rounded, is at most a distance: the square is at most the distance times the next number.
 DEVICE int is_within(coordinate square, coordinate distance)
 {

@@ -95,6 +95,9 @@ def search_of(
     rows = (cells if cloud.systems is None else cloud.systems).rows
     bounded = radius is not None and not (points or any(cells.periodic))
     check_squares(2 * float(most.max(initial=0)) if radius is None else radius, rows, cells.dtype, bounded=bounded)
+    if criterion == SPHERES:
+        least = float(np.min(sizes, where=sizes > 0, initial=np.inf))
+        check_squares(least if least < np.inf else 0.0, rows, cells.dtype, bounded=True)
     cutoff = real(0 if radius is None else min(radius, float(np.finfo(real).max)))
     inverse = (cells if cloud.systems is None else cloud.systems).inverse.astype(float)
     # How far a search goes at most; half extents are not beyond a radius times the root of three.
