@@ -83,10 +83,10 @@ def _launch(paths, tests):
     ranks, alone = max(tests.values()), sum(size == 1 for size in tests.values())  # those on one rank come first
     launcher = Path(sys.executable).with_name("mpiexec")
     with tempfile.TemporaryDirectory() as folder:
-        report, output, wanted, failure = (Path(folder) / n for n in ("report", "output", "tests", "failure"))
+        report, output, selected, failure = (Path(folder) / n for n in ("report", "output", "tests", "failure"))
         report.touch()
         failure.touch()
-        wanted.write_text("\n".join(tests), encoding="utf-8")
+        selected.write_text("\n".join(tests), encoding="utf-8")
         command = [str(launcher) if launcher.exists() else "mpiexec", "-n", str(ranks)]
         command += [sys.executable, "-W", "error", "-m", "mpi4py", __file__, folder, *map(str, paths)]
         places = [str(Path(__file__).parent), *filter(None, sys.path)]
@@ -152,12 +152,12 @@ def _run(folder, paths):
 
     everyone = MPI.COMM_WORLD
     rank, parts = everyone.Get_rank(), {}
-    wanted = set((Path(folder) / "tests").read_text(encoding="utf-8").splitlines())
+    selected = set((Path(folder) / "tests").read_text(encoding="utf-8").splitlines())
     tests = _in_order(paths)
     _wait(everyone)
     _say(folder, rank, "started")
     for key, function, item, size in tests:
-        if key not in wanted:
+        if key not in selected:
             continue
         if size not in parts:
             parts[size] = everyone.Split(0 if rank < size else 1, rank)
