@@ -9,19 +9,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # studies of papers
 
 from core import counters
 from core import report as limit
 from harness.claims import HEAD, WIDTHS, Claim, Files, answers
 from harness.tables import RESULTS, list_table, show
-from papers import barbieri
-from papers import barbieri_column_claims as column
-from papers.buyukkececi import claims as buyukkececi
-from papers.buyukkececi import tables as buyukkececi_tables
-from papers.guo import added, times
-from papers.guo import claims as guo
+from studies.barbieri import claims as column
+from studies.barbieri import insertion_claims as barbieri
+from studies.buyukkececi import claims as buyukkececi
+from studies.buyukkececi import tables as buyukkececi_tables
+from studies.guo import added, times
+from studies.guo import claims as guo
 
 Table = tuple[str, Sequence[str], Sequence[int], Sequence[Sequence[str]]]  # source, head, widths, rows
 

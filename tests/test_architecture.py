@@ -95,7 +95,7 @@ def bound(tree):
             yield node.arg if isinstance(node, ast.arg) else node.name
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "tools", "examples"])
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "studies", "tools", "examples"])
 def test_names_say_what_they_hold(folder):
     empty = {"told", "wanted", "found", "came", "those", "own"}
     # Whatever changes the code of this file drops measured times.

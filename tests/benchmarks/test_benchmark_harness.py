@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path += [str(ROOT), str(ROOT / "benchmarks")]
 
 import compare  # noqa: E402
 import report  # noqa: E402
@@ -21,7 +21,7 @@ from harness import clock, clouds, runs, tables  # noqa: E402
 from harness.cases import Case  # noqa: E402
 from harness.claims import FAILS, HOLDS, MISSING, PARTLY, Claim, Files, against, of_option, power, ratio, value  # noqa: E402
 from harness.place import Place  # noqa: E402
-from papers.buyukkececi import tables as buyukkececi_tables  # noqa: E402
+from studies.buyukkececi import tables as buyukkececi_tables  # noqa: E402
 
 DEVICE = Ceilings(4e12, 6e12, 25e12, 60e6, 60e12, 30e12, 480e12, 60e12, 4e11, 1.2e11, 1.5e-6, 2.5e-6)
 

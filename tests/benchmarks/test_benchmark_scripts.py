@@ -15,7 +15,7 @@ from particlemesh.backends import nvrtc
 from ptx import without_nvrtc
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path += [str(ROOT), str(ROOT / "benchmarks")]
 
 import compare  # noqa: E402
 from core import ceilings, rows  # noqa: E402
@@ -23,7 +23,7 @@ from grid import build  # noqa: E402
 from harness import tables  # noqa: E402
 from harness.bench import Bench  # noqa: E402
 from harness.place import Place  # noqa: E402
-from papers.buyukkececi import breakdown, cases, times  # noqa: E402
+from studies.buyukkececi import breakdown, cases, times  # noqa: E402
 
 CPU = ["--backend", "cpu"]
 SCRIPTS = {  # arguments beside --small and --out, and the files that a script writes
@@ -45,10 +45,10 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "apps.cliffs": (CPU, ("app-cliffs",)),
     "apps.nufft": (["--threads", "1"], ("nufft",)),
     "apps.nufft_float32": ([], ("nufft-float32",)),
-    "papers.barbieri_column": ([*CPU, "--only", "storage", "peer"], ("barbieri-column",)),
-    "papers.guo.run": ([*CPU, "--only", "fig3", "fig9", "long_totals", "cusparse"],
+    "studies.barbieri.run": ([*CPU, "--only", "storage", "peer"], ("barbieri-column",)),
+    "studies.guo.run": ([*CPU, "--only", "fig3", "fig9", "long_totals", "cusparse"],
                        ("guo-fig3", "guo-fig9", "guo-long_totals", "guo-cusparse")),
-    "papers.buyukkececi.run": ([*CPU, "--only", "convergence", "times", "breakdown"],
+    "studies.buyukkececi.run": ([*CPU, "--only", "convergence", "times", "breakdown"],
                                ("buyukkececi-convergence", "buyukkececi-times", "buyukkececi-tables")),
 }  # fmt: skip
 # Columns of the committed file that fresh files do not have.
@@ -175,8 +175,8 @@ def test_a_row_of_the_limit_has_a_figure_and_a_small_error(backend, key):
 @pytest.mark.backends("cuda")
 def test_parts_that_need_a_gpu_run_there(backend, monkeypatch, tmp_path):
     for script, *only in (
-        ("core.run", "--only", "ceilings", "rows"), ("core.gpu",), ("papers.guo.run", "--only", "fig6", "cusparse"),
-        ("papers.buyukkececi.run", "--only", "times", "breakdown"), ("grid.run",),
+        ("core.run", "--only", "ceilings", "rows"), ("core.gpu",), ("studies.guo.run", "--only", "fig6", "cusparse"),
+        ("studies.buyukkececi.run", "--only", "times", "breakdown"), ("grid.run",),
     ):  # fmt: skip
         run(script, monkeypatch, "--backend", "cuda", "--out", tmp_path, *only)
     written = {file.name.rpartition("-nvidia")[0]: tables.read(file) for file in tmp_path.iterdir()}

@@ -82,8 +82,6 @@ OBJECTS = {
     "Hertz": lambda: dem.Hertz(1e3),
     "LinearSpring": lambda: dem.LinearSpring(1e3),
     "Plane": lambda: FLOOR,
-    "Green": dem.Green,
-    "Column": lambda: dem.Column(20, cells=8),
 }
 RESULTS = ("Pairs", "Status", "Contacts", "Energy", "Spectrum")  # the caller's own
 # Plain records: functions read them when they are called, and nothing else does.
@@ -102,7 +100,7 @@ OBEYED = {
         "velocities": np.full((3, 3), 0.02), "spins": np.full((3, 3), 0.5),
     }),
 }  # fmt: skip
-APART = "distributed.Route", "distributed.World", "Column"  # other ranks know them, or they own memory
+APART = "distributed.Route", "distributed.World"  # other ranks know them, or they own memory
 
 # The base class of mri-nufft has its attributes: their law is in tests/apps/mri/test_operator.py.
 OTHERS = {"mri.MRIParticlemesh"}

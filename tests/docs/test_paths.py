@@ -14,7 +14,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md" and "_build" not in path.parts and ROOT / "docs" / "gallery" not in path.parents
 )
 # Names with a place holder (NAME, DEVICE, *) stand for several files. Results may be named without their folder.
-FILE = re.compile(r"(?<![\w/*.-])((?:benchmarks|docs|examples|src|tests|tools)/[\w./-]+\.\w+)(?![\w*])")
+FILE = re.compile(r"(?<![\w/*.-])((?:benchmarks|docs|examples|src|studies|tests|tools)/[\w./-]+\.\w+)(?![\w*])")
 RESULT = re.compile(r"`([a-z][\w-]*\.csv)`")
 
 

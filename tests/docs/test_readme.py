@@ -78,6 +78,6 @@ def test_version_and_address_are_one():
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_files_that_it_names_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:docs|tools|benchmarks|src|tests)/[\w./]+\w)`", text))
+    named = set(re.findall(r"`((?:docs|tools|benchmarks|src|studies|tests)/[\w./]+\w)`", text))
     named |= set(re.findall(r"`(\w+\.(?:md|toml))`", text)) | set(re.findall(r"\]\(([\w./]+)\)", text))
     assert [path for path in named if not (ROOT / path).exists()] == []

@@ -67,8 +67,6 @@ CALLS = {
     "grain radii": (Q**2 + 0.1, lambda a, _: granular(radius=a)),
     "grain velocities": (X, lambda a, _: granular(v=a)),
     "grain densities": (Q**2 + 0.1, lambda a, _: granular(density=a)),
-    "column positions": (X, lambda a, _: dem.Column(20, cells=8, positions=1 + a)),
-    "column velocities": (X, lambda a, _: dem.Column(20, cells=8, velocities=a)),
     "rank positions": (X, lambda a, _: ranks(pmd.Plan, "cic").set_positions(a)),
     "rank values": (Q, lambda a, _: ranks(pmd.Plan, "cic").set_positions(X).spread(a)),
     "rank fields": (FIELD, lambda a, _: ranks(pmd.Plan, "cic").set_positions(X).interpolate(a)),

@@ -53,7 +53,7 @@ def main():
     args = command_line(__doc__).parse_args()
     file = args.results / f"barbieri-column-{args.device}.csv"
     if not file.exists():
-        raise SystemExit(f"{file} does not exist: run benchmarks/papers/barbieri_column.py on that device first.")
+        raise SystemExit(f"{file} does not exist: run studies/barbieri/run.py on that device first.")
     with matplotlib.rc_context({**STYLE, **PLOT}):
         rows = Rows(file)
         for draw in (steps, insertions):

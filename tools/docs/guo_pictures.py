@@ -18,8 +18,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from pictures import BLUE, INK, ORANGE, QUIET, ROOT, STYLE, command_line
 
+sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from papers.guo.times import Times, heuristic, number, size
+from studies.guo.times import Times, heuristic, number, size
 
 # One colour for each method everywhere; dashes are a second form of it.
 LOOKS = {

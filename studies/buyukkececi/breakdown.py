@@ -29,8 +29,8 @@ import numpy as np
 from harness import inside
 from harness.place import Place
 from harness.tables import short
-from papers.buyukkececi.cases import SEED, TABLE_NODES, Case, call_of, inputs, of_kinds
-from papers.buyukkececi.times import transfers
+from studies.buyukkececi.cases import SEED, TABLE_NODES, Case, call_of, inputs, of_kinds
+from studies.buyukkececi.times import transfers
 
 COLUMNS = ("direction", "ndim", "window", "dtype", "nodes", "N", "order", "method", "stage", "kernels", "seconds",
            "share", "slots")  # fmt: skip

@@ -3,8 +3,8 @@
 // The link of a list is the fourth real of a position. Three arrays of heads take turns: one is read, one is filled, one
 // is cleared. LANES work-items share a sphere. Heads and links hold a place + 1; 0 ends a list.
 
-#include "apps/dem/green.h"
-#include "apps/dem/queue.h"
+#include "green.h"
+#include "queue.h"
 
 #define LISTS ((27 + LANES - 1) / LANES)  // of a work-item
 #define TOGETHER (LISTS < 9 ? LISTS : 9)  // lists that it follows at once: their latencies overlap

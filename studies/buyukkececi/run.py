@@ -5,8 +5,8 @@ Writes ``benchmarks/results/buyukkececi-PART-DEVICE.csv`` for convergence, times
 ``buyukkececi-opencl-PART-DEVICE.csv``). ``--small`` takes a minute on two cores and shows that all of it works; its
 times mean nothing. Afterwards ``benchmarks/report.py`` re-tests the claims and ``buyukkececi_pictures.py`` draws.
 
-    python benchmarks/papers/buyukkececi/run.py --backend cuda [--only convergence times] [--small] [--out DIR]
-    python benchmarks/papers/buyukkececi/run.py --backend opencl --only times
+    python studies/buyukkececi/run.py --backend cuda [--only convergence times] [--small] [--out DIR]
+    python studies/buyukkececi/run.py --backend opencl --only times
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of benchmarks, when this file runs
+sys.path.insert(0, str(Path(__file__).parents[2]))  # when this file runs: the folder of studies, that of benchmarks
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from harness import runs
 from harness.place import Place
-from papers.buyukkececi import breakdown, convergence, tables, times
-from papers.buyukkececi.cases import DIRECTIONS, DTYPES, SEED, WINDOWS, Case, call_of, inputs
+from studies.buyukkececi import breakdown, convergence, tables, times
+from studies.buyukkececi.cases import DIRECTIONS, DTYPES, SEED, WINDOWS, Case, call_of, inputs
 
 PARTS = ("convergence", "times", "breakdown")
 

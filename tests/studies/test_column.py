@@ -2,15 +2,22 @@
 """The column against a plain oracle, by every builder and search, and what must hold of the physics."""
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from particlemesh.apps.dem import Column, Green, column_fused, column_rows, column_steps
-from particlemesh.apps.dem.column import BUILDERS, fused_design
-from particlemesh.apps.dem.green import left_half
 from particlemesh.backends import cuda
 from ptx import NVRTC, kernels_of
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from studies.barbieri import fused as column_fused
+from studies.barbieri import rows as column_rows
+from studies.barbieri import steps as column_steps
+from studies.barbieri.column import BUILDERS, Column, fused_design
+from studies.barbieri.green import Green, left_half
 
 CELLS, COUNT, STEPS = 8, 400, 5
 GREEN = Green()
@@ -364,5 +371,5 @@ class TestCuda:
             made.broad_phase()
 
         for file, name, defines in kernels_of(monkeypatch, call):
-            if file.startswith("apps/dem"):
+            if not isinstance(file, str):  # the library's kernels have tests of their own
                 assert name.encode() in cuda.compile_only(file, dict(defines), 90)

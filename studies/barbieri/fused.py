@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.apps.dem.column_steps import DeviceSteps, Setup
 from particlemesh.kernels import As, Unread, allocate_counts, scan
+from studies.barbieri.steps import DeviceSteps, Setup
 
-_SORT, _LIST = "column_sort.c", "column_list.c"
+_SORT, _LIST = "sort.c", "list.c"
 _QUEUE = 16  # places of a work-item that follows lists
 _RESIDENT = 8  # groups of a multiprocessor that follow lists: 64 registers, where the compiler takes a few more
 

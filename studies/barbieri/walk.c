@@ -3,7 +3,7 @@
 // each sphere, another one moves the spheres. IN_REACH_ONLY: results are how many spheres are in reach, one real each;
 // otherwise changes of velocity, four reals each.
 
-#include "apps/dem/green.h"
+#include "green.h"
 
 // A sphere at `place` of an array with four reals each, whose number is `number`.
 #if IN_REACH_ONLY
@@ -146,7 +146,7 @@ KERNEL walk_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
         BEGIN(i)
 #define STRIP \
     for (i64 q = from; q < to; q++) VISIT(READ_4(positions + 4 * q), q)
-#include "apps/dem/strips.h"
+#include "strips.h"
         END(i)
     }
 }

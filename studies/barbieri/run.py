@@ -16,7 +16,7 @@ fewer, the same for all designs. A run that would take longer than ``--case`` se
 - ``fused ...``: forces, motion and the next build in one to three kernels; on the CPU sorted rows are swept.
 - ``peer cKDTree``: a Numba loop over SciPy's pairs, on the CPU, in turn with the library's steps.
 
-    python benchmarks/papers/barbieri_column.py --backend cuda [--powers 14 16 18 20] [--only fused storage]
+    python studies/barbieri/run.py --backend cuda [--powers 14 16 18 20] [--only fused storage]
         [--steps 2000] [--case 10] [--budget 100] [--small] [--out DIR]
 
 ``--budget`` ends the measurements after so many seconds; rows that a former run has written stay in the file.
@@ -33,15 +33,15 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
+sys.path.insert(0, str(Path(__file__).parents[2]))  # when this file runs: the folder of studies, that of benchmarks
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from harness import runs
 from harness.clock import NO_TIME
 from harness.place import Place
 from harness.tables import read, short, slug
-from papers.column_peer import Peer
-from particlemesh.apps.dem import Column
-from particlemesh.apps.dem.column import BUILDERS
+from studies.barbieri.column import BUILDERS, Column
+from studies.barbieri.peer import Peer
 
 NAME = "barbieri-column"
 PARTS = ("fused", "storage", "stream", "peer")

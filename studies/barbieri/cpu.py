@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh import UniformGrid
-from particlemesh.apps.dem.column_grid import grid_of
-from particlemesh.apps.dem.column_steps import BAD, FULLEST, LAST_BAD, STATUS, Setup, StepError
-from particlemesh.apps.dem.green import COINCIDENT, RADIUS
 from particlemesh.kernels.cpu import compiled, ranges, run, threads_for
 from particlemesh.kernels.lanes import WIDTHS, load, store
+from studies.barbieri.green import COINCIDENT, RADIUS
+from studies.barbieri.grid import grid_of
+from studies.barbieri.steps import BAD, FULLEST, LAST_BAD, STATUS, Setup, StepError
 
 _SHARE = 512  # spheres that a thread takes at a time
 _ROWS = 2  # rows of cells that a thread takes at a time

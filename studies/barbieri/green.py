@@ -48,7 +48,7 @@ class Green:
 
     Examples
     --------
-    >>> from particlemesh.apps.dem import Green
+    >>> from studies.barbieri.green import Green
     >>> Green(gravity=0.02).spring
     0.5
     """

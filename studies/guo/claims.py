@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.claims import Claim, Files, Row, Values, Where, against, by_case, of_option, power, ratio
-from papers.guo.times import heuristic
+from studies.guo.times import heuristic
 
 FIVE = ("particle", "gather", "single_mesh", "group_mesh", "hybrid_mesh")  # the paper's methods
 RIVALS = [{"method": name, "options": ""} for name in FIVE]

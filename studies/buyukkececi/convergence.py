@@ -50,7 +50,7 @@ import numpy as np
 import particlemesh as pm
 from harness.inside import method_of, window_of
 from harness.place import Place
-from papers.buyukkececi.cases import (
+from studies.buyukkececi.cases import (
     DTYPES,
     SEED,
     THEIR_WIDTH,

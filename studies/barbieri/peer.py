@@ -10,8 +10,7 @@ import numpy as np
 from numba import njit
 from scipy.spatial import cKDTree
 
-from particlemesh.apps.dem import Green
-from particlemesh.apps.dem.green import COINCIDENT, RADIUS
+from studies.barbieri.green import COINCIDENT, RADIUS, Green
 
 
 class Peer:

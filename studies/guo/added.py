@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from harness.tables import number, size, span
-from papers.guo.times import Times
+from studies.guo.times import Times
 
 HEAD, WIDTHS = ("question", "measured"), (35, 65)
 APPLICATIONS = (1, 20, 100, 1000)

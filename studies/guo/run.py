@@ -9,7 +9,7 @@ The time of spreading is that of ``plan.spread(values, out=field)``, which clear
 that of all work between locating particles and spreading. Locating (``set_positions``) is the same for all methods and
 belongs to neither. The columns ``*_by`` say how each was timed.
 
-    python benchmarks/papers/guo/run.py --backend cuda [--only fig3 fig8] [--small] [--out DIR]
+    python studies/guo/run.py --backend cuda [--only fig3 fig8] [--small] [--out DIR]
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the folder of benchmarks, when this file runs
+sys.path.insert(0, str(Path(__file__).parents[2]))  # when this file runs: the folder of studies, that of benchmarks
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import particlemesh as pm
 from harness import inside, runs
@@ -31,8 +32,8 @@ from harness.bench import Bench, reason
 from harness.cases import Case, Job
 from harness.clock import NO_TIME
 from harness.tables import short
-from papers.guo import cusparse
-from papers.guo.atomics import PlainAdds, PlainStores
+from studies.guo import cusparse
+from studies.guo.atomics import PlainAdds, PlainStores
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 MESHES = (32, 64, 128, 256)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.apps.dem.green import Green
 from particlemesh.kernels import Backend, allocate, compile_kernel, kept
+from studies.barbieri.green import Green
 
 _FOLDER = Path(__file__).parent
 CHUNK = 48  # steps of a captured graph: two periods of sorting, and all turns of the heads

@@ -3,12 +3,12 @@
 // a scan; then every sphere goes to its place. LANES work-items share a sphere. QUEUE > 0: spheres in reach are queued
 // in local memory and collide afterwards, so that the loop of tests does not diverge.
 
-#include "apps/dem/green.h"
+#include "green.h"
 
 #define TESTS 4 // spheres read at a time: their latencies overlap
 
 #if QUEUE
-#include "apps/dem/queue.h"
+#include "queue.h"
 #endif
 
 // The sum of all lanes of a sphere, in each of them.
@@ -49,7 +49,7 @@ KERNEL step_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
         }                                                                                           \
         if (QUEUE_LACKS(TESTS)) COLLIDE_QUEUED                                                      \
     }
-#include "apps/dem/strips.h"
+#include "strips.h"
             COLLIDE_QUEUED
 #else
 #define STRIP                                                                                  \
@@ -58,7 +58,7 @@ KERNEL step_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RES
         const real r2 = apart(d, &own, READ_4(positions + 4 * (i64)q));                        \
         if (IN_REACH(r2)) collide(&own, d, r2, READ_4(velocities + 4 * (i64)q), &green);       \
     }
-#include "apps/dem/strips.h"
+#include "strips.h"
 #endif
         }
         SUM_LANES(warp, own)
@@ -120,7 +120,7 @@ KERNEL reach_sorted(GLOBAL const real* RESTRICT positions, GLOBAL const real* RE
         real d[3];                                                                 \
         if (IN_REACH(apart(d, &own, READ_4(positions + 4 * (i64)q)))) near++;      \
     }
-#include "apps/dem/strips.h"
+#include "strips.h"
         in_reach[k] = near;
     }
 }

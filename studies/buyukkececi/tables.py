@@ -37,7 +37,7 @@ from typing import Any
 from core.device import Ceilings
 from harness.inside import window_of
 from harness.tables import short
-from papers.buyukkececi.cases import DIRECTIONS, TABLE_NODES, WINDOWS
+from studies.buyukkececi.cases import DIRECTIONS, TABLE_NODES, WINDOWS
 
 # Tables 2 (C2050) and 3 (HD 6970), single and double precision: speedup without and with transfers; GFLOP/s and its
 # fraction of peak, single precision only.

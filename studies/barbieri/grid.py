@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box, UniformGrid
-from particlemesh.apps.dem.column_steps import DeviceSteps, Setup
-from particlemesh.apps.dem.green import RADIUS
 from particlemesh.grid.storage import LinkedLists, PackedLists, Slots, SortedCells, TightLists
+from studies.barbieri.green import RADIUS
+from studies.barbieri.steps import DeviceSteps, Setup
 
-_FILE = "column_walk.c"
+_FILE = "walk.c"
 
 
 def grid_of(setup: Setup, builder: str, options: dict[str, Any], **more: Any) -> UniformGrid:

@@ -18,7 +18,7 @@ from harness import inside
 from harness.clock import NO_TIME
 from harness.place import Place
 from harness.tables import short
-from papers.buyukkececi.cases import SEED, SMALL_NODES, TABLE_NODES, Case, call_of, inputs, of_kinds
+from studies.buyukkececi.cases import SEED, SMALL_NODES, TABLE_NODES, Case, call_of, inputs, of_kinds
 
 COLUMNS = ("direction", "ndim", "window", "dtype", "nodes", "N", "order", "method", "auto", "threads", "locate_s",
            "prepare_s", "apply_s", "total_s", "transfer_s", "transfer_pinned_s")  # fmt: skip

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import UniformGrid, kernels
-from particlemesh.apps.dem.column_cpu import CpuSteps
-from particlemesh.apps.dem.column_fused import FusedList, FusedSort
-from particlemesh.apps.dem.column_grid import GridSteps
-from particlemesh.apps.dem.column_rows import CpuRows
-from particlemesh.apps.dem.column_steps import CHUNK, Setup, StepError
-from particlemesh.apps.dem.green import RADIUS, Green, left_half
 from particlemesh.kernels import checks as common
+from studies.barbieri.cpu import CpuSteps
+from studies.barbieri.fused import FusedList, FusedSort
+from studies.barbieri.green import RADIUS, Green, left_half
+from studies.barbieri.grid import GridSteps
+from studies.barbieri.rows import CpuRows
+from studies.barbieri.steps import CHUNK, Setup, StepError
 
 SEARCHES = ("auto", "fused", "storage", "stream")
 BUILDERS = UniformGrid.methods
@@ -108,7 +108,7 @@ class Column(kernels.Fixed):
 
     Examples
     --------
-    >>> from particlemesh.apps.dem import Column
+    >>> from studies.barbieri.column import Column
     >>> column = Column(1000, cells=16).run(20)
     >>> column.positions.shape, column.taken
     ((1000, 3), 20)
@@ -227,7 +227,7 @@ class Column(kernels.Fixed):
 
         Examples
         --------
-        >>> from particlemesh.apps.dem import Column
+        >>> from studies.barbieri.column import Column
         >>> Column(100, cells=8).run(3).taken
         3
         """

@@ -12,8 +12,8 @@ from typing import Any
 
 from harness.claims import Claim, Files, Look, Row, Values, against, ratio, value
 from harness.tables import number
-from papers.buyukkececi.cases import DIRECTIONS, DTYPES, ORDERS
-from papers.buyukkececi.convergence import rounding
+from studies.buyukkececi.cases import DIRECTIONS, DTYPES, ORDERS
+from studies.buyukkececi.convergence import rounding
 
 FILE = "buyukkececi-{}"
 TIMES, TABLES, ERRORS, STAGES = map(FILE.format, ("times", "tables", "convergence", "breakdown"))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from particlemesh.apps.dem.column_cpu import PAD, CpuState
-from particlemesh.apps.dem.column_steps import BAD, LAST_BAD, Setup
-from particlemesh.apps.dem.green import RADIUS
 from particlemesh.kernels.cpu import compiled, ranges, run
 from particlemesh.kernels.lanes import WIDTHS, add, below, div, fma, keep, load, mul, root, splat, store, sub, sums
+from studies.barbieri.cpu import PAD, CpuState
+from studies.barbieri.green import RADIUS
+from studies.barbieri.steps import BAD, LAST_BAD, Setup
 
 _SHARES = 512  # of the rows, each of which a thread takes at a time
 # Spheres of 64^3 cells for which rows are one cell high; with half as many they are four times as high (EPYC).
