@@ -88,8 +88,8 @@ def test_potentials_of_point_charges_hardly_depend_on_their_place_in_a_cell():
     spreads = {}
     for compensation in ("auto", None, "continuous"):
         solver = Solver(pm.Mesh((24,) * 3, (1.0,) * 3), "bspline6", compensation=compensation)
-        own = solver.set_positions(x).potential(np.eye(50)).diagonal()
-        spreads[compensation] = np.ptp(own) / own.mean()
+        potential = solver.set_positions(x).potential(np.eye(50)).diagonal()
+        spreads[compensation] = np.ptp(potential) / potential.mean()
     assert spreads["auto"] == spreads[None] < 0.01 < 0.1 < spreads["continuous"]
 
 
