@@ -20,7 +20,7 @@ def test_derivatives_of_torch_are_those_of_plain_sums(function, pattern):
     Case(FUNCTIONS.index(function), function, pattern).check("torch")
 
 
-@pytest.mark.turns(20)
+@pytest.mark.turns(30)
 @pytest.mark.parametrize(("function", "pattern"), cases(f for f in FUNCTIONS if f not in OF_TORCH))
 def test_derivatives_of_jax_are_those_of_plain_sums(function, pattern):
     pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")

@@ -138,7 +138,7 @@ def content(path):
         return {name: (arrays[name].dtype, arrays[name].tobytes()) for name in arrays}
 
 
-@pytest.mark.turns(6)
+@pytest.mark.turns(12)
 @pytest.mark.parametrize(("words", "option"), [*added()])
 def test_options_change_the_result_or_are_refused(words, option):
     command = words.split()[0]

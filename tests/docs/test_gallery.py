@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The gallery's examples use the public interface, check a number, and run: two of them in each run of the tests."""
+"""The gallery's examples use the public interface, check a number, and run: one of them in each run of the tests."""
 
 import ast
 import importlib
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools" / "docs"))
 PACKAGES = importlib.import_module("public_names").PACKAGES
 EXAMPLES = sorted(path.name for path in (ROOT / "examples" / "gallery").glob("plot_*.py"))
-AT_ONCE = 2
+AT_ONCE = 1
 
 
 def text_of(name):
@@ -95,7 +95,7 @@ def contents():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_finds_its_number(name, request, capsys, monkeypatch):
-    """All with ``--thorough``; else two, and the gallery's build runs the rest."""
+    """All with ``--thorough``; else one, and the gallery's build runs the rest."""
     if not request.config.getoption("--thorough") and name not in in_turn(EXAMPLES, contents()):
         pytest.skip("not its turn: --thorough or `make gallery` runs it")
     matplotlib = pytest.importorskip("matplotlib")

@@ -60,6 +60,7 @@ def spectra_agree(one, two, tolerance=1e-10):
 SEEDS = range(24)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spectra_do_not_depend_on_the_axes(seed):
     mesh, twin, turn, nodes = drawn(seed)
@@ -88,6 +89,7 @@ def test_spectra_do_not_depend_on_the_axes(seed):
             spectra_agree(values[mesh, True], case)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_solvers_and_transforms_do_not_depend_on_the_axes(seed):
     mesh, twin, turn, nodes = drawn(seed)

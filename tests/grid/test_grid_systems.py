@@ -127,7 +127,7 @@ def check_against_separate(grid, cloud, **options):
     assert len(pairs["full"]) == 2 * len(pairs["half"]) > COUNT
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("name", CLOUDS)
 def test_each_system_is_as_if_it_were_alone(name, real):

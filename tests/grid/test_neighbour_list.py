@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Neighbour lists in one call: letters, order, any box and any place, against all images of all pairs and others."""
 
-import importlib.util
 import itertools
 import math
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import particlemesh as pm
-from grid_cases import BOXES, SKEWED, all_pairs, rounding
+from grid_cases import BOXES, SKEWED, all_pairs
 from grid_checks import check_list as check
 from grid_checks import cloud
 from particlemesh.grid.neighbour_list import _cells
@@ -246,34 +245,3 @@ def test_plain_cells_on_the_cpu_and_thin_ones_on_gpus():
     assert _cells(lengths, 1.0, 12_096, thin=False) == (10, 10, 10)
     assert _cells(lengths, 1.0, 12_096, thin=True) == (10, 10, 40)
     assert math.prod(_cells(lengths, 0.01, 12_096, thin=True)) > 4000  # no fewer than there may be, by much
-
-
-# ---- others -----------------------------------------------------------------------------------------------
-
-
-def needs(name):
-    return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed to compare with")
-
-
-def triples(arrays):
-    """The pairs of a list, sorted."""
-    return sorted(zip(arrays["i"].tolist(), arrays["j"].tolist(), *arrays["S"].T.tolist(), strict=True))
-
-
-PEERS = [name for name in BOXES if BOXES[name].ndim == 3]
-
-
-@needs("ase")
-@pytest.mark.parametrize("name", PEERS)
-def test_the_same_pairs_as_ase(name):
-    from ase.neighborlist import primitive_neighbor_list
-
-    box = BOXES[name]
-    x = cloud(box, 150, beyond=1.0)
-    widths = np.random.default_rng(6).random(150) * 0.5
-    for radius in (0.7, widths):
-        theirs = primitive_neighbor_list("ijSd", box.periodic, box.matrix, x, radius)
-        ours = pm.neighbour_list("ijSd", x, box, radius)
-        ours, theirs = (dict(zip("ijSd", arrays, strict=True)) for arrays in (ours, theirs))
-        assert triples(ours) == triples(theirs)
-        np.testing.assert_allclose(np.sort(ours["d"]), np.sort(theirs["d"]), rtol=0, atol=rounding(box, x, 1.0))

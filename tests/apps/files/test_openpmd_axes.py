@@ -17,12 +17,6 @@ SPACING, CORNER, PLACE = (
 MESH = pm.Mesh((2, 3, 4), (1.0, 3.0, 8.0), origin=(-1.0, 3.0, 0.0), offset=(0.0, 0.5, 0.25))
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    """Files of HDF5 are whole here: they are not tried in processes of their own, which take a second each."""
-    monkeypatch.setattr("particlemesh.apps.files.hdf5.try_alone", lambda path: None)
-
-
 def write(path, labels, order="C", geometry="cartesian", **more):
     """Write a mesh whose datasets have these axes; attributes are in the order of the writing program."""
     axes = labels[::-1] if order == "F" else labels

@@ -348,6 +348,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.usefixtures("tried")
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_say_what_was_given_and_what_to_do(case, tmp_path):
     if case == "no hdf5":

@@ -88,7 +88,7 @@ def test_weights_that_are_missing_are_not_guessed(h5py, tmp_path):
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_boundaries_of_openpmd_are_those_of_axes(ndim, labels, order, says, h5py, tmp_path):
     labels = "".join(axis for axis in labels if axis in "xyz"[:ndim])
-    for flags in FLAGS[ndim]:
+    for flags in FLAGS[ndim][:: 3 if ndim == 3 else 1]:
         pic(h5py, tmp_path / "f.h5", ndim, order, labels, **dict.fromkeys(says, flags))
         nodes = np.arange(4, 4 + ndim)
         lengths, origin = nodes * (0.5 + np.arange(ndim)), 0.25 * np.arange(ndim)
@@ -424,6 +424,7 @@ def test_points_of_vtk(tmp_path):
         open_particles(tmp_path / "few.vtu.series")
 
 
+@pytest.mark.usefixtures("tried")
 @pytest.mark.parametrize("kind", ["link", "storage", "virtual above", "virtual missing"])
 def test_data_of_other_files_are_refused(kind, h5py, tmp_path):
     folder = tmp_path / "inner"

@@ -40,7 +40,7 @@ def test_it_is_registered():
     assert "particlemesh" in mrinufft.list_backends(available_only=True)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_type_3_of_degenerate_sets(box, band):
     assert cases.error(plan.execute(strengths), cases.sums(strengths, x[None], s[None], 1)) < 2e-9
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 @pytest.mark.parametrize("real", [False, True])
@@ -199,8 +199,7 @@ def test_type_3_moves_on_the_same_meshes():
     assert kept == [True, False, True, False, False]
 
 
-@pytest.mark.turns(2)
-@pytest.mark.turns(16)
+@pytest.mark.turns(24)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"real": True}, {"upsampfac": 2.0}], ids=str)
 @pytest.mark.parametrize("ndim", [1, 2, 3])

@@ -70,8 +70,6 @@ def test_torch_trains_on_forces():
 @pytest.mark.parametrize("which", [0, 1])
 def test_jax_gives_energy_forces_and_virial_of_pme(which):
     jax = pytest.importorskip("jax")
-    from jax.test_util import check_grads
-
     from particlemesh.apps.pme.jax import energy
 
     (x, q), pme = system(), calculators()[which]
@@ -88,7 +86,6 @@ def test_jax_gives_energy_forces_and_virial_of_pme(which):
         np.testing.assert_allclose(-slopes[0], exact.forces, atol=1e-9)
         np.testing.assert_allclose(slopes[1] * q / 2, exact.energies, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(slopes[2], exact.virial, atol=1e-8)
-        check_grads(strained, arguments, order=1, modes=["rev"], atol=1e-5, rtol=1e-5, eps=1e-5)
         for twice in (jax.hessian, lambda f: jax.jit(jax.jacrev(jax.grad(f)))):
             with pytest.raises(ValueError, match="differentiated twice"):
                 twice(lambda x: energy(pme, x, q))(x)
