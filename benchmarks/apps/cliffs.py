@@ -10,7 +10,7 @@ Writes ``results/app-cliffs-DEVICE.csv``. Each row is of one application, cloud 
 An application with ``O(N log N + pairs)`` has the same time per particle and pair for all N. Where a call takes long or
 much memory, larger clouds of its kind are left out.
 
-    python benchmarks/apps/cliffs.py [--small] [--repeats 3]
+    python benchmarks/apps/cliffs.py [--small] [--repeats 3] [--only PME]
 """
 
 from __future__ import annotations
@@ -173,18 +173,18 @@ def calls(application: str, n: int) -> dict[str, Call]:
         return {cloud: touching(application, *of) for cloud, of in spheres(n).items()}
     if application in ("PME", "RPY", "nearest"):
         return {cloud: periodic(application, *of) for cloud, of in charges(n).items()}
-    return {"PMEBatch": batch, "Plan": spread, "nufft, type 3": type_3}[application](n)
+    return {"PMEBatch": batch, "Plan": spread, "nufft": type_3}[application](n)
 
 
 APPLICATIONS = (
     "neighbour_list", "WCA", "Simulation", "BrownianDynamics", "nearest", "PME", "PMEBatch", "RPY", "Plan",
-    "nufft, type 3",
+    "nufft",
 )  # fmt: skip
 
 
 def main() -> None:
     """Measure what the command line asks for."""
-    parser = runs.parser(__doc__, backend="cpu")
+    parser = runs.parser(__doc__, APPLICATIONS, "cpu")
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
     numbers, repeats = ((6**3,), 1) if asked.small else (NUMBERS, asked.repeats)
@@ -208,7 +208,7 @@ def main() -> None:
                 )  # fmt: skip
 
     with runs.Run(Place(asked.backend), asked.out) as run:
-        run.write("app-cliffs", run.measure("applications", APPLICATIONS, rows_of, "app-cliffs"))
+        run.write("app-cliffs", run.measure("applications", asked.only, rows_of, "app-cliffs"))
     run.finish()
 
 

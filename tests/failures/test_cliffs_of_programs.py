@@ -9,7 +9,9 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.brownian import BrownianDynamics, Drag, HarmonicBonds
+from particlemesh.apps.brownian.parameters import for_system
 from particlemesh.apps.pme import PME, PMEBatch
+from particlemesh.kernels import backend
 
 RNG = np.random.default_rng(5)
 
@@ -39,6 +41,19 @@ def test_a_box_of_any_shape_and_size_has_as_many_nodes_and_pairs_for_a_charge(of
     least = max(count, 200)
     assert nodes.max() < 100 * max(1, 1000 / least) and pairs.max() < 400
     assert np.ptp(nodes[:3]) < 1e-9 and np.ptp(pairs[:3]) < 1e-6  # a unit of length changes nothing
+
+
+@pytest.mark.parametrize("count", [1000, 30_000])
+def test_spheres_in_a_long_box_have_as_many_nodes_and_pairs(count):
+    """A limit of nodes per axis made the cutoff of long boxes long: thirty times the pairs."""
+    work = []
+    for size, aspect in ((1, 1), (1, 36), (1, 216), (20, 1), (20, 36)):
+        lengths = size * count ** (1 / 3) * np.array([aspect, aspect**-0.5, aspect**-0.5])
+        system = pm.Box(tuple(lengths)), np.array([0.25]), count, 1e-3, np.dtype("f8"), backend("cpu"), {}, 20
+        chosen = for_system(*system)
+        work.append((math.prod(chosen.shape) / count, chosen.pairs / count))
+    nodes, pairs = np.array(work).T
+    assert nodes.max() < 200 and pairs.max() < 200
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

@@ -31,7 +31,7 @@ from particlemesh.kernels import checks
 Array = NDArray[np.float64]
 SUPPORTS = range(4, 15)  # of B-splines
 FLOOR = {np.dtype(np.float32): 3e-6, np.dtype(np.float64): 1e-13}  # errors that rounding leaves at best
-_MOST_NODES = 768  # per axis
+_MOST_NODES = 768**3  # however long the box is
 _RANGE = 5.0  # of kh in tables of windows: beyond pi there are no modes
 
 
@@ -216,8 +216,8 @@ def choose(
                 best = key
     if best[2] is None:
         raise MemoryError(
-            f"no splitting reaches accuracy {accuracy:g} with at most {most_pairs:.3g} pairs and {_MOST_NODES} nodes "
-            "per axis: choose a larger accuracy, or give splitting, cutoff and shape."
+            f"no splitting reaches accuracy {accuracy:g} with at most {most_pairs:.3g} pairs and {_MOST_NODES:,} "
+            "nodes: choose a larger accuracy, or give splitting, cutoff and shape."
         )
     return best[2]
 
@@ -237,7 +237,7 @@ def _nodes(system: System, xi: float, window: pm.Window, share: float) -> tuple[
     if not len(good):
         return None
     nodes = tuple(good_size(max(window.support, math.ceil(edge / spacings[good[-1]]))) for edge in system.edges)
-    return nodes if max(nodes) <= _MOST_NODES else None
+    return nodes if math.prod(nodes) <= _MOST_NODES else None
 
 
 def checked_radii(radius: Any) -> Array:
