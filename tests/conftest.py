@@ -13,6 +13,7 @@ from devices import Device, laws
 from particlemesh import backends
 from particlemesh.command import survey
 from particlemesh.grid.builders import METHODS as BUILDERS
+from pocl_processor import name_processors
 from thinning import thinned
 
 # JAX would take most of a GPU's memory in every worker.
@@ -41,6 +42,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "in_processes: files of other programs are read in processes, not in forks")
     config.addinivalue_line("markers", "turns(n): one of n cases that follow each other runs where PoCL is thinned")
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
+    name_processors()
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
     slow = reason("opencl") is None and survey.emulated(backends.current("opencl"))
     if slow:

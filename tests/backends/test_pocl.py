@@ -48,6 +48,24 @@ def test_a_compiler_that_refuses_gets_no_declarations():
     assert pocl.declared(cl, None) is None
 
 
+def test_a_processor_that_pocl_does_not_know_is_named(monkeypatch):
+    class UnknownError(RuntimeError):
+        pass
+
+    def build(words):
+        def fail(**options):
+            raise UnknownError(words)
+
+        return SimpleNamespace(RuntimeError=UnknownError, Context=list, Program=lambda *_: SimpleNamespace(build=fail))
+
+    assert not pocl.knows_processor(build("error: unknown target CPU 'generic'"), None)
+    with pytest.raises(UnknownError, match="another"):
+        pocl.knows_processor(build("another"), None)
+    monkeypatch.setattr(pocl, "knows_processor", lambda cl, device: False)
+    monkeypatch.setattr(opencl, "devices", opencl.devices.__wrapped__)
+    assert "PoCL does not know this processor: install a newer one" in opencl.available()
+
+
 @pytest.mark.parametrize(("failures", "words"), [(2, ""), (3, ""), (1, "<source>:3:1: error: unknown type name 'foo'")])
 def test_who_fails_without_a_reason_is_asked_again(monkeypatch, failures, words):
     # Processes that fill PoCL's cache at once do, now and then.

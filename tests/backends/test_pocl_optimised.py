@@ -23,6 +23,7 @@ from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.predict import Timings
 from particlemesh.command import tune
 from particlemesh.methods.contract import Problem
+from pocl_processor import known_to_children
 
 SOURCE = Path(__file__).parents[2] / "src"
 CHILD = """
@@ -86,6 +87,7 @@ else:
 
 
 def test_optimised_kernels_compile_and_are_right(tmp_path):
+    known_to_children()
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
     ran = subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=False)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from pocl_processor import known_to_children
+
 SEARCH = """
 import numpy as np, particlemesh as pm
 x = np.random.default_rng(1).random((60_000, 3))
@@ -115,6 +117,7 @@ assert abs(plan.set_positions(few).spread(np.ones(9)).sum() - 9) < 1e-9
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_ctrl_c_does_not_wait_for_a_kernel_of_a_cpu():
+    known_to_children()
     pytest.importorskip("pyopencl")
     from particlemesh.backends import opencl
 

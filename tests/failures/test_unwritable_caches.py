@@ -11,6 +11,7 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.backends import folders, opencl
+from pocl_processor import known_to_children
 
 KERNELS = """
 import numpy as np
@@ -46,6 +47,7 @@ def told_once(text, folder, variable):
 def test_pocl_runs_without_a_cache_folder(tmp_path, monkeypatch, variable):
     if not any("Portable" in p.name for p in opencl._cl().get_platforms()):
         pytest.skip("no PoCL")
+    known_to_children()
     for name in ("POCL_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     taken = tmp_path / "a file"

@@ -128,7 +128,9 @@ class OpenClBackend(Taping):
         self._device = device
         self._process = os.getpid()
         self.device = device.name.strip()
-        self._wait = functools.partial(pocl.rest, self) if device.type & cl.device_type.CPU else lambda: None
+        self._wait = (
+            functools.partial(pocl.wait_interruptibly, self) if device.type & cl.device_type.CPU else lambda: None
+        )
         self.platform = device.platform.version.strip()
         self._default = cl.CommandQueue(context, device)
         self._local = threading.local()
@@ -376,9 +378,8 @@ def devices() -> list[Any]:
         with contextlib.suppress(cl.RuntimeError):
             present += platform.get_devices()
     usable = [d for d in present if "cl_khr_int64_base_atomics" in d.extensions.split()]
-    for device in usable:
-        if "PoCL" in device.version and shutil.which("ld") is not None:
-            pocl.repair(cl, device)
+    if shutil.which("ld") is not None:
+        usable = [d for d in usable if "PoCL" not in d.version or pocl.knows_processor(cl, d)]
     return sorted(usable, key=lambda d: 0 if d.type & cl.device_type.GPU else 1)
 
 
@@ -398,6 +399,10 @@ def available() -> str | None:
     try:
         if shutil.which("ld") is None and any("Portable" in p.name for p in cl.get_platforms()):
             return "PoCL links kernels with 'ld' and aborts without it: install binutils"
-        return None if devices() else "no OpenCL device with 64-bit atomics"
+        if devices():
+            return None
+        if any("Portable" in p.name for p in cl.get_platforms()):
+            return "PoCL does not know this processor: install a newer one (conda install pocl), or another OpenCL"
+        return "no OpenCL device with 64-bit atomics"
     except cl.Error as error:
         return f"no OpenCL platform ({error})"
