@@ -3,6 +3,7 @@
 
 from particlemesh.box import Box
 from particlemesh.choosing.candidates import MethodNotSuitable
+from particlemesh.choosing.choice import register
 from particlemesh.functions import gradient, hessian, interpolate, locate, spread
 from particlemesh.grid.neighbour_list import neighbor_list, neighbour_list
 from particlemesh.grid.queries.pair_function import PairFunction
@@ -37,6 +38,7 @@ __all__ = [
     "neighbour_list",
     "peskin4",
     "prolate",
+    "register",
     "spread",
     "window_of",
 ]

@@ -12,6 +12,7 @@ import pytest
 
 import particlemesh
 from particlemesh.backends import nvrtc
+from particlemesh.choosing.choice import METHODS
 from particlemesh.window import WINDOWS
 from ptx import without_nvrtc
 
@@ -45,6 +46,13 @@ def skip_without(name):
     for needed in OPTIONAL.get(name, ()):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed")
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch):
+    """Examples may register methods."""
+    for direction in METHODS:
+        monkeypatch.setitem(METHODS, direction, METHODS[direction])
 
 
 @pytest.mark.parametrize("name", MODULES)

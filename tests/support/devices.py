@@ -10,12 +10,9 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import backends
-from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
+from particlemesh.choosing.choice import METHODS
 from particlemesh.methods.contract import Problem
-from particlemesh.spread import METHODS as SPREAD_METHODS
 from particlemesh.window import window_of
-
-METHODS = {"spread": SPREAD_METHODS, "interpolate": INTERPOLATE_METHODS}
 
 
 class Law(NamedTuple):

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends import NAMES
 from particlemesh.choosing import arrangement, candidates, trial
 from particlemesh.choosing.predict import OWN_MODELS, known
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
@@ -24,6 +25,68 @@ BY_ITSELF = ("auto", "measure")  # instead of a method's name: the plan selects
 _SMALL = 2**20
 _MOST_CHOICES = 256
 _choices: dict[Any, type[Method]] = {}
+
+
+def register(direction: str, method: type[Method]) -> type[Method]:
+    """Add a method of your own to those that plans know, in this process.
+
+    Then ``Plan(method=name)`` takes it, ``plan.explain()`` lists it, and the automatic choice asks for its ``cost``.
+
+    Parameters
+    ----------
+    direction : {"spread", "interpolate"}
+        What the method does.
+    method : subclass of Method
+        The contract is :class:`particlemesh.methods.Method` (:doc:`/developers/add_a_method`). A class that is
+        registered already is replaced by one of the same name and module: cells of a notebook run again.
+
+    Returns
+    -------
+    type
+        ``method``, so that ``functools.partial(register, "spread")`` decorates a class.
+
+    Raises
+    ------
+    TypeError
+        If ``method`` is no subclass of ``Method``.
+    ValueError
+        If there is no such direction, or the method lacks a ``name`` or ``backends``, or the name is taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import particlemesh as pm
+    >>> from particlemesh.methods import Method
+    >>> class OneByOne(Method):
+    ...     '''One particle after the other, in Python.'''
+    ...     name, backends, derivatives = "one_by_one", frozenset({"cpu"}), 0
+    ...     def apply(self, workspace, values, field, **form):
+    ...         mesh, located = workspace.mesh, workspace.particles
+    ...         weights = workspace.window.weights(located.fraction[-1, : workspace.count])
+    ...         for n, node in enumerate(located.node[-1, : workspace.count]):
+    ...             nodes = (node + np.arange(weights.shape[1])) % mesh.shape[0]
+    ...             field.array.reshape(-1)[nodes] += values.array.reshape(-1)[n] * weights[n]
+    >>> pm.register("spread", OneByOne).name
+    'one_by_one'
+    >>> plan = pm.Plan(pm.Mesh(4, 1.0), "cic", method="one_by_one").set_positions(np.array([0.25, 0.5]))
+    >>> plan.spread(np.array([1.0, 2.0]))
+    array([0., 1., 2., 0.])
+    """
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise TypeError(f"method is {method!r}: it must be a subclass of particlemesh.methods.Method.")
+    if direction not in METHODS:
+        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(METHODS)}.")
+    name, backends = getattr(method, "name", None), getattr(method, "backends", None)
+    if not (isinstance(name, str) and name.isidentifier()) or name in BY_ITSELF:
+        raise ValueError(f"{method.__name__}.name is {name!r}: it must be an identifier, and none of {BY_ITSELF}.")
+    if not isinstance(backends, frozenset) or not backends or not backends <= set(NAMES):
+        raise ValueError(f"{method.__name__}.backends is {backends!r}: it must be a frozenset of some of {NAMES}.")
+    place = method.__module__, method.__qualname__
+    others = tuple(m for m in METHODS[direction] if (m.__module__, m.__qualname__) != place)
+    if any(m.name == name for m in others):
+        raise ValueError(f"there is a method {name!r} to {direction} already: give {method.__name__} another name.")
+    METHODS[direction] = (*others, method)
+    return method
 
 
 def _is_small(problem: Problem) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Kernel, Record
+from particlemesh.backends.source import read
 from particlemesh.methods.contract import Method
 from particlemesh.particles.workspace import Sizes, Workspace
 
@@ -233,6 +235,7 @@ def defines(workspace: Workspace, group: Group, width: int, **more: int) -> dict
     }  # fmt: skip
 
 
-def kernel(workspace: Workspace, file: str, name: str, group: Group, width: int, **more: int) -> Kernel:
-    """Compile a kernel for a plan and a group of channels."""
-    return workspace.backend.kernel(file, name, defines(workspace, group, width, **more))
+def kernel(workspace: Workspace, file: str | Path, name: str, group: Group, width: int, **more: int) -> Kernel:
+    """Compile a kernel for a plan and a group of channels; a file outside the package is given by its Path."""
+    code = file if isinstance(file, str) else read(file)
+    return workspace.backend.kernel(code, name, defines(workspace, group, width, **more))
