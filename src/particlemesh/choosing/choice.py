@@ -126,8 +126,8 @@ class Choice:
     def problem(self, workspace: Workspace) -> Problem:
         """Return the problem that methods are asked about: the plan's particles or, without any, its capacity.
 
-        A reproducible choice follows from the plan's arguments alone. It assumes a particle for four nodes, whatever
-        the plan's past and present particles.
+        A reproducible choice follows from the plan's arguments alone. It assumes one particle for every four
+        nodes, whatever the plan's past and present particles.
         """
         sizes = {f.name: getattr(workspace, f.name) for f in fields(Sizes)}
         if self._deterministic:
@@ -190,7 +190,7 @@ class Choice:
             tables.append(candidates.table(what, answers, replace(problem, count=workspace.count), chosen[what]))
         if self._deterministic:
             return "\n".join(
-                [*tables, f"predictions: {OWN_MODELS}, for a particle for four nodes: a reproducible choice"]
+                [*tables, f"predictions: {OWN_MODELS}, for one particle per four nodes: a reproducible choice"]
             )
         times = known(workspace.backend)
         return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])

@@ -31,7 +31,7 @@ class SparseCells(NamedTuple):
 
     cells: CpuCells
     folded: np.ndarray  # (N, 3): positions inside the box, in the caller's order
-    turns: np.ndarray | None  # (N, 3) int32: whole turns taken off
+    turns: np.ndarray | None  # (N, 3) int32: periods taken off
     order: np.ndarray  # (N,) int32: the particle at each place
     start: np.ndarray  # (occupied + 1,) int64
     occupied: np.ndarray  # (occupied,) int64: numbers of cells, ascending

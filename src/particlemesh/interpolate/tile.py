@@ -230,7 +230,7 @@ class Tile(ByBlock):
 
     @classmethod
     def _at_a_time(cls, sizes: Sizes, lanes: Lanes, threads: int, bound: int | None, local: int) -> int:
-        """Return how many groups the device runs at a time, or 0 if nobody knows.
+        """Return how many groups the device runs at a time, or 0 if unknown.
 
         With just so many, all groups have neighbouring tiles at any time. Nodes that they share come from the
         second-level cache (10⁶ particles, 256³, windows of 6: 1.1 times as fast).

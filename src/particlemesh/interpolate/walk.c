@@ -223,7 +223,7 @@ KERNEL interpolate_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
         int line_now = -1, next = LEFT; // the patch's line; the first row not yet taken
         u32 now = 0;                    // the patch's block
         COPY_WAIT();
-        WARP_SYNC(warp); // lanes beyond the batch read others' records, and nobody uses them
+        WARP_SYNC(warp); // lanes beyond the batch read others' records, and none uses them
 
         for (int base = 0; base < size; base += BATCH) {
             const int n = size - base < BATCH ? size - base : BATCH;

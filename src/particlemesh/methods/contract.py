@@ -87,7 +87,7 @@ class Method:
     confines_non_finite: ClassVar[bool] = True  # NaN and infinity reach no further than the stencil
     prepares_orders: ClassVar[bool] = False  # what `prepare` makes is in `workspace.orders` and its memory alone
     fills: ClassVar[bool] = False  # spreading writes every node of the field, which may be uncleared if `fresh`
-    stores_weights: ClassVar[bool] = False  # of every particle: dear to prepare, for many applications
+    stores_weights: ClassVar[bool] = False  # of every particle: expensive to prepare, for many applications
     options: ClassVar[Mapping[str, Option]] = {}
     includes: ClassVar[type[Method] | None] = None  # another method, all of whose work this one does, and more
 

@@ -73,7 +73,7 @@ def windows_for(axes: tuple[Axis, Axis, Axis], parts: int, count: int) -> Window
 
 
 def _begins(axis: Axis) -> int:
-    """Return at how many nodes along y the stencils may begin that reach a window."""
+    """Return the number of first nodes along y whose stencils reach a window."""
     return min(SIDE, axis.size) + axis.support - 1
 
 

@@ -189,7 +189,7 @@ def belong(
     x: Coordinates, systems: Systems | None, system: Any, boxes: Any, workspace: Workspace, *, upload: bool,
     before: Boxes | None = None,
 ) -> Boxes | None:  # fmt: skip
-    """Say of positions to which systems they belong, if there are several; move them from their boxes to the mesh's.
+    """Assign positions to systems, if there are several; move them from their boxes to the mesh's.
 
     If the boxes are those of ``before``, no memory is allocated after the first call.
 

@@ -312,7 +312,7 @@ def spread_tiles(
 class Colouring(TileMethod):
     """Tiles of the mesh in private memory, added in a fixed order: no atomics, reproducible for any threads.
 
-    On one axis a tile would save nothing: particles are added as they come.
+    On one axis a tile would save nothing: particles are added in the order given.
     """
 
     name = "colouring"

@@ -250,7 +250,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         u32 now = 0;                    // the patch's block
 #if COPIES
         COPY_WAIT();
-        WARP_SYNC(warp); // lanes beyond the batch read others' records, and nobody uses them
+        WARP_SYNC(warp); // lanes beyond the batch read others' records, and none uses them
         copied_record(words, copied);
 #endif
         if (LANE < BATCH && LANE < size) values_of(q, values, INDEX_OF(words), &value_layout, &jacobian);

@@ -40,7 +40,7 @@ class Calculation(Fixed):
         raise NotImplementedError
 
     def _before(self, count: int) -> tuple[int, Any]:
-        """Return a number of particles to reserve for, and the core, which nobody keeps yet."""
+        """Return a number of particles to reserve for, and the core, which is not yet stored."""
         count, name = checks.integer(count, "count", 0, 2**31 - 1), type(self).__name__
         if self._core is not None:
             return count, self._core

@@ -61,7 +61,7 @@ class Dispersion(OneSet):
     ------
     ValueError, TypeError
         If an argument is not allowed, or particles lie in one place; the message says what is. At the first call, if
-        a mesh would be too dear, as for :class:`PME`.
+        a mesh would be too expensive, as for :class:`PME`.
 
     Examples
     --------

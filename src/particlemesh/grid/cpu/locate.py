@@ -61,7 +61,7 @@ class Faults(NamedTuple):
     outside: int
     first: int  # index of the first bad particle, or -1
     bad_radius: int
-    turns: int = 0  # the most whole turns that were taken off a coordinate
+    turns: int = 0  # the most periods that were taken off a coordinate
 
 
 def level_shape(shape: Sequence[int], level: int) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ def _confine(s, tested, length, lower, upper, below, bad):
 
 @compiled
 def _turn(s, turn, length, below, bad):
-    """Take whole turns off fractions; return the most that were taken off."""
+    """Take whole periods off fractions; return the most that were taken off."""
     zero, one, most = s.dtype.type(0), s.dtype.type(1), s.dtype.type(MOST_TURNS)
     far = np.int32(0)
     for k in range(length):
@@ -335,7 +335,7 @@ def locate(
     cells: CpuCells,
     threads: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Faults]:
-    """Return the cell of each particle, its position inside the box, its whole turns, and what is wrong.
+    """Return the cell of each particle, its position inside the box, the periods taken off, and what is wrong.
 
     ``x`` holds d arrays (N,) of any stride. ``radii`` are a number, (N,) or (N, d) half extents; they choose the level.
 
