@@ -26,45 +26,45 @@ from particlemesh.methods.contract import Problem
 from pocl_processor import known_to_children
 
 SOURCE = Path(__file__).parents[2] / "src"
-CHILD = """
+START = """
 import numpy as np
 import particlemesh as pm
 from particlemesh import backends, sorting
 from particlemesh.orders import block_order
 
 library, rng = backends.current("opencl"), np.random.default_rng(1)
-
-print("radix sort", flush=True)
-keys = rng.integers(-3, 60, 5000).astype(np.int32)
-_, order, _ = sorting.counting_sort(library, library.upload(keys), 60, stable=True)  # as many bits as blocks below
-expected = np.argsort(keys, kind="stable")[(keys < 0).sum():]
-assert np.array_equal(library.download(order)[:len(expected)], expected)
-
 x = rng.random((500, 3), np.float32)
 mesh = pm.Mesh((9, 10, 11), (1.0, 1.0, 1.0))
 q, f = rng.normal(size=500).astype(np.float32), rng.normal(size=mesh.field_shape).astype(np.float32)
-with pm.Plan(mesh, "bspline4", dtype=np.float32) as plan:  # on the processor, by other code
-    plan.set_positions(x)
-    expected = plan.spread(q), plan.interpolate(f)
 
-for method in "particle", "ordered":
-    with pm.Plan(mesh, "bspline4", dtype=np.float32, backend="opencl", method=method, interpolation=method) as plan:
-        plan.set_positions(x)
-        print(method, "spreads", flush=True)
-        assert np.allclose(plan.spread(q), expected[0], atol=1e-5)
-        print(method, "interpolates", flush=True)
-        assert np.allclose(plan.interpolate(f), expected[1], atol=1e-5)
+def plan_of(**more):
+    return pm.Plan(mesh, "bspline4", dtype=np.float32, **more).set_positions(x)
 
-print("owner spreads by matrix instructions", flush=True)
-options = {"owner": {"form": "matrix"}}
-with pm.Plan(mesh, "bspline4", dtype=np.float32, backend="opencl", method="owner", options=options) as plan:
-    assert np.allclose(plan.set_positions(x).spread(q), expected[0], atol=1e-5)
-
+expected = plan_of().spread(q), plan_of().interpolate(f)  # on the processor, by other code
+"""
+METHOD = """
+with plan_of(backend="opencl", method="{0}", interpolation="{0}") as plan:
+    assert np.allclose(plan.spread(q), expected[0], atol=1e-5)
+    print("interpolates", flush=True)
+    assert np.allclose(plan.interpolate(f), expected[1], atol=1e-5)
+"""
+PARTS = {
+    "radix sort": """
+keys = rng.integers(-3, 60, 5000).astype(np.int32)
+_, order, _ = sorting.counting_sort(library, library.upload(keys), 60, stable=True)  # as many bits as blocks below
+ordered = np.argsort(keys, kind="stable")[(keys < 0).sum():]
+assert np.array_equal(library.download(order)[:len(ordered)], ordered)
+""",
+    "particle, ordered": METHOD.format("particle") + METHOD.format("ordered"),
+    "owner by matrix instructions": """
+with plan_of(backend="opencl", method="owner", options={"owner": {"form": "matrix"}}) as plan:
+    assert np.allclose(plan.spread(q), expected[0], atol=1e-5)
+""",
+    "order by blocks": """
 block_order.STAGED_FROM = dict.fromkeys(block_order.STAGED_FROM, 1)
 for stable in (False, True):
-    print("order by blocks,", "stable" if stable else "through buckets", flush=True)
-    with pm.Plan(mesh, "bspline4", dtype=np.float32, backend="opencl") as plan:
-        plan.set_positions(x)
+    print("stable" if stable else "through buckets", flush=True)
+    with plan_of(backend="opencl") as plan:
         order = block_order.block_order(plan.workspace, (3, 3, 4), stable=stable)
         start = library.download(order.start).astype(np.int64)
         index = library.download(order.records).reshape(-1, 4)[:500, 3]
@@ -75,8 +75,8 @@ for stable in (False, True):
             assert all(np.all(np.diff(block.astype(np.int64)) > 0) for block in by_block)
             assert [set(block) for block in by_block] == before
         before = [set(block) for block in by_block]
-print("done")
-"""
+""",
+}
 
 if opencl.available() is not None:
     pytestmark = pytest.mark.skip(reason=f"no OpenCL: {opencl.available()}")
@@ -86,11 +86,14 @@ else:
     pytestmark = pytest.mark.opencl
 
 
-def test_optimised_kernels_compile_and_are_right(tmp_path):
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("part", PARTS)
+def test_optimised_kernels_compile_and_are_right(part, tmp_path):
     known_to_children()
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
-    ran = subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=False)
+    code = START + PARTS[part] + "print('done')"
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.returncode} at: {ran.stdout.splitlines()[-1:]}\n{ran.stderr}"
     assert ran.stdout.endswith("done\n")
 
