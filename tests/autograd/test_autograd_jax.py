@@ -76,14 +76,6 @@ def test_first_derivatives_forward_and_reverse():
         check_grads(functions(mesh)[name], (x, array, cell), order=1, atol=2e-4, rtol=2e-4)
 
 
-def test_second_derivatives_forward_and_reverse():
-    mesh = MESHES["line"]
-    x, _, q, f, _ = arrays(mesh, "real")
-    calls = functions(mesh)
-    check_grads(calls["spread"], (x, q), order=2, atol=2e-4, rtol=2e-4)
-    check_grads(lambda f: calls["gradient"](x, f), (f,), order=2, atol=2e-4, rtol=2e-4)
-
-
 def test_hessians_of_all_modes_agree():
     mesh = MESHES["triclinic"]
     x, _, q, _, _ = arrays(mesh, "real")
@@ -96,19 +88,6 @@ def test_hessians_of_all_modes_agree():
     np.testing.assert_allclose(both, jax.jacrev(jax.jacrev(energy))(x), atol=1e-11)
     with pytest.raises(NotImplementedError, match="third derivatives by positions"):
         jax.jacfwd(jax.hessian(energy))(x)
-
-
-def test_torch_has_the_same_derivatives():
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install particlemesh[torch]")
-    from particlemesh.autograd import torch as other
-
-    mesh = MESHES["space"]
-    x, cell, q, _, _ = arrays(mesh, "real")
-    slopes = jax.grad(lambda x, q, c: (functions(mesh)["spread"](x, q, c) ** 3).sum(), (0, 1, 2))(x, q, cell)
-    tensors = [torch.tensor(a, requires_grad=True) for a in (x, q, cell)]
-    field = other.spread(tensors[0], tensors[1], mesh, window=WINDOW, cell=tensors[2])
-    for one, two in zip(slopes, torch.autograd.grad((field**3).sum(), tensors), strict=True):
-        np.testing.assert_allclose(one, two, atol=1e-10)
 
 
 def test_vmap_equals_a_loop():

@@ -43,17 +43,6 @@ def test_transforms_and_slopes_are_those_of_plain_sums(n_modes, isign):
         torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("n_modes", SIZES, ids=str)
-def test_first_and_second_derivatives(n_modes):
-    x, c, f = arrays(n_modes)
-    tolerances = dict(fast_mode=True, atol=1e-4)
-    for call, given in [
-        (lambda x, c: nufft1(x, c, n_modes, eps=EPS), (x, c)), (lambda x, f: nufft2(x, f, eps=EPS), (x, f)),
-    ]:  # fmt: skip
-        assert torch.autograd.gradcheck(call, given, **tolerances)
-        assert torch.autograd.gradgradcheck(call, given, **tolerances)
-
-
 def test_third_derivatives_by_points():
     x, f = torch.tensor([0.3, 1.1], dtype=F64, requires_grad=True), torch.zeros(7, dtype=F64)
     f[3 + 2] = 1  # exp(2 i x)
@@ -61,16 +50,6 @@ def test_third_derivatives_by_points():
     for _ in range(3):
         (value,) = torch.autograd.grad(value.sum(), x, create_graph=True)
     torch.testing.assert_close(value, 8 * torch.sin(2 * x))
-
-
-def test_the_box_of_points_has_derivatives():
-    n_modes, (x, c, _) = (6, 7), arrays((6, 7))
-    cell = torch.tensor([[1.0, 0.2], [0.1, 1.3]], dtype=F64, requires_grad=True)
-
-    def call(x, cell):
-        return nufft1(2 * math.pi * x @ torch.linalg.inv(cell), c.detach(), n_modes, eps=EPS)
-
-    assert torch.autograd.gradcheck(call, (x, cell), fast_mode=True, atol=1e-4)
 
 
 def test_operators_compile_and_batch():

@@ -34,12 +34,6 @@ def test_sums_and_slopes_are_those_of_plain_sums(axes, isign):
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-8)
 
 
-def test_first_and_second_derivatives():
-    given, tolerances = arrays(2), dict(fast_mode=True, atol=1e-4)
-    assert torch.autograd.gradcheck(lambda *a: nufft3(*a, eps=EPS), given, **tolerances)
-    assert torch.autograd.gradgradcheck(lambda *a: nufft3(*a, eps=EPS), given, **tolerances)
-
-
 def test_operators_compile_and_batch():
     x, c, s = arrays(2)
     compiled = torch.compile(nufft3, fullgraph=True, backend="aot_eager")

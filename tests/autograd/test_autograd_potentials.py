@@ -93,20 +93,6 @@ def test_derivatives_by_parameters():
         assert torch.autograd.gradcheck(call, (parameter,))
 
 
-def test_the_energy_of_a_strained_crystal_has_the_trace_of_its_virial():
-    """Without a screening length Coulomb's energy scales as the inverse length: the virial's trace is the energy."""
-    mesh = pm.Mesh((24, 24, 24), (2.0, 2.0, 2.0))
-    ions = torch.tensor([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)], dtype=F64)
-    charges, strain = (-1.0) ** ions.sum(1), torch.zeros((3, 3), dtype=F64, requires_grad=True)
-    scale = torch.eye(3, dtype=F64) + strain
-    # Charges of fixed shape relative to the box, so that everything scales with it.
-    width = 4.0 * torch.linalg.det(scale) ** (-1 / 3)
-    phi = potential(ions @ scale, charges, mesh, window="bspline8", cell=2 * scale, green="ewald", alpha=width)
-    energy = 0.5 * charges @ phi
-    (stress,) = torch.autograd.grad(energy, strain)
-    torch.testing.assert_close(stress.trace(), -energy.detach())
-
-
 @WHOLE_GRAPHS
 @pytest.mark.parametrize("interlaced", [False, True])
 def test_potentials_compile(interlaced):
@@ -139,34 +125,6 @@ def test_jax_has_the_same_potentials_and_derivatives():
         np.testing.assert_allclose(value, energy.item(), rtol=1e-11)
         for one, two in zip(slopes, expected, strict=True):
             np.testing.assert_allclose(one, two, atol=1e-9)
-
-
-def test_a_fit_finds_positions_and_box():
-    """Descent along the slopes of the potential: the pair potentials of hidden positions in a hidden box."""
-    mesh, draw = pm.Mesh((12, 12), (1.0, 1.0)), torch.Generator().manual_seed(3)
-    lengths = torch.tensor([1.2, 0.9], dtype=F64)
-    hidden = torch.tensor([[0.1, 0.2], [0.6, 0.15], [0.3, 0.7], [0.85, 0.55], [0.45, 0.4]], dtype=F64) * lengths
-
-    def pairs(x, cell):
-        return potential(x, torch.eye(5, dtype=F64), mesh, window="bspline6", cell=cell, green="ewald", alpha=7.0)
-
-    expected = pairs(hidden, lengths)
-    x = (hidden[1:] + 0.02 * torch.randn((4, 2), dtype=F64, generator=draw)).requires_grad_()
-    cell = torch.tensor([1.1, 1.0], dtype=F64, requires_grad=True)
-    tolerances = dict(tolerance_grad=1e-14, tolerance_change=0)
-    descent = torch.optim.LBFGS([x, cell], max_iter=60, line_search_fn="strong_wolfe", **tolerances)
-
-    def loss():
-        descent.zero_grad()
-        result = (pairs(torch.cat([hidden[:1], x]), cell) - expected).square().sum()  # a shift of all changes nothing
-        result.backward()
-        return result
-
-    before = loss().item()
-    descent.step(loss)
-    assert loss().item() < 1e-16 * before
-    torch.testing.assert_close(cell.detach(), lengths, atol=1e-8, rtol=0)
-    torch.testing.assert_close(x.detach(), hidden[1:], atol=1e-8, rtol=0)
 
 
 def test_what_is_not_allowed_is_named():

@@ -273,38 +273,3 @@ def test_what_is_not_allowed_is_named():
             transfer.spread(*given[:2], MESHES["line"], cell=given[2] if len(given) > 2 else None)
     with pytest.raises(ValueError, match="positions are on meta and the array is on cpu; give one device"):
         transfer.spread(x.to("meta"), q, MESHES["line"])
-
-
-def test_a_fit_finds_positions_charges_and_box():
-    """Gradient descent through spread and interpolate: the field of a hidden configuration in a hidden box."""
-    mesh = pm.Mesh((8, 8), (1.0, 1.0))
-    draw = torch.Generator().manual_seed(3)
-    hidden_x = 0.25 + 0.5 * torch.rand((3, 2), dtype=F64, generator=draw)
-    hidden_q = torch.tensor([1.0, 2.0, -1.5], dtype=F64)
-    hidden_cell = torch.tensor([[1.1, 0.1], [0.0, 0.95]], dtype=F64)
-    probes = torch.rand((40, 2), dtype=F64, generator=draw)
-
-    def seen(x, q, cell):
-        field = transfer.spread(x, q, mesh, window="bspline6", cell=cell)
-        return field, transfer.interpolate(field, probes, mesh, window="bspline6", cell=cell)
-
-    expected = seen(hidden_x, hidden_q, hidden_cell)
-    shift = torch.randn((3, 2), dtype=F64, generator=draw)
-    x = (hidden_x + 0.03 * shift).requires_grad_()
-    q = torch.tensor([0.8, 1.7, -1.2], dtype=F64, requires_grad=True)
-    cell = torch.eye(2, dtype=F64, requires_grad=True)
-    tolerances = dict(tolerance_grad=1e-12, tolerance_change=0)
-    descent = torch.optim.LBFGS([x, q, cell], max_iter=300, line_search_fn="strong_wolfe", **tolerances)
-
-    def loss():
-        descent.zero_grad()
-        result = sum(((a - b) ** 2).sum() for a, b in zip(seen(x, q, cell), expected, strict=True))
-        result.backward()
-        return result
-
-    before = loss().item()
-    descent.step(loss)
-    assert loss().item() < 1e-12 * before
-    torch.testing.assert_close(cell.detach(), hidden_cell, atol=1e-4, rtol=0)
-    torch.testing.assert_close(x.detach(), hidden_x, atol=1e-4, rtol=0)
-    torch.testing.assert_close(q.detach(), hidden_q, atol=1e-4, rtol=0)

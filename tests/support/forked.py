@@ -6,9 +6,12 @@ import os
 import signal
 import sys
 
+import pytest
+
 from particlemesh.apps.files import hdf5
 from particlemesh.apps.files.particles import alone
 
+DAMAGED = {"test_damaged_files", "test_cut_trajectories"}
 SECONDS = 15  # some damaged files never return
 
 
@@ -75,3 +78,20 @@ def try_forked(*paths):
     os.waitpid(process, 0)
     if not lines or lines[-1]:
         raise ValueError(lines[-1] if lines else "HDF5's library crashes on it")
+
+
+@pytest.fixture
+def tried():
+    """Files of HDF5 are tried in forks; where a test does not ask for it they are whole, and not tried."""
+
+
+@pytest.fixture(autouse=True)
+def quickly(request, monkeypatch):
+    """Readers of other processes work in forks of this one, unless a test is marked ``in_processes``."""
+    if sys.platform == "linux" and "in_processes" not in request.keywords and hasattr(os, "fork"):
+        monkeypatch.setattr(alone.Alone, "start", staticmethod(Forked))
+        monkeypatch.setattr(alone, "SECONDS", 3.0)  # some damaged files never return
+        tries = "tried" in request.fixturenames or request.module.__name__ in DAMAGED
+        tried = try_forked if tries else lambda *paths: None
+        monkeypatch.setattr(hdf5, "try_alone", tried)
+        monkeypatch.setattr("particlemesh.apps.files.particles.hdf5.try_alone", tried)

@@ -96,6 +96,7 @@ def test_a_thousand_spheres_have_the_accuracy_asked_for():
     assert 5e-8 < error < 1.3e-6
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("splitting", [0.3, 0.6])
 def test_error_formulas_predict_what_is_measured(splitting):
     length, x = suspension(60, 0.1)

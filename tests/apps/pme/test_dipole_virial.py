@@ -74,8 +74,10 @@ def test_single_precision():
     x, q, mu = system(30, 1.0)
     exact = PME(TRICLINIC, **COARSE, **PAIRS)(x, q, dipoles=mu)
     single = PME(TRICLINIC, **COARSE, **PAIRS)(*(a.astype(np.float32) for a in (x, q)), dipoles=mu.astype(np.float32))
-    assert single.virial.dtype == np.float32
-    np.testing.assert_allclose(single.virial, exact.virial, rtol=0, atol=2e-5 * abs(exact.virial).max())
+    for name in ("virial", "forces", "fields", "torques"):
+        one, other = getattr(single, name), getattr(exact, name)
+        assert one.dtype == np.float32
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-5 * abs(other).max())
 
 
 def test_an_excluded_pair_in_one_place_has_the_virial_of_small_gaps():

@@ -127,15 +127,6 @@ def test_a_dipole_is_a_pair_of_charges_close_together():
     np.testing.assert_allclose(forces[-1], by_pairs, rtol=1e-4, atol=1e-4)
 
 
-def test_single_precision():
-    x, q, mu = system()
-    exact = PME(BOX, **FINE)(x, q, dipoles=mu)
-    single = PME(BOX, **FINE)(*(a.astype(np.float32) for a in (x, q)), dipoles=mu.astype(np.float32))
-    assert single.torques.dtype == np.float32
-    np.testing.assert_allclose(single.forces, exact.forces, atol=2e-5 * abs(exact.forces).max())
-    np.testing.assert_allclose(single.fields, exact.fields, atol=2e-5 * abs(exact.fields).max())
-
-
 def test_bad_arguments_are_explained():
     x, q, mu = system()
     pme = PME(BOX, **FINE)

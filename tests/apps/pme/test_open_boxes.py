@@ -75,7 +75,7 @@ def test_the_accuracy_asked_for_is_reached_by_a_few_charges(count, dtype, accura
 ])  # fmt: skip
 def test_errors_of_the_mesh_are_as_predicted(count, splitting, shape, window):
     squares = []
-    for seed in range(8):
+    for seed in range(3 if count == 100 else 8):
         rng = np.random.default_rng(seed)
         x, q = FREE.origin + rng.random((count, 3)) * LENGTHS, rng.normal(size=count)
         pme, fine = (
