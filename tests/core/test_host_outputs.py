@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from pair_sums import VALUES
 
 MESH = pm.Mesh((5, 6), (1.0, 2.0))
 RNG = np.random.default_rng(3)
@@ -69,10 +70,6 @@ def test_every_verb_of_a_plan_writes_to_host_arrays(backend, verb, made):
 
 
 def test_every_query_of_a_grid_takes_host_arrays(backend):
-    def count(r2, d, i, j, a, b, p, sum):
-        sum[0] += b[0]
-
-    function = pm.PairFunction("sum[0] += b[0];", count, results=1, values=1)
     grid = pm.UniformGrid((1.0, 2.0), cell_size=0.25, backend=backend.name).build(X, radii=np.full(40, 0.05))
     plain = pm.UniformGrid((1.0, 2.0), cell_size=0.25).build(X, radii=np.full(40, 0.05))
     for ask in (
@@ -84,9 +81,9 @@ def test_every_query_of_a_grid_takes_host_arrays(backend):
         lambda g: g.nearest(2, 0.4)[1],
         lambda g: g.nearest(2, 0.4, X[:3])[1],
         lambda g: g.overlaps().j,
-        lambda g: g.stream(0.3, function, Q),
-        lambda g: g.stream(0.3, function, Q, out=np.zeros((40, 1))),
-        lambda g: g.stream(0.3, function, Q, out=strided(np.zeros((40, 1)))),
+        lambda g: g.stream(0.3, VALUES, Q),
+        lambda g: g.stream(0.3, VALUES, Q, out=np.zeros((40, 1))),
+        lambda g: g.stream(0.3, VALUES, Q, out=strided(np.zeros((40, 1)))),
     ):
         got, expected = ask(grid), ask(plain)
         assert type(got) is np.ndarray

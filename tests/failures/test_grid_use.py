@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from pair_sums import VALUES
 from particlemesh.backends import memory
 from particlemesh.busy import alone
 from particlemesh.grid.builders import METHODS
@@ -220,15 +221,11 @@ def test_streams_read_values_that_are_read_only_and_write_elsewhere():
     x, values = np.random.default_rng(1).random((20, 3)), np.ones(20)
     values.flags.writeable = False
 
-    def count(r2, d, i, j, a, b, p, sum):
-        sum[0] += b[0]
-
-    function = pm.PairFunction("sum[0] += b[0];", count, results=1, values=1)
     grid = pm.UniformGrid((1.0, 1.0, 1.0), cell_size=0.25).build(x)
     out = np.empty((20, 1))
-    assert grid.stream(0.3, function, values, out=out) is out
+    assert grid.stream(0.3, VALUES, values, out=out) is out
     np.testing.assert_array_equal(out[:, 0], grid.count(0.3))
     with pytest.raises(ValueError, match="out shares memory with the input"):
-        grid.stream(0.3, function, out[:, 0], out=out)
+        grid.stream(0.3, VALUES, out[:, 0], out=out)
     with pytest.raises(ValueError, match="read-only"):
-        grid.stream(0.3, function, out[:, 0], out=values[:, None])
+        grid.stream(0.3, VALUES, out[:, 0], out=values[:, None])

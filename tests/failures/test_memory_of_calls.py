@@ -16,6 +16,7 @@ import pytest
 from numba.core.runtime import _nrt_python, rtsys
 
 import particlemesh as pm
+from pair_sums import VALUES
 from particlemesh import fourier
 from particlemesh.apps import brownian, dem, nufft, pme
 from particlemesh.grid.builders import METHODS as BUILDERS
@@ -40,10 +41,6 @@ METHODS = [(verb, m.name) for verb, methods in ROWS.items() for m in methods if 
 def halve(x, counter):
     for begin, end in cpu.ranges(counter, x.size, 1000):
         x[begin:end] /= 2
-
-
-def attraction(r2, d, i, j, a, b, p, sum):
-    sum[0] += b[0]
 
 
 def plan(threads=1, **options):
@@ -100,7 +97,7 @@ GRID = {
     "count": lambda g: g.count(1.0),
     "neighbours": lambda g: g.neighbours(X[:5], 1.0),
     "nearest": lambda g: g.nearest(3, 1.0),
-    "stream": lambda g: g.stream(1.0, pm.PairFunction(None, attraction, 1, 1), Q),
+    "stream": lambda g: g.stream(1.0, VALUES, Q),
 }
 APPLIED = {"spread": lambda p: p.spread(Q), "interpolate": lambda p: p.interpolate(FIELD)}
 CALLS = {  # what is made once, and its call

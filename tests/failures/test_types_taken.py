@@ -6,6 +6,7 @@ import pytest
 
 import particlemesh as pm
 from kinds import KINDS, MESH, Q, X
+from pair_sums import VALUES
 
 FIELD = np.zeros(MESH.field_shape)
 REFUSED = ["f2", "g", "G"]
@@ -22,11 +23,6 @@ def grid():
     return pm.UniformGrid(MESH.box, shape=(3, 3, 3)).build(X)
 
 
-def add(r2, d, i, j, a, b, p, total):
-    total[0] += b[0]
-
-
-SUM = pm.PairFunction("sum[0] += b[0];", add, results=1, values=1)
 # Every public argument that takes an array of numbers, in the array's place.
 ARGUMENTS = {
     "spread positions": (X, lambda a: pm.spread(a, Q, MESH)),
@@ -59,7 +55,7 @@ ARGUMENTS = {
     "cutoffs of counts": (Q**2, lambda a: grid().count(a)),
     "points": (X, lambda a: grid().neighbours(a, 0.1)),
     "nearest points": (X, lambda a: grid().nearest(1, 0.1, a)),
-    "stream values": (Q, lambda a: grid().stream(0.1, SUM, a)),
+    "stream values": (Q, lambda a: grid().stream(0.1, VALUES, a)),
     "list positions": (X, lambda a: pm.neighbour_list("ij", a, MESH.box, 0.1)),
     "list radii": (Q**2, lambda a: pm.neighbour_list("ij", X, MESH.box, a)),
 }  # fmt: skip
