@@ -120,24 +120,6 @@ def nearly_sorted(plan, x, cells):
     return x[order] + np.random.default_rng(3).uniform(-0.1, 0.1, x.shape) * spacing
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("real", ["float32", "float64"])
-@pytest.mark.parametrize("mesh", ["prime", "tiny", "plane"])
-def test_many_are_dealt_to_buckets(backend, unpack, monkeypatch, mesh, real, packed):
-    staged_from(monkeypatch, 0)
-    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: packed)
-    mesh, cells = MESHES[mesh], (3, 3, 2)
-    x = positions(mesh, 5000)
-    x[5] = np.nan
-    with plan_of(backend, mesh, "bspline6", x, real) as plan:
-        check(plan, cells, unpack)
-        if plan.mesh.shape[0] > 1:
-            assert not was_nearly_sorted(plan, cells)
-        ordered = nearly_sorted(plan, positions(mesh, 5000), cells) if mesh.box.periodic[1:] != (False,) else x
-        plan.set_positions(backend.array(ordered.astype(real)), check=False)
-        check(plan, cells, unpack)
-
-
 @pytest.mark.parametrize("real", ["float32", "float64"])
 def test_many_buckets_of_many_blocks(backend, unpack, monkeypatch, real):
     staged_from(monkeypatch, 0)
@@ -292,20 +274,6 @@ def test_all_in_one_cell(backend, unpack, monkeypatch, stable, way):
         order = check(plan, (3, 3, 10), unpack, stable=stable)
         assert was_nearly_sorted(plan, (3, 3, 10)) == (way == "asked")
         assert np.diff(plan.backend.download(order.start).astype(np.int64)).max() >= 5000 / 8
-
-
-def test_new_positions_make_a_new_order_in_the_same_memory(backend, unpack):
-    mesh = MESHES["prime"]
-    with pm.Plan(mesh, "bspline6", backend=backend.name, dtype="float32") as plan:
-        plan.reserve(300)
-        for stable in (False, True):
-            block_order.reserve(plan.workspace, {(3, 3, 2): 300}, stable=stable)
-        held = plan.nbytes
-        for seed, count in enumerate((300, 0, 200)):
-            plan.set_positions(backend.array(positions(mesh, count, seed).astype(np.float32)), check=False)
-            for stable in (False, True):
-                check(plan, (3, 3, 2), unpack, stable=stable)
-        assert plan.nbytes == held
 
 
 @pytest.mark.backends("cuda")

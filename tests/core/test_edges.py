@@ -113,22 +113,6 @@ def test_particles_exactly_on_nodes(backend, law):
 
 
 @pytest.mark.parametrize("real", REALS)
-def test_all_particles_on_one_node(backend, law, real):
-    mesh = pm.Mesh((8, 8, 8), (8.0, 8.0, 8.0))
-    count = 5000
-    x = np.full((count, 3), 3.0, real)
-    with law.plan(mesh, "cic") as plan:
-        plan.set_positions(backend.array(x))
-        q = np.random.default_rng(3).random(count).astype(real)
-        field = backend.host(plan.spread(backend.array(q)))
-        assert field[3, 3, 3] == pytest.approx(q.sum(dtype=np.float64), rel=2e-5 if real == np.float32 else 1e-12)
-        assert np.count_nonzero(field) == 1
-        f = np.zeros(mesh.shape, real)
-        f[3, 3, 3] = 7
-        np.testing.assert_array_equal(backend.host(plan.interpolate(backend.array(f))), real(7))
-
-
-@pytest.mark.parametrize("real", REALS)
 def test_very_far_particles_are_folded(backend, real):
     mesh = pm.Mesh(16, LENGTH)
     far = (np.array([1e6, -1e6, 1e3, -1e3]) * LENGTH + 1.3).astype(real)

@@ -164,26 +164,6 @@ def test_memory_reserved_later_keeps_the_particles(backend, law):
             plan.reserve(4000)
 
 
-def test_a_second_call_does_not_add_to_the_first(backend, law):
-    with law.plan(MESH, "bspline4") as plan:
-        plan.set_positions(backend.array(X))
-        out = backend.array(np.full(MESH.shape, 1e30))
-        expected = oracle.spread(MESH, WINDOW, X, Q)
-        for _ in range(3):
-            plan.spread(backend.array(Q), out=out)
-            np.testing.assert_allclose(backend.host(out), expected, atol=1e-13)
-            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), expected, atol=1e-13)
-        values = backend.array(np.full(60, 1e30))
-        for _ in range(3):
-            plan.interpolate(out, out=values)
-            wanted_values = oracle.interpolate(MESH, WINDOW, X, expected)
-            np.testing.assert_allclose(backend.host(values), wanted_values, atol=1e-13)
-        plan.spread(backend.array(Q), out=out, accumulate=True)
-        np.testing.assert_allclose(backend.host(out), 2 * expected, atol=1e-13)
-        with pytest.raises(ValueError, match="accumulate=True adds to out: give out="):
-            plan.spread(backend.array(Q), accumulate=True)
-
-
 @pytest.mark.parametrize("plan_type", ["float32", "float64"])
 def test_every_pair_of_types_is_right_or_refused(backend, plan_type):
     exact = {"positions": X, "values": Q}
@@ -220,30 +200,6 @@ def test_numbers_of_any_integer_type():
             pm.Plan(mesh, "cic", **{name: 2.0})
         with pytest.raises(ValueError, match=f"{name} is 0"):
             pm.Plan(mesh, "cic", **{name: 0})
-
-
-def test_every_option_gives_the_same_field(backend):
-    expected = oracle.spread(MESH, WINDOW, X, Q)
-    values = oracle.interpolate(MESH, WINDOW, X, expected)
-    options = [{"deterministic": d, "applications": a} for d in (False, True) for a in (1, 1000)]
-    options += [{"method": m} for m in names("spread", backend.name)]
-    options += [{"interpolation": m} for m in names("interpolate", backend.name)]
-    options += [{"dtype": "float64"}, {"components": 4}, {"threads": 2}, {"backend": backend.name}, {"window": WINDOW}]
-    for option in options:
-        with pm.Plan(MESH, **{"window": "bspline4", **option}) as plan:
-            plan.set_positions(backend.array(X))
-            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q))), expected, atol=1e-13)
-            result = backend.host(plan.interpolate(backend.array(expected)))
-            np.testing.assert_allclose(result, values, atol=1e-13)
-    with pm.Plan(MESH, "bspline4", backend=backend.name) as plan:  # host arrays go there and come back
-        plan.set_positions(X)
-        field = plan.spread(Q)
-        assert type(field) is np.ndarray
-        np.testing.assert_allclose(field, expected, atol=1e-13)
-        out = np.empty_like(expected)[::-1]
-        assert plan.spread(Q, out=out) is out
-        np.testing.assert_allclose(out, expected, atol=1e-13)
-        np.testing.assert_allclose(plan.interpolate(expected), values, atol=1e-13)
 
 
 def test_a_batch_of_very_different_sizes_equals_a_loop(backend, law):

@@ -185,20 +185,6 @@ def test_few_particles(backend, law):
             np.testing.assert_allclose(result, values[:count], atol=1e-13)
 
 
-@pytest.mark.parametrize("nodes", [127, 131, 4099])
-def test_prime_sizes_and_a_second_execution(backend, law, nodes):
-    mesh = pm.Mesh(nodes, 1.0)
-    rng = np.random.default_rng(3)
-    x, q = rng.random(300), rng.normal(size=300)
-    expected = oracle.spread(mesh, pm.bspline(4), x[:, None], q)
-    with law.plan(mesh, "bspline4") as plan:
-        plan.set_positions(backend.array(x))
-        for _ in range(2):
-            np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), expected, atol=1e-12)
-        fields = [backend.host(plan.interpolate(backend.array(expected))) for _ in range(2)]
-        np.testing.assert_array_equal(*fields)
-
-
 @pytest.mark.parametrize("direction", METHODS)
 def test_memory_that_is_not_there_declines_the_method(direction):
     from particlemesh.choosing.candidates import choose

@@ -11,6 +11,7 @@ CLOUD = {
 }  # fmt: skip
 
 
+@pytest.mark.turns(2)
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize(("double", "levels"), [(0, 1), (1, 0)])
 def test_sparse_searches_compile_for_cuda(double, levels):

@@ -136,6 +136,7 @@ def kernels_of(monkeypatch, method, options):
     return ptx.kernels_of(monkeypatch, call)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("method", "local"),
     [pytest.param(m, True, marks=NVRTC, id=m) for m in ADDS]

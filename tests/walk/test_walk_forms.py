@@ -174,6 +174,7 @@ def test_registers_matrix_instructions_and_vectors_of_adds(monkeypatch, real, su
     assert not re.search(r"\b(?:ld|st)\.local|\.local\s+\.align", text)  # what is indexed by constants is in registers
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("real", "channels", "patch", "gradient", "warps"),
     [

@@ -83,6 +83,7 @@ def test_registers_matrix_instructions_and_vectors(monkeypatch, real, support, c
     assert not re.search(r"\b(?:red|atom)\.", text)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("real", "channels", "patch", "asked"),
     [
