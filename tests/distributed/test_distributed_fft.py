@@ -82,12 +82,11 @@ def test_modes_are_scipys_and_their_bits_do_not_depend_on_ranks(shape, dtype, re
     assert abs(expected - library).max() <= tolerance * abs(library).max()
     _, once = transformed(1, shape, dtype, real)
     assert abs(once - field).max() <= tolerance * abs(field).max()
-    for size in (1, 2, 3, 4, 7):
-        for by in ("auto", "slabs", "pencils"):
-            modes, back = transformed(size, shape, dtype, real, by)
-            assert modes.dtype == expected.dtype and back.dtype == field.dtype
-            assert modes.tobytes() == expected.tobytes(), (size, by)
-            assert back.tobytes() == once.tobytes(), (size, by)
+    for size, by in ((1, "auto"), (2, "slabs"), (3, "pencils"), (4, "auto"), (7, "slabs"), (7, "pencils")):
+        modes, back = transformed(size, shape, dtype, real, by)
+        assert modes.dtype == expected.dtype and back.dtype == field.dtype
+        assert modes.tobytes() == expected.tobytes(), (size, by)
+        assert back.tobytes() == once.tobytes(), (size, by)
 
 
 @pytest.mark.parametrize(

@@ -47,20 +47,6 @@ def test_equals_the_oracle(backend, case):
     spread_as_the_oracle(walk_cases.trial_of("spread", backend, CASES[case], 3, method="walk_fixed"))
 
 
-@pytest.mark.parametrize("form", ["matrix", "multiply"])
-def test_many_runs_have_the_same_bits(backend, form, request):
-    rng = np.random.default_rng(11)
-    x = (rng.random((5000, 3)) ** 3).astype(np.float32)  # crowded at one corner: blocks of very different numbers
-    q = (rng.normal(size=5000) * 10.0 ** rng.integers(-6, 6, 5000)).astype(np.float32)
-
-    def run():
-        plan = fixed_plan(backend, MESH, "bspline4", "float32", x, form=form, chunk=96)
-        return backend.host(plan.spread(backend.array(q))).tobytes()
-
-    runs = 5 if backend.name == "opencl" and request.config.thins else 20
-    assert len({run() for _ in range(runs)}) == 1
-
-
 def test_other_streams_and_a_field_that_is_added_to_have_the_same_bits(backend):
     x, q = draw(MESH, 2000, "float32", 12)
     plan = fixed_plan(backend, MESH, "bspline4", "float32", x, form="multiply")
@@ -120,16 +106,6 @@ def test_many_blocks_at_one_node_do_not_overflow(backend):
     assert total > 2 ** (63 - (62 - 5 - 1))  # 28 particles of a block are 5 bits, a value one
     result = backend.host(plan.spread(backend.array(np.full(len(x), 1.9999))))
     np.testing.assert_allclose(result, total, rtol=1e-13)
-
-
-def test_components_have_scales_of_their_own(backend):
-    x, q = draw(MESH, 500, "float64", 14)
-    parts = np.stack([q, 1e-200 * q])
-    values = (parts[0] + 1j * parts[1]).astype(np.complex128)
-    result = backend.host(fixed_plan(backend, MESH, "bspline4", "float64", x).spread(backend.array(values)))
-    expected = wanted_of(MESH, x, q)
-    np.testing.assert_allclose(result.real, expected, atol=1e-13)
-    np.testing.assert_allclose(1e200 * result.imag, expected, atol=1e-13)
 
 
 def test_blocks_that_reach_a_node_are_bounded():
@@ -202,19 +178,6 @@ def test_values_of_particles_without_weight_do_not_count(backend, method):
 
 
 # ---- as any method ---------------------------------------------------------------------------------------------------
-
-
-def test_few_particles_in_memory_reserved_for_many(backend):
-    x, q = draw(MESH, 129, "float32", 17)
-    plan = pm.Plan(MESH, "bspline4", method="walk_fixed", backend=backend.name, dtype="float32")
-    plan.reserve(4000)
-    held = dict(plan.workspace.memory.arrays)
-    for count in (129, 33, 32, 31, 1, 0, 65):
-        plan.set_positions(backend.array(x[:count]), check=False)
-        result = backend.host(plan.spread(backend.array(q[:count])))
-        np.testing.assert_allclose(result, wanted_of(MESH, x[:count], q[:count]), atol=1e-5)
-    assert all(plan.workspace.memory.arrays[name] is array for name, array in held.items())
-    assert plan.workspace.memory.arrays.keys() == held.keys()
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
