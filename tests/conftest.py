@@ -11,7 +11,7 @@ import mpi
 from cases import rows
 from devices import Device, laws
 from particlemesh import backends
-from particlemesh.command import survey
+from particlemesh.command import self_test
 from particlemesh.grid.builders import METHODS as BUILDERS
 from pocl_processor import name_processors
 from thinning import thinned
@@ -44,11 +44,11 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "opencl: uses OpenCL without the `backend` fixture")
     name_processors()
     # Compiling is most of what tests do, and PoCL does it twice as fast without optimising.
-    slow = reason("opencl") is None and survey.emulated(backends.current("opencl"))
+    slow = reason("opencl") is None and self_test.emulated(backends.current("opencl"))
     if slow:
         backends.module("opencl").OPTIONS.append("-Werror")  # PoCL counts warnings on the user's terminal
     if slow and not config.getoption("--optimised"):
-        backends.module("opencl").OPTIONS.append(survey.UNOPTIMISED)
+        backends.module("opencl").OPTIONS.append(self_test.UNOPTIMISED)
     config.thins = slow and not config.getoption("--thorough")
 
 

@@ -16,7 +16,7 @@ from particlemesh import backends
 from particlemesh.backends import nvrtc
 from particlemesh.choosing import predict, tables
 from particlemesh.choosing.tables import Row, Table
-from particlemesh.command.caches import caches
+from particlemesh.command.info import caches
 from particlemesh.methods.contract import Method, Problem
 
 CPU = backends.current("cpu")

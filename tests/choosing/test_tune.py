@@ -15,7 +15,7 @@ from particlemesh import backends
 from particlemesh.choosing import predict, tables, trial
 from particlemesh.choosing.candidates import Candidate
 from particlemesh.choosing.choice import METHODS
-from particlemesh.command import cli, report, survey, tune
+from particlemesh.command import cli, self_test, tune
 from particlemesh.spread.colouring import Colouring
 
 CPU = backends.current("cpu")
@@ -26,7 +26,7 @@ def cache(tmp_path, monkeypatch):
     """A cache folder of its own, nothing known from before, and no device but the processor."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tables, "shipped", lambda: ())
-    monkeypatch.setattr(survey, "usable", lambda: {"cpu": CPU})
+    monkeypatch.setattr(self_test, "usable", lambda: {"cpu": CPU})
     predict.forget()
     yield tmp_path / "particlemesh" / "timings"
     predict.forget()
@@ -328,10 +328,10 @@ def test_an_emulated_gpu_is_not_taken_by_itself(monkeypatch):
     pocl = type("Emulated", (), {"name": "opencl", "platform": "PoCL 3"})()
     gpu = type("Gpu", (), {"name": "opencl", "platform": "OpenCL 3 CUDA"})()
     for usable, taken in (({"cpu": CPU, "opencl": pocl}, CPU), ({"cpu": CPU, "opencl": gpu}, gpu)):
-        monkeypatch.setattr(survey, "usable", lambda usable=usable: usable)
-        assert report._device(None) is taken
-    monkeypatch.setattr(survey, "usable", lambda: {"cpu": CPU, "opencl": pocl})
-    assert report._device("opencl") is pocl
+        monkeypatch.setattr(self_test, "usable", lambda usable=usable: usable)
+        assert tune.device(None) is taken
+    monkeypatch.setattr(self_test, "usable", lambda: {"cpu": CPU, "opencl": pocl})
+    assert tune.device("opencl") is pocl
 
 
 @pytest.mark.opencl

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from particlemesh.apps.brownian import RPY, BrownianDynamics, Drag
-from particlemesh.command import brownian, cli, going_on, spheres
+from particlemesh.command import brownian, cli, pictures, resume
 
 run = CliRunner().invoke
 SMALL = ["brownian", "--count", "20", "--steps", "6", "--fraction", "0.1"]
@@ -77,7 +77,9 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(quick, monkeypa
     assert result.exit_code == 130, result.output
     assert "picture" not in result.output and len(result.stderr.splitlines()) == 1
     said = " ".join(result.output.split())
-    match = re.search(r"interrupted at step 4; the checkpoint is out/brownian.h5. Go on with: particlemesh (.*)$", said)
+    match = re.search(
+        r"interrupted at step 4; the checkpoint is out/brownian.h5. Continue with: particlemesh (.*)$", said
+    )
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert BrownianDynamics.load("out/brownian.h5").step == 4
     result = run(cli.app, match[1].split())
@@ -104,7 +106,7 @@ def test_ctrl_c_before_the_first_step_and_without_h5py(quick, monkeypatch):
         pressing.setattr(brownian, "simulation", lambda options: signal.raise_signal(signal.SIGINT))
         result = run(cli.app, SMALL)
     assert result.exit_code == 130 and "interrupted before the first step" in result.output
-    monkeypatch.setattr(going_on, "find_spec", lambda name: None)
+    monkeypatch.setattr(resume, "find_spec", lambda name: None)
     with monkeypatch.context() as pressing:
         pressed_at(pressing, 1)
         result = run(cli.app, [*SMALL, "--mobility", "drag"])
@@ -164,19 +166,20 @@ def test_the_start_has_the_volume_fraction_and_few_overlaps(monkeypatch):
 
 def test_the_nearest_sphere_is_seen_and_lit():
     # Two spheres on the line of sight through the middle of the box: the red one is nearer.
-    toward = spheres._view()[2]
+    heights = pictures._seen(np.concatenate([np.eye(3), np.zeros((1, 3))]), np.ones(3))[1]
+    toward = heights[:3] - heights[3]
     centres = np.full((2, 3), 5.0) + np.outer([-2.0, 2.0], toward)
     colours = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     for order in ([0, 1], [1, 0]):
-        picture = spheres.render(centres[order], 1.0, np.full(3, 10.0), colours[order], 120)
-        assert picture.shape == (120, 120, 3) and picture.min() >= 0 and picture.max() <= 1
-        red, _, blue = picture[round(120 * spheres.MIDDLE), 60]
-        assert red > 0.5 and blue < 0.5 * red
-    assert (picture[0, 0] == 1).all()  # nothing there
-    above, below = (picture[round(120 * spheres.MIDDLE) + dy, 60].sum() for dy in (-5, 5))
+        picture = pictures.render(centres[order], 1.0, np.full(3, 10.0), colours[order], 120).astype(float)
+        row, column = (round(n) for n in np.argwhere(picture[..., 0] > 1.3 * picture[..., 2]).mean(axis=0))
+        red, _, blue = picture[row, column]
+        assert red > 128 and blue < 0.5 * red
+    assert (picture[0, 0] == 255).all()  # nothing there
+    above, below = (picture[row + dy, column].sum() for dy in (-5, 5))
     assert above > below  # light comes from above
 
 
 def test_the_law_is_the_mobility_in_a_box_of_images():
-    assert brownian.law("drag", 10.0) == 1
-    assert brownian.law("rpy", 16.0) == pytest.approx(1 - 2.83729747948062 / 16 + 4 * np.pi / 3 / 16**3, abs=1e-14)
+    assert brownian.law(False, 10.0) == 1
+    assert brownian.law(True, 16.0) == pytest.approx(1 - 2.83729747948062 / 16 + 4 * np.pi / 3 / 16**3, abs=1e-14)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import particlemesh as pm
 from particlemesh import backends
-from particlemesh.command import cli, demo, probe, report, survey
+from particlemesh.command import cli, consoles, demo, info, self_test
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.neighbour_list import neighbour_list
 from particlemesh.plan.configuration import METHODS
@@ -30,9 +30,8 @@ def test_the_version_is_that_of_the_package():
 @pytest.fixture
 def cpu_only(monkeypatch):
     """The processor alone, in this process: the other backends have tests of their own."""
-    monkeypatch.setattr(survey, "usable", lambda: {"cpu": backends.current("cpu")})
-    monkeypatch.setattr(probe, "names", lambda: ["cpu"])
-    monkeypatch.setattr(probe, "PROCESSES", 1)
+    monkeypatch.setattr(self_test, "usable", lambda: {"cpu": backends.current("cpu")})
+    monkeypatch.setattr(self_test, "PROCESSES", 1)
 
 
 @pytest.fixture
@@ -57,22 +56,22 @@ def test_help_loads_no_gpu_library():
 @pytest.mark.opencl
 def test_info_tests_every_method_and_fits(monkeypatch, request):
     """Methods of a device that is emulated compile for minutes: with --thorough."""
-    monkeypatch.setattr(probe, "PROCESSES", 1)
+    monkeypatch.setattr(self_test, "PROCESSES", 1)
     if request.config.thins:
-        monkeypatch.setattr(probe, "names", lambda: ["cpu"])
+        monkeypatch.setattr(self_test, "usable", lambda: {"cpu": backends.current("cpu")})
     result = run(cli.app, ["info", "--all"])
     assert result.exit_code == 0, result.output
-    assert "not begun" not in result.output
+    assert "not started" not in result.output
     for method in (*METHODS["spread"], *BUILDERS):
-        if set(probe.names()) & set(method.backends):
+        if set(self_test.usable()) & set(method.backends):
             assert method.name in result.output
     lines = result.output.splitlines()
     rows = [line for line in lines if line.rstrip().endswith("ok") or " declined " in line]
     assert len(rows) >= len(BUILDERS)
     assert all(len(line) <= cli.WIDTH for line in rows if " declined " not in line)
-    for name in probe.names():
+    for name, backend in self_test.usable().items():
         tested = [line.split()[1:3] for line in rows if line.startswith(name)]
-        assert len(tested) == probe.count(name) == len(set(map(tuple, tested)))
+        assert len(tested) == self_test.checks(backend) == len(set(map(tuple, tested)))
     note = next(n for n, line in enumerate(lines) if line.startswith("error:"))
     assert lines[note + 2] == ""  # two lines, none of which was broken
 
@@ -81,49 +80,49 @@ def test_info_tests_every_method_and_fits(monkeypatch, request):
 def test_only_emulated_kernels_are_not_optimised_and_only_there(monkeypatch, platform, more):
     options = ["-cl-std=CL1.2"]
     monkeypatch.setattr(backends.module("opencl"), "OPTIONS", options)
-    with pytest.raises(ZeroDivisionError), survey.unoptimised(SimpleNamespace(name="opencl", platform=platform)):
+    with pytest.raises(ZeroDivisionError), self_test.unoptimised(SimpleNamespace(name="opencl", platform=platform)):
         assert options == ["-cl-std=CL1.2", *more]
         raise ZeroDivisionError
     assert options == ["-cl-std=CL1.2"]
 
 
 def test_info_begins_with_what_plans_select_and_stops_in_time(monkeypatch, cpu_only):
-    monkeypatch.setattr(report, "SECONDS", -1.0)
-    monkeypatch.setattr(probe, "PROCESSES", 2)
+    monkeypatch.setattr(info, "SECONDS", -1.0)
+    monkeypatch.setattr(self_test, "PROCESSES", 2)
     result = run(cli.app, ["info"])
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.output.splitlines() if line.rstrip().endswith("ok")]
     rows = sorted(lines, key=lambda line: line[1], reverse=True)
-    with survey.Plan(survey.Mesh((11, 12, 13), (1.0, 1.1, 1.2)), survey.WINDOW) as plan:
+    with self_test.Plan(self_test.Mesh((11, 12, 13), (1.0, 1.1, 1.2)), self_test.WINDOW) as plan:
         plan.set_positions(np.random.default_rng(1).random((1000, 3)))
         assert [row[1:3] for row in rows] == [["spread", plan._method("spread").name], ["grid", rows[1][2]]]
-    with survey.UniformGrid((1.0, 1.1, 1.2), cell_size=0.15) as grid:
+    with self_test.UniformGrid((1.0, 1.1, 1.2), cell_size=0.15) as grid:
         assert f"by {rows[1][2]!r}" in repr(grid.build(np.random.default_rng(1).random((500, 3)), 0.07))
-    assert f"{probe.count('cpu') - 2} more were not begun" in result.output
+    assert f"{self_test.checks(backends.current('cpu')) - 2} more tests were not started" in result.output
 
 
 def test_info_tells_of_a_process_that_ends_early(monkeypatch, cpu_only):
-    monkeypatch.setattr(probe, "PROCESSES", 2)
-    monkeypatch.setattr(probe, "_work", os.abort)
+    monkeypatch.setattr(self_test, "PROCESSES", 2)
+    monkeypatch.setattr(self_test, "_work", os.abort)
     result = run(cli.app, ["info"])
     assert result.exit_code == 1
     assert result.output.count("the process ended with code") == 2
 
 
 def test_info_tells_of_a_method_that_is_not_adjoint(monkeypatch, cpu_only):
-    class Wrong(survey.Plan):
+    class Wrong(self_test.Plan):
         def spread(self, *arguments, **options):
             return 1.0001 * super().spread(*arguments, **options)
 
-    monkeypatch.setattr(survey, "Plan", Wrong)
+    monkeypatch.setattr(self_test, "Plan", Wrong)
     result = run(cli.app, ["info", "--all"])
     assert result.exit_code == 1
     assert "FAILED" in result.output
 
 
 def test_a_method_that_declines_on_a_device_is_no_failure_of_info(monkeypatch, cpu_only):
-    name = survey.available_methods("cpu", "spread")[-1]
-    (method,) = [m for m in survey.METHODS["spread"] if m.name == name]
+    name = self_test.available_methods("cpu", "spread")[-1]
+    (method,) = [m for m in self_test.METHODS["spread"] if m.name == name]
     monkeypatch.setattr(method, "declines", classmethod(lambda cls, problem: "tiles of 57,216 of 49,152 bytes"))
     result = run(cli.app, ["info", "--all"])
     assert result.exit_code == 0
@@ -141,16 +140,16 @@ def test_a_method_that_declines_on_a_device_is_no_failure_of_info(monkeypatch, c
     ],
 )
 def test_info_tells_of_a_grid_with_other_pairs(monkeypatch, of_pairs, said):
-    class Wrong(survey.UniformGrid):
+    class Wrong(self_test.UniformGrid):
         def pairs(self, *arguments, **options):
             pairs = super().pairs(*arguments, **options)
             return dataclasses.replace(pairs, **of_pairs(pairs))
 
-    checks = list(survey.grids(backends.current("cpu")))
+    checks = list(self_test.grids(backends.current("cpu")))
     assert sorted(check.method for check in checks) == sorted(builder.name for builder in BUILDERS)
     assert all(check.wrong is None and check.error <= 1e-11 for check in checks)
-    monkeypatch.setattr(survey, "UniformGrid", Wrong)
-    assert all(said in check.wrong for check in survey.grids(backends.current("cpu")))
+    monkeypatch.setattr(self_test, "UniformGrid", Wrong)
+    assert all(said in check.wrong for check in self_test.grids(backends.current("cpu")))
 
 
 def test_demo_draws_and_fits(cpu_only, small, tmp_path):
@@ -173,12 +172,12 @@ def test_methods_agree_on_all_backends_and_pocl_has_no_times():
     water = demo.water()
     few = slice(0, 300)
     mesh = demo.pm.Mesh(shape=(12,) * 3, box=water["box"])
-    for checks in (survey.adjointness, survey.grids):
+    for checks in (self_test.adjointness, self_test.grids):
         first = next(checks(backends.current("opencl")))
         assert first.wrong is None and first.declined is None
-    runs = survey.agreement(water["positions"][few], water["charges"][few], mesh, ("cic", "bspline4"))
-    assert all(run.passed for run in runs)
-    if survey.emulated(backends.current("opencl")):
+    runs = self_test.agreement(water["positions"][few], water["charges"][few], mesh, ("cic", "bspline4"))
+    assert all(run.wrong is None for run in runs)
+    if self_test.emulated(backends.current("opencl")):
         assert all(run.seconds is None for run in runs if run.backend == "opencl")
         assert {tuple(run.errors) for run in runs if run.backend == "opencl"} == {("bspline4",)}
     assert {tuple(run.errors) for run in runs if run.backend == "cpu"} == {("cic", "bspline4")}
@@ -187,10 +186,10 @@ def test_methods_agree_on_all_backends_and_pocl_has_no_times():
 
 def test_a_method_that_loses_charge_is_a_failure(cpu_only, small, tmp_path, monkeypatch):
     def broken(positions, values, mesh, windows, progress):
-        return [survey.Run("spread", "cpu", "colouring", 1e-11, dict.fromkeys(windows, 0.0), charge=1e-3)]
+        return [self_test.Run("spread", "cpu", "colouring", 1e-11, dict.fromkeys(windows, 0.0), charge=1e-3)]
 
-    monkeypatch.setattr(survey, "agreement", broken)
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setattr(self_test, "agreement", broken)
+    monkeypatch.setattr(consoles, "find_spec", lambda name: None)
     result = run(cli.app, ["demo", str(small), "--nodes", "8"])
     assert result.exit_code == 1
     assert "1 of 1 methods differ or fail" in result.output
@@ -203,9 +202,9 @@ def test_demo_fails_if_pairs_are_missing(cpu_only, small, monkeypatch):
         i, j = neighbour_list(*arguments, **options)
         return i[1:], j[1:]
 
-    monkeypatch.setattr(survey, "agreement", lambda *_, **__: [])
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
-    monkeypatch.setattr(survey, "neighbour_list", fewer)
+    monkeypatch.setattr(self_test, "agreement", lambda *_, **__: [])
+    monkeypatch.setattr(consoles, "find_spec", lambda name: None)
+    monkeypatch.setattr(self_test, "neighbour_list", fewer)
     result = run(cli.app, ["demo", str(small), "--nodes", "8"])
     assert result.exit_code == 1
     assert "not those of SciPy's tree" in result.output
@@ -213,7 +212,7 @@ def test_demo_fails_if_pairs_are_missing(cpu_only, small, monkeypatch):
 
 @pytest.mark.parametrize("error", [float("nan"), 1e-3])
 def test_nan_and_large_errors_do_not_pass(error):
-    assert not survey.Run("spread", "cpu", "any", 1e-11, {"cic": error}).passed
+    assert self_test.Run("spread", "cpu", "any", 1e-11, {"cic": error}).wrong
 
 
 @pytest.mark.parametrize(

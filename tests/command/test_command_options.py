@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import particlemesh as pm
 from particlemesh.apps import files
-from particlemesh.command import cli, collide, suspend
+from particlemesh.command import cli, consoles
 
 COMMANDS = typer.main.get_command(cli.app).commands
 random = np.random.default_rng(5)
@@ -104,8 +104,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def there(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    for module in (collide, suspend):  # without pictures of spheres
-        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(consoles, "find_spec", lambda name: None)  # without pictures of spheres
     if not Path("d.h5").exists():
         call("brownian --count 4 --steps 2 --checkpoint b.h5")
         call("dem --count 6 --steps 2 --checkpoint d.h5")

@@ -48,11 +48,11 @@ def test_density_slab_holds_the_charge_of_its_slab():
 def test_the_picture_is_a_png_and_leaves_pyplot_alone(tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     before = matplotlib.rcParams["font.size"]
-    from particlemesh.command.figures import density_and_error
+    from particlemesh.command import pictures
 
     density = np.sin(np.linspace(0, 6, 20))[:, None] * np.cos(np.linspace(0, 6, 24))
     errors = {"a": [(16, 1e-2), (32, 1e-3)], "b": [(16, 1e-2), (32, 1.1e-3)], "exact": [(16, 0.0)]}
-    density_and_error(tmp_path / "a.png", density, (0, 2, 0, 2.4), errors, "Title", "e/nm³")
+    pictures.demo(tmp_path / "a.png", density, (0, 2, 0, 2.4), errors, "Title", "e/nm³")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    density_and_error(tmp_path / "b.png", 0 * density, (0, 2, 0, 2.4), {}, "Nothing", "e/nm³")
+    pictures.demo(tmp_path / "b.png", 0 * density, (0, 2, 0, 2.4), {}, "Nothing", "e/nm³")
     assert matplotlib.rcParams["font.size"] == before

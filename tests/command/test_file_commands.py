@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import particlemesh as pm
 from particlemesh.apps import files
-from particlemesh.command import cli, file_options, file_report
+from particlemesh.command import cli, file_options, file_work
 from particlemesh.fourier import power_spectrum
 
 random = np.random.default_rng(11)
@@ -248,9 +248,9 @@ def test_spacing_is_never_larger_than_asked_for(periodic, offset, nodes):
 def test_the_method_is_read_from_the_plans_own_table():
     plan = pm.Plan(pm.Mesh((8, 8, 8), LENGTHS)).set_positions(X)
     for direction in ("spread", "interpolate"):
-        rows = file_report._rows(plan.explain(), direction)
+        rows = file_work._methods(plan.explain(), direction)
         assert sum(row["chosen"] == "*" for row in rows) == 1 and len(rows) > 1
-        assert file_report._seconds(rows[0]) > 0
+        assert file_work._seconds(rows[0]) > 0
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")

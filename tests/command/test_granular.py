@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from particlemesh.apps.dem import Simulation
 from particlemesh.apps.files import checkpoint
-from particlemesh.command import cli, collide, going_on, granular, spheres
+from particlemesh.command import cli, dem, pictures, resume
 
 run = CliRunner().invoke
 SMALL = ["dem", "--count", "40", "--steps", "60", "--deterministic"]
@@ -26,21 +26,16 @@ def needed(name):
 def here(tmp_path, monkeypatch):
     """A folder of its own, and small pictures."""
     monkeypatch.chdir(tmp_path)
-    try:
-        from particlemesh.command import granular_figure as figure
-
-        monkeypatch.setattr(figure, "DPI", 40)
-        monkeypatch.setattr(figure, "FRAMES", 4)
-        monkeypatch.setattr(figure, "SIZES", (160, 160))
-    except ImportError:
-        pass
+    monkeypatch.setattr(pictures.Film, "DPI", 40)
+    monkeypatch.setattr(pictures.Film, "FRAMES", 4)
+    monkeypatch.setattr(pictures.Film, "SIZES", (160, 160))
     return tmp_path
 
 
-@pytest.mark.parametrize("shape", granular.SHAPES)
+@pytest.mark.parametrize("shape", dem.SHAPES)
 @pytest.mark.parametrize(("count", "polydispersity"), [(1, 0.0), (2, 0.0), (37, 0.5), (900, 0.2)])
 def test_starts_have_no_overlaps(shape, count, polydispersity):
-    positions, radii, box = granular.start(count, shape, 0.5, polydispersity, seed=3)
+    positions, radii, box = dem.start(count, shape, 0.5, polydispersity, seed=3)
     assert positions.shape == (count, 3) and radii.shape == (count,)
     assert (abs(radii / 0.5 - 1) <= polydispersity).all()
     assert (positions > radii[:, None]).all() and (positions + radii[:, None] < box).all()
@@ -100,7 +95,9 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypat
         result = run(cli.app, SMALL)
     assert result.exit_code == 130, result.output
     said = " ".join(result.output.split())
-    match = re.search(r"interrupted at step (\d+); the checkpoint is out/dem.h5. Go on with: particlemesh (.*)$", said)
+    match = re.search(
+        r"interrupted at step (\d+); the checkpoint is out/dem.h5. Continue with: particlemesh (.*)$", said
+    )
     assert 21 < int(match[1]) < 60
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     result = run(cli.app, match[2].split())
@@ -112,7 +109,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypat
 
 
 def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
-    monkeypatch.setattr(going_on, "find_spec", lambda name: None)
+    monkeypatch.setattr(resume, "find_spec", lambda name: None)
     with monkeypatch.context() as pressing:
         interrupted(pressing, 0)
         result = run(cli.app, SMALL)
@@ -170,25 +167,24 @@ def test_wrong_restarts(here):
 
 def test_the_fastest_spheres_have_the_last_colour(here):
     needed("matplotlib")
-    from particlemesh.command import granular_figure as figure
-
     options = dict(
         count=1, shape="rain", radius=0.5, polydispersity=0.0, seed=1, contact="hertz", young=1e6, stiffness=1.0,
         restitution=1.0, friction=0.0, density=1.0, gravity=10.0, time_step=None, dtype="float64", deterministic=True,
         method="auto", backend=None,
     )  # fmt: skip
-    motion = granular.simulation(options)
+    motion = dem.simulation(options)
     height = motion.domain.lengths[2]
-    assert granular.free_fall(motion) == pytest.approx(np.sqrt(height / 5))
-    assert granular.fastest(motion) == pytest.approx(np.sqrt(20 * height))
-    camera = figure.camera("a.png", motion, granular.fastest(motion))
+    assert dem.free_fall(motion) == pytest.approx(np.sqrt(height / 5))
+    assert dem.fastest(motion) == pytest.approx(np.sqrt(20 * height))
+    film = pictures.Film(here / "a.png", motion, dem.fastest(motion), 10)
     ends = []
     for speed in (0.0, 1.0):
         moving = Simulation(
-            motion.positions, 0.5, (speed * granular.fastest(motion), 0, 0), density=1.0, contact=motion.contact,
+            motion.positions, 0.5, (speed * dem.fastest(motion), 0, 0), density=1.0, contact=motion.contact,
             box=motion.domain.lengths, gravity=10.0,
         )  # fmt: skip
-        picture = camera.shoot(moving).picture.astype(float)
+        film.shoot(moving)
+        picture = film.shots[-1][1].astype(float)
         coloured = picture[np.ptp(picture, axis=2) > 40]  # neither white nor the grey of the box
         assert len(coloured) > 50
         ends.append(coloured.mean(axis=0))
@@ -197,32 +193,32 @@ def test_the_fastest_spheres_have_the_last_colour(here):
 
 @pytest.mark.parametrize("edges", [(1.0, 1.0, 1.0), (3.0, 0.4, 1.2), (0.5, 0.5, 2.0)])
 def test_the_window_of_a_picture_has_the_whole_box(edges):
-    rows, columns = spheres.extent(np.array(edges), 200, margin=0.0)
-    picture = spheres.render(np.empty((0, 3)), 1.0, np.array(edges), np.empty((0, 3)), 200)
-    drawn = np.argwhere((picture < 0.99).any(axis=2))
-    for window, places in zip((rows, columns), drawn.T, strict=True):
-        assert window.start <= places.min() <= window.start + 2 and window.stop - 3 <= places.max() <= window.stop
+    picture = pictures.render(np.empty((0, 3)), 1.0, np.array(edges), np.empty((0, 3)), 200)
+    drawn = np.argwhere((picture < 250).any(axis=2))
+    for size, places in zip(picture.shape, drawn.T, strict=False):
+        assert 1 <= places.min() <= 7 and size - 8 <= places.max() <= size - 2
 
 
 def test_spheres_of_two_sizes_are_drawn_as_such():
     colours = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     centres = np.array([[2.0, 5.0, 5.0], [8.0, 5.0, 5.0]])
-    picture = spheres.render(centres, np.array([0.5, 1.0]), np.full(3, 10.0), colours, 160)
+    picture = pictures.render(centres, np.array([0.5, 1.0]), np.full(3, 10.0), colours, 160)
+    picture = picture.astype(float)
     blue, red = (((picture[..., c] > 1.3 * picture[..., 2 - c]).sum()) for c in (2, 0))
     assert 3 < red / blue < 5.5
 
 
 def test_a_run_stops_where_something_is_due():
-    class Nothing:
-        steps, looks = {0, 45}, {30}
+    class Film:
+        steps = frozenset({0, 45})
 
     class Standing:
         step = 7
 
-    saving = going_on.Saving(Standing(), "a.h5", 20)
-    steps = collide.Run(None, Standing(), Nothing(), 100, saving, object(), 32)
+    saving = resume.Saving(Standing(), "a.h5", 20)
+    steps = dem.Run(None, Standing(), Film(), 100, saving, object(), 32)
     assert sorted(steps.rows) == [17, 27, 37, 47, 57, 67, 77, 87, 97, 107]
-    stops = []
+    steps.points, stops = {30}, []
     while steps.simulation.step < 107:
         steps.simulation.step = steps._next()
         stops.append(steps.simulation.step)

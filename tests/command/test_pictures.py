@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.command import isosurfaces, pictures, planes
+from particlemesh.command import pictures
 
 TRICLINIC = np.array([[4.0, 0.0, 0.0], [1.5, 3.5, 0.0], [0.8, -0.7, 3.0]])
 drawing = pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 surfaces = pytest.mark.skipif(
-    not any(map(find_spec, isosurfaces.LIBRARIES)), reason="neither scikit-image nor PyVista is installed"
+    not any(map(find_spec, pictures.LIBRARIES)), reason="neither scikit-image nor PyVista is installed"
 )
 
 
@@ -32,8 +32,8 @@ def test_a_pixel_shows_the_nearest_node(periodic, offset):
         pytest.skip("open axes have offsets 0 and 0.5")
     mesh = pm.Mesh((5, 4), (2.0, 3.0), periodic=periodic, origin=(-1.0, 7.0), offset=offset)
     field = np.arange(20.0).reshape(5, 4)
-    plane = planes.flat(mesh, field, "projection", 1, None)
-    values, extent = planes.filled(plane, 100)
+    plane = pictures.flat(mesh, field, "projection", 1, None)
+    values, extent = pictures.filled(plane, 100)
     assert extent[0] <= 1e-9 and extent[1] >= 1 - 1e-9 and extent[2] <= 1e-9 and extent[3] >= 1 - 1e-9
     for place in np.random.default_rng(1).random((50, 2)) * (2.0, 3.0) + (-1.0, 7.0):
         away = [mesh.nodes(a) - place[a] for a in range(2)]
@@ -46,7 +46,7 @@ def test_a_pixel_shows_the_nearest_node(periodic, offset):
 def test_pixels_are_averaged_where_there_are_too_many():
     mesh = pm.Mesh((10, 3), (1.0, 1.0), offset=0.5)
     field = np.arange(30.0).reshape(10, 3)
-    values, extent = planes.filled(planes.flat(mesh, field, "projection", 1, None), 4)
+    values, extent = pictures.filled(pictures.flat(mesh, field, "projection", 1, None), 4)
     np.testing.assert_allclose(values, [field[0:3].mean(0), field[3:6].mean(0), field[6:9].mean(0), field[9]])
     np.testing.assert_allclose(extent, (0, 1.2, 0, 1), atol=1e-12)
 
@@ -57,10 +57,10 @@ def test_projections_and_slices_have_the_true_shape(axis):
     mesh = pm.Mesh((3, 4, 5), pm.Box(TRICLINIC, origin=(1.0, -2.0, 3.0)))
     field = np.random.default_rng(2).normal(size=mesh.shape)
     one, two = (n for n in range(3) if n != axis)
-    cut = planes.flat(mesh, field, "slice", axis, None)
+    cut = pictures.flat(mesh, field, "slice", axis, None)
     rows = TRICLINIC[[one, two]]
     np.testing.assert_allclose(cut.rows @ cut.rows.T, rows @ rows.T, atol=1e-12)
-    seen = planes.flat(mesh, field, "projection", axis, None)
+    seen = pictures.flat(mesh, field, "projection", axis, None)
     sight = TRICLINIC[axis] / np.linalg.norm(TRICLINIC[axis])
     across = rows - np.outer(rows @ sight, sight)
     np.testing.assert_allclose(seen.rows @ seen.rows.T, across @ across.T, atol=1e-12)
@@ -72,9 +72,9 @@ def test_a_slice_is_the_nearest_layer_of_nodes():
     mesh = pm.Mesh((3, 2, 8), (1.0, 1.0, 4.0), origin=(0, 0, 10.0))
     field = np.broadcast_to(np.arange(8.0), mesh.shape)
     for at, layer in ((None, 4), (10.9, 2), (13.9, 0), (10.0, 0)):
-        assert (planes.flat(mesh, field, "slice", 2, at).values == layer).all()
+        assert (pictures.flat(mesh, field, "slice", 2, at).values == layer).all()
     with pytest.raises(ValueError, match="at is 9.0; z goes from 10 to 14"):
-        planes.flat(mesh, field, "slice", 2, 9.0)
+        pictures.flat(mesh, field, "slice", 2, 9.0)
 
 
 @drawing
@@ -84,7 +84,7 @@ def test_a_picture_of_each_dimension_is_written_as_a_whole(d, tmp_path):
     field = np.random.default_rng(3).normal(size=mesh.field_shape)
     field.ravel()[3] = np.nan
     path = tmp_path / "new" / "field.png"
-    pictures.save_picture(path, field, mesh, title="Title", units="e/nm³", length_units="nm")
+    pictures.save_picture(path, field, mesh, length_units="nm")
     assert path.read_bytes().startswith(b"\x89PNG")
     pictures.save_picture(path.with_suffix(".svg"), np.ones(mesh.shape), mesh, scale="log", axis=0)
     text = path.with_suffix(".svg").read_text()
@@ -108,14 +108,14 @@ def test_a_triclinic_map_ends_at_the_box(tmp_path):
 
 @drawing
 @surfaces
-@pytest.mark.parametrize("library", isosurfaces.LIBRARIES)
+@pytest.mark.parametrize("library", pictures.LIBRARIES)
 def test_the_surface_of_a_ball_closes_across_periodic_faces(library, monkeypatch, tmp_path):
-    pytest.importorskip(library, reason=f"{isosurfaces.LIBRARIES[library]} is not installed")
-    monkeypatch.setattr(isosurfaces, "find_spec", lambda name: name if name == library else None)
+    pytest.importorskip(library, reason=f"{pictures.LIBRARIES[library]} is not installed")
+    monkeypatch.setattr(pictures, "find_spec", lambda name: name if name == library else None)
     mesh = pm.Mesh((24, 20, 28), (2.0, 2.0, 2.0), origin=(5.0, 0.0, 0.0), offset=(0.25, 0, 0))
     x = np.stack(np.meshgrid(*(mesh.nodes(a) for a in range(3)), indexing="ij"), axis=-1) - (6.0, 0.0, 1.0)
     field = 1.0 - np.linalg.norm(x - np.rint(x / 2) * 2, axis=-1)  # around a point on the face y = 0
-    points, faces = isosurfaces.surface(mesh, field, 0.4)
+    ((_, points, faces),) = pictures.surfaces(mesh, field, 0.4)
     away = points - (6.0, 0.0, 1.0)
     radius = np.linalg.norm(away - np.rint(away / 2) * 2, axis=1)
     np.testing.assert_allclose(radius, 0.6, atol=0.01)
@@ -131,10 +131,10 @@ def test_the_surface_of_a_ball_closes_across_periodic_faces(library, monkeypatch
 
 def test_half_of_the_field_is_beyond_its_level():
     values = np.array([[[8.0, 1.0, 1.0, 1.0, 1.0, -4.0]]])
-    assert isosurfaces.half_level(values) == [8.0]
-    assert isosurfaces.half_level(np.array([3.0, -3.0])) == [3.0, -3.0]
+    assert pictures.half_level(values) == [8.0]
+    assert pictures.half_level(np.array([3.0, -3.0])) == [3.0, -3.0]
     with pytest.raises(ValueError, match="zero everywhere"):
-        isosurfaces.half_level(np.zeros(3))
+        pictures.half_level(np.zeros(3))
 
 
 @drawing
@@ -174,7 +174,7 @@ def test_what_cannot_be_drawn_is_said_and_leaves_no_file(mesh, field, options, s
 
 
 def test_missing_libraries_are_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(isosurfaces, "find_spec", lambda name: None)
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
     field = np.random.default_rng(4).random((4, 4, 4))
     if find_spec("matplotlib"):
         with pytest.raises(ImportError, match="needs scikit-image or PyVista: pip install scikit-image"):
@@ -188,16 +188,11 @@ def test_missing_libraries_are_named(monkeypatch, tmp_path):
 
 
 def _several(path):
-    from particlemesh.command import brownian_figure, figures, granular_figure, ranks_figure
-
-    saved = {
+    return {
         "spectrum": lambda: pictures.save_spectrum(path, np.arange(1.0, 4), np.ones(3)),
         "map": lambda: pictures.save_picture(path, np.ones((4, 4)), FLAT),
-        "demo": lambda: figures.density_and_error(
-            path, np.eye(4), (0, 1, 0, 1), {"cic": [(8, 0.1), (16, 0.01)]}, "", ""
-        ),
+        "demo": lambda: pictures.demo(path, np.eye(4), (0, 1, 0, 1), {"cic": [(8, 0.1), (16, 0.01)]}, "", ""),
     }
-    return saved, (brownian_figure, figures, granular_figure, ranks_figure)
 
 
 @drawing
@@ -206,7 +201,7 @@ def test_a_picture_that_fails_leaves_the_old_one(name, monkeypatch, tmp_path):
     from matplotlib.figure import Figure
 
     path = tmp_path / "a.png"
-    saved, modules = _several(path)
+    saved = _several(path)
     path.write_bytes(b"old")
 
     def half(self, part, **options):
@@ -221,4 +216,3 @@ def test_a_picture_that_fails_leaves_the_old_one(name, monkeypatch, tmp_path):
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
     saved[name]()
     assert path.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [path]
-    assert all(module.replacing is pictures.replacing for module in modules)  # all pictures are written by it

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import particlemesh as pm
 from mpi import on_ranks
 from mpiexec import on_mpi
-from particlemesh.command import cli, ranks, ranks_report
+from particlemesh.command import cli
+from particlemesh.command import distributed as ranks
 from particlemesh.distributed import FFT, Domain, UniformGrid
 from particlemesh.distributed.fields import ranges
 
@@ -69,7 +70,7 @@ def test_a_law_that_does_not_hold_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(ranks, "timings", lambda *arguments: iter(rows))
     console = Console(width=80, record=True, highlight=False)
     options = dict(particles=1e3, nodes=8, backend="cpu", transport="auto", repeats=1)
-    assert not ranks_report.report(console, tmp_path / "picture.png", **options)
+    assert not ranks.report(console, tmp_path / "picture.png", **options)
     text = console.export_text()
     assert text.count("FAILED") == 1 and "50%" in text
 

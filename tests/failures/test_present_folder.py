@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from particlemesh.apps.files.hdf5 import try_alone
-from particlemesh.command import probe
+from particlemesh.command import self_test
 
 # Modules that a started process imports, or could: its program, what runs the program, and what these import.
 NAMES = ("h5py", "numpy", "multiprocessing", "pickle", "selectors", "socket", "tempfile", "ctypes", "particlemesh")
@@ -36,7 +36,7 @@ def test_reading_a_foreign_file(trapped, tmp_path):
 def test_self_tests_in_processes(trapped, monkeypatch):
     # The processes take over the path of this one, which is the user's affair.
     monkeypatch.setattr(sys, "path", sys.path[2:])
-    monkeypatch.setattr(probe, "PROCESSES", 2)
-    assert probe.beside(os.getpid)() != os.getpid()
+    monkeypatch.setattr(self_test, "PROCESSES", 2)
+    assert self_test.beside(os.getpid)() != os.getpid()
     assert not trapped.exists()
     assert "PYTHONSAFEPATH" not in os.environ

@@ -5,13 +5,29 @@ import importlib
 import inspect
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 from sphinx.util.docutils import SphinxDirective
 
-from particlemesh.command import survey
+from particlemesh.grid.builders.builder import Builder
+from particlemesh.grid.builders.job import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 BIBLIOGRAPHY = ROOT / "src" / "particlemesh" / "reference.bib"
+
+
+def reproducible(method):
+    """Return the table cell that says where a method or a builder supports ``deterministic=True``."""
+    if not issubclass(method, Builder):
+        return "in any order of particles" if method.order_independent else "yes" if method.deterministic else ""
+    supported = []
+    for name in sorted(method.backends):
+        backend, real = SimpleNamespace(name=name), np.dtype(np.float32)  # needs no device
+        problem = Problem(backend, 8, 3, 8, real, True, True, extents=1, levels=1, shape=(2, 2, 2), options={})
+        if method.declines(problem) is None:
+            supported.append(name)
+    return "yes" if len(supported) == len(method.backends) else ", ".join(supported)
 
 
 class Methods(SphinxDirective):
@@ -25,7 +41,7 @@ class Methods(SphinxDirective):
             summary = inspect.getdoc(method).partition("\n\n")[0].replace("\n", " ")
             cite = f"[{method.cite}]_" if method.cite else ""
             where = ", ".join(sorted(method.backends))
-            rows.append((f"``{method.name}``", summary, where, survey.reproducible(method), cite))
+            rows.append((f"``{method.name}``", summary, where, reproducible(method), cite))
         lines = [".. list-table::", "   :header-rows: 1", "   :widths: 14 40 16 16 14", ""]
         for row in rows:
             lines += [f"   {'*' if i == 0 else ' '} - {cell}".rstrip() for i, cell in enumerate(row)]

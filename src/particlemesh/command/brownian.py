@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The computation of ``particlemesh brownian``: a suspension of spheres that diffuse and interact through the fluid.
+"""``particlemesh brownian``: a suspension of spheres that diffuse and interact through the fluid.
 
 Lengths are in radii a, energies in kT, times in a^2 / D, where D is the diffusion coefficient of one sphere alone.
 """
@@ -7,6 +7,7 @@ Lengths are in radii a, energies in kT, times in a^2 / D, where D is the diffusi
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,18 +16,20 @@ import numpy as np
 
 from particlemesh.apps.brownian import RPY, WCA, BrownianDynamics, Drag
 from particlemesh.apps.brownian.arrays import to_host
+from particlemesh.apps.progress import bar
+from particlemesh.command import consoles, pictures
+from particlemesh.command.resume import Saving, checkpoint_of
 
-MOBILITIES = ("rpy", "drag")
 # What a checkpoint holds of the options.
 STORED = ("count", "fraction", "time_step", "mobility", "integrator", "accuracy", "seed", "backend")
 DENSEST = 0.4  # volume fraction that spheres on a lattice with gaps can start from
 MELTING = 1000  # steps, in which spheres alone move by 2.4 radii
 MOST_TRACED = 2000  # particles whose path is kept
-LAGS = 24
+LAGS, ROWS = 24, 8  # that are measured, and that are printed
 
 
 class Suspension(NamedTuple):
-    """What a run found."""
+    """The results of a run."""
 
     edge: float  # of the cubic box
     law: float  # short-time diffusion coefficient / that of one sphere alone
@@ -35,6 +38,59 @@ class Suspension(NamedTuple):
     errors: np.ndarray  # (K,): their standard errors
     folded: np.ndarray  # (N, 3) at the end
     moved: np.ndarray  # (N,): distances from the start
+
+
+def run(console: Any, options: Mapping[str, Any], given: set[str]) -> None:
+    """Run a suspension, print its results, and draw it, from the options and those without their default."""
+    if not 0 < options["fraction"] <= DENSEST:
+        raise ValueError(f"--fraction is {options['fraction']:g}; give a number above 0, up to {DENSEST:g}.")
+    consoles.check_positive(options, "time_step", "accuracy")
+    consoles.check_choice("mobility", options["mobility"], ("rpy", "drag"))
+    consoles.check_choice("integrator", options["integrator"], ("euler", "midpoint"))
+    consoles.check_ending(options["out"], ".png")
+    consoles.check_backend(options["backend"])
+    checkpoint, steps = checkpoint_of(options, given, STORED), options["steps"]
+    consoles.refuse_idle(given, "accuracy", options["mobility"] == "rpy", "--mobility drag is exact")
+    began = time.perf_counter()
+    if options["restart"] is None:
+        with bar("melting a lattice", None, console):
+            try:
+                motion = simulation(options)
+            except KeyboardInterrupt:
+                raise consoles.Stopped("interrupted before the first step; there is no checkpoint") from None
+    else:
+        motion = loaded(options["restart"])
+    saving, trace, last = Saving(motion, checkpoint, options["checkpoint_every"]), Trace(motion), motion.step + steps
+    hydrodynamic = isinstance(motion.mobility, RPY)
+    fraction = len(motion.positions) * 4 * math.pi / 3 / motion.box.volume
+    title = f"{len(motion.positions):,} spheres, volume fraction {fraction:.3g}, "
+    title += f"{'with' if hydrodynamic else 'without'} hydrodynamic interactions"
+    console.print(title)
+    with saving.stoppable("brownian", last) as interrupted, bar("Brownian dynamics", steps, console) as advance:
+        while motion.step < last and not interrupted():
+            motion.run(1)
+            trace.take()
+            advance()
+            saving.due()
+    spheres, seconds = trace.suspension(), time.perf_counter() - began
+    console.print(f"box edge {spheres.edge:.4g} a, {steps} steps of {motion.time_step:g} a²/D, {seconds:.1f} s\n")
+    table = consoles.table(">time", ">mean square displacement", ">law", ">measured / law", ">error")
+    expected = 6 * spheres.law * spheres.times
+    for k in np.unique(np.linspace(0, len(expected) - 1, ROWS).round().astype(int)):
+        cells = spheres.times[k], spheres.squared[k], expected[k]
+        ratio, error = spheres.squared[k] / expected[k], spheres.errors[k] / expected[k]
+        table.add_row(*(f"{x:.4g}" for x in cells), f"{ratio:.4f}", f"{error:.4f}")
+    console.print(table)
+    console.print(
+        f"law: 6 x {spheres.law:.5f} D t, exact for short times and time steps; repulsion and\n"
+        "hydrodynamic interactions slow the spheres later. a: radius, D: diffusion\n"
+        "coefficient of one sphere alone\n",
+        style="dim",
+    )
+    if checkpoint is not None:
+        console.print(f"checkpoint: {checkpoint}", markup=False, soft_wrap=True)
+    out = options["out"]
+    consoles.picture(console, out, lambda: pictures.brownian(out, spheres, title, hydrodynamic))
 
 
 def start(count: int, fraction: float, seed: int) -> tuple[np.ndarray, float]:
@@ -53,19 +109,13 @@ def start(count: int, fraction: float, seed: int) -> tuple[np.ndarray, float]:
     return melting.folded, edge
 
 
-def law(mobility: str, edge: float) -> float:
+def law(hydrodynamic: bool, edge: float) -> float:
     """Return the mobility of a sphere of radius 1 without neighbours in a periodic cube / that without images."""
-    return 1.0 if mobility == "drag" else 1 - 2.83729747948062 / edge + 4 * math.pi / 3 / edge**3
+    return 1.0 if not hydrodynamic else 1 - 2.83729747948062 / edge + 4 * math.pi / 3 / edge**3
 
 
 def simulation(options: Mapping[str, Any]) -> BrownianDynamics:
-    """Return the simulation of a start.
-
-    Parameters
-    ----------
-    options : mapping
-        Those of the command by name, all in ``STORED`` among them.
-    """
+    """Return the simulation of a start, from the options of the command by name."""
     positions, edge = start(options["count"], options["fraction"], options["seed"])
     box, backend = (edge,) * 3, options["backend"]
     where = "opencl" if backend == "opencl" else None  # NumPy arrays are copied there and back
@@ -74,7 +124,7 @@ def simulation(options: Mapping[str, Any]) -> BrownianDynamics:
 
         positions = cupy.asarray(positions)
     spheres: Any = Drag(box=box)
-    if options["mobility"] == "rpy":  # the same bits in each run, and after a restart
+    if options["mobility"] == "rpy":  # reproducible, also after a restart
         spheres = RPY(box, accuracy=options["accuracy"], backend=where, deterministic=True)
     forces = WCA(box, backend=where)
     others = {name: options[name] for name in ("time_step", "integrator", "seed")}
@@ -82,13 +132,7 @@ def simulation(options: Mapping[str, Any]) -> BrownianDynamics:
 
 
 def loaded(path: Path) -> BrownianDynamics:
-    """Return the simulation of a checkpoint.
-
-    Raises
-    ------
-    ValueError
-        If it has other spheres than this command, or is no checkpoint.
-    """
+    """Return the simulation of a checkpoint, unless it has other spheres than this command."""
     motion = BrownianDynamics.load(path)
     spheres = motion.mobility
     radii = np.atleast_1d(spheres.radii if isinstance(spheres, RPY) else spheres.radius)
@@ -96,24 +140,14 @@ def loaded(path: Path) -> BrownianDynamics:
     alone = np.allclose(6 * math.pi * spheres.viscosity, 1)
     if not ((radii == 1).all() and cube and alone and motion.temperature == 1):
         raise ValueError(
-            f"{path} has other spheres, another box or temperature than particlemesh brownian: give a file that it has "
-            "written, or go on with BrownianDynamics.load."
+            f"{path} has other spheres, another box or another temperature than particlemesh brownian. Give a file "
+            "that this command has written, or continue in Python with BrownianDynamics.load."
         )
     return motion
 
 
-def mobility_of(motion: BrownianDynamics) -> str:
-    """Return the name of a simulation's mobility, of ``MOBILITIES``."""
-    return "rpy" if isinstance(motion.mobility, RPY) else "drag"
-
-
 class Trace:
-    """Where some of the spheres have been since the start of a run.
-
-    Parameters
-    ----------
-    motion : BrownianDynamics
-    """
+    """Where some of the spheres have been since the start of a run."""
 
     def __init__(self, motion: BrownianDynamics) -> None:
         self._motion = motion
@@ -130,7 +164,8 @@ class Trace:
         motion = self._motion
         edge = float(motion.box.matrix[0, 0])
         return Suspension(
-            edge, law(mobility_of(motion), edge), *squared_displacements(np.array(self._path), motion.time_step),
+            edge, law(isinstance(motion.mobility, RPY), edge),
+            *squared_displacements(np.array(self._path), motion.time_step),
             to_host(motion.folded), np.linalg.norm(to_host(motion.positions) - self._first, axis=1),
         )  # fmt: skip
 

@@ -24,10 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-WIDTH, _console = consoles.WIDTH, consoles.console
-WINDOWS = ("cic", "m4prime", "bspline4", "bspline6")
-NODES = 48  # per axis of the demo's mesh: spacing 0.07 nm for the water, below the usual 0.1 nm
-SIZES = (16, 24, 32, 48, 64, 96)  # nodes per axis, for the picture
+WIDTH = consoles.WIDTH
 
 
 def _version(requested: bool) -> None:
@@ -56,9 +53,9 @@ def info(
     Results appear as tests end, those of the methods that plans select first. Methods are compiled at their first use.
     Without --all no test begins after 8 s.
     """
-    from particlemesh.command import report
+    from particlemesh.command.info import info
 
-    raise typer.Exit(0 if report.info(_console(), everything) else 1)
+    raise typer.Exit(0 if info(consoles.console(), everything) else 1)
 
 
 @app.command()
@@ -68,22 +65,22 @@ def demo(
         typer.Argument(help="An .npz with positions (N, 3), charges (N,) and box, in nm and e.", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/demo.png"),
-    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of the tests' mesh.")] = NODES,
-    sizes: Annotated[str, typer.Option(help="Nodes per axis of the picture's meshes.")] = ",".join(map(str, SIZES)),
+    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of the tests' mesh.")] = 48,
+    sizes: Annotated[str, typer.Option(help="Nodes per axis of the picture's meshes.")] = "16,24,32,48,64,96",
 ) -> None:
     """Run every method on a box of salt water.
 
     Spread its charges and interpolate the field by every method on every available backend, and compare the
     results. Draw the charge density and the error of the electrostatic potential.
     """
-    from particlemesh.command import report
+    from particlemesh.command import demo
 
     with consoles.reporting("demo") as console:
-        system = report.system(file)
+        system = demo.system(file)
         edges = _sizes(sizes)
         consoles.check_outputs((file,), {"--out": out})
-        consoles.check_picture(out, ".png")
-    raise typer.Exit(0 if report.demo(console, system, WINDOWS, nodes, edges, out) else 1)
+        consoles.check_ending(out, ".png")
+    raise typer.Exit(0 if demo.demo(console, system, nodes, edges, out) else 1)
 
 
 @app.command()
@@ -103,12 +100,12 @@ def tune(
     Run it once. It takes at most four minutes and writes a small file to your cache folder, which plans read. If you
     interrupt it, the times measured so far are written.
     """
-    from particlemesh.command import report
+    from particlemesh.command import tune
 
     with consoles.reporting("tune") as console:
         stated = {name for name, value in (("quick", quick), ("changed", changed)) if value}
         consoles.refuse_idle(stated, "quick changed", not show, "--show only prints")
-        report.timings(console, backend) if show else report.tune(console, backend, quick, changed)
+        tune.show(console, backend) if show else tune.report(console, backend, quick, changed)
 
 
 @app.command()
@@ -137,13 +134,11 @@ def brownian(
     Run Brownian dynamics of a suspension of soft spheres, compare their mean square displacement with the
     law of short times, and draw the spheres. Ctrl-C leaves a checkpoint.
     """
-    from particlemesh.command import suspend
-    from particlemesh.command.going_on import reported
+    from particlemesh.command import brownian
 
-    console = _console()
     options, given = consoles.given(context, locals())
-    with reported("brownian"):
-        suspend.suspend(console, options, given)
+    with consoles.reporting("brownian") as console:
+        brownian.run(console, options, given)
 
 
 @app.command()
@@ -193,18 +188,16 @@ def dem(
     Run a granular simulation by the discrete element method, in SI units. Print energy, contacts and speed,
     write checkpoints and a trajectory, and draw the spheres. Ctrl-C leaves a checkpoint.
     """
-    from particlemesh.command import collide, granular
-    from particlemesh.command.going_on import reported
+    from particlemesh.command import dem
 
-    console = _console()
     options, given = consoles.given(context, locals())
-    with reported("dem"):
+    with consoles.reporting("dem") as console:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            work, simulation = granular.prepare(options, given)
+            prepared = dem.prepare(options, given)
         for warning in caught:
             consoles.complain("dem", warning.message, "yellow")
-        collide.collide(console, simulation, **work)
+        dem.run(console, *prepared, options)
 
 
 @app.command()
@@ -221,14 +214,11 @@ def distributed(
     Start it by mpiexec -n 4 particlemesh distributed. Compare what all ranks do with one rank's result, time 1, 2,
     4, ... of the ranks, and draw how they share a mesh.
     """
-    from particlemesh.command.ranks_report import report
+    from particlemesh.command import distributed
 
+    options: Any = dict(particles=particles, nodes=nodes, backend=backend, transport=transport, repeats=repeats)
     with consoles.reporting("distributed") as console:
-        consoles.check_picture(out, ".png", ".pdf", ".svg", ".jpg")
-        consoles.check_outputs((), {"--out": out})
-        passed = report(
-            console, out, particles=particles, nodes=nodes, backend=backend, transport=transport, repeats=repeats
-        )
+        passed = distributed.report(console, out, **options)
     raise typer.Exit(0 if passed else 1)
 
 

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What commands share: their consoles, how errors end them, which options were given, and names of outputs."""
+"""What commands share: consoles, tables and labelled lines, errors, checks of options and of names of outputs."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import math
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import typer
 
-WIDTH = 80  # columns of every table
+WIDTH, LABEL = 80, 12  # columns of every table, and of the labels of lines
 
 
 def console(*, stderr: bool = False) -> Any:
@@ -26,11 +29,18 @@ def complain(command: str, what: Any, style: str = "red") -> None:
     console(stderr=True).print(f"particlemesh {command}: {text}", style=style, markup=False, soft_wrap=True)
 
 
+class Stopped(Exception):  # noqa: N818 - a wish of the user
+    """Ctrl-C has ended the run; the message says how to continue."""
+
+
 @contextlib.contextmanager
 def reporting(command: str) -> Iterator[Any]:
-    """Yield a console; an error becomes one line on standard error, and the exit code 2."""
+    """Yield a console; an error becomes one line on standard error and exit code 2, `Stopped` one and exit code 130."""
     try:
         yield console()
+    except Stopped as stopped:
+        complain(command, stopped, "yellow")
+        raise typer.Exit(130) from None  # as shells have it: 128 + SIGINT
     except (ValueError, TypeError, ImportError, OSError, MemoryError, FloatingPointError) as error:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         complain(command, f"{error}{notes}")
@@ -47,57 +57,45 @@ def given(context: typer.Context, names: Mapping[str, Any]) -> tuple[dict[str, A
 
 
 def refuse_idle(stated: set[str], names: str, acts: bool, why: str) -> None:
-    """Raise an error if an option was given that would change nothing.
-
-    Parameters
-    ----------
-    stated : set of str
-        Names of the options that do not have their default, from `given`.
-    names : str
-        Options that depend on a condition, with blanks between them.
-    acts : bool
-        The condition.
-    why : str
-        What the options need.
-
-    Raises
-    ------
-    ValueError
-        If the condition does not hold and one of the options was given.
-    """
+    """Raise an error if one of the options ``names`` was given and would change nothing, since it does not act."""
     idle = [f"--{name.replace('_', '-')}" for name in names.split() if name in stated]
     if idle and not acts:
         raise ValueError(f"{', '.join(idle)} would change nothing: {why}.")
 
 
-def check_picture(out: Path, *endings: str) -> None:
-    """Raise an error unless a picture has one of these endings, which say what it is.
-
-    Raises
-    ------
-    ValueError
-        With the endings.
-    """
+def check_ending(out: Path, *endings: str) -> None:
+    """Raise an error unless a picture has one of these endings, which say what it is."""
     if out.suffix.lower() not in endings:
         raise ValueError(f"--out is {str(out)!r}; give a name that ends in {' or '.join(endings)}.")
 
 
+def check_choice(option: str, value: str | None, allowed: Collection[str]) -> None:
+    """Raise an error unless an option is None or one of the allowed values."""
+    if value is not None and value not in allowed:
+        words = " or ".join(allowed) if len(allowed) < 3 else f"one of {', '.join(allowed)}"
+        raise ValueError(f"--{option} is {value!r}; give {words}.")
+
+
+def check_backend(name: str | None) -> None:
+    """Raise an error if a backend is unknown, or not available here, with its reason."""
+    from particlemesh import backends
+
+    check_choice("backend", name, backends.NAMES)
+    if name is not None and (reason := backends.module(name).available()) is not None:
+        raise ValueError(f"{name} is not available: {reason}.")
+
+
+def check_positive(options: Mapping[str, Any], *names: str) -> None:
+    """Raise an error if one of the options is neither None nor a positive finite number."""
+    for name in names:
+        if options[name] is not None and not 0 < options[name] < math.inf:
+            raise ValueError(f"--{name.replace('_', '-')} is {options[name]:g}; give a positive number.")
+
+
 def check_outputs(read: Iterable[Path | None], written: Mapping[str, Path | None], overwrite: bool = True) -> None:
-    """Raise an error unless every output has a name of its own and can be written.
+    """Raise an error unless every output, by the option that names it, has a name of its own and can be written.
 
-    Parameters
-    ----------
-    read : paths or None
-        Inputs, which are never replaced.
-    written : mapping of str to Path or None
-        Outputs by the option that names them.
-    overwrite : bool
-        Whether an output may replace a file.
-
-    Raises
-    ------
-    ValueError
-        If an output is an input, two outputs are one file, or one cannot be written.
+    Inputs are never replaced; other files are with ``overwrite``.
     """
     from particlemesh.apps.files import check_free
 
@@ -113,3 +111,48 @@ def check_outputs(read: Iterable[Path | None], written: Mapping[str, Path | None
             raise ValueError(f"{places[place]} and {option} are both {path}: give each output its own name.")
         places[place] = option
         check_free(path, overwrite)
+
+
+# ---- output -----------------------------------------------------------------------------------------------
+
+
+def table(*columns: str) -> Any:
+    """Return an empty table; columns with names that start with > are right-aligned."""
+    from rich.table import Table
+
+    empty = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    for name in columns:
+        justify: Any = "right" if name.startswith(">") else "left"
+        empty.add_column(name.removeprefix(">"), justify=justify, no_wrap=True)
+    return empty
+
+
+def say(console: Any, label: str, text: str, style: str | None = None) -> None:
+    """Print a labelled line, continued below itself."""
+    lines = textwrap.wrap(text, console.width - LABEL, break_long_words=False, break_on_hyphens=False)
+    for n, line in enumerate(lines or [""]):
+        console.print(f"{label if n == 0 else '':<{LABEL}}{line}", style=style, markup=False, soft_wrap=True)
+
+
+def can_draw() -> bool:
+    """Return whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def picture(console: Any, out: Path, draw: Callable[[], None]) -> None:
+    """Draw a picture, if matplotlib is installed, and say where it is."""
+    if can_draw():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draw()
+    text = f"picture: {out}" if can_draw() else "no picture: matplotlib is not installed: pip install matplotlib"
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a short time in words."""
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number of things: 1 rank, 2 ranks."""
+    return f"{count} {noun}{'s' * (count != 1)}"

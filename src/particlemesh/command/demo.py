@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The computation of ``particlemesh demo``: the electrostatic potential in a box of salt water on a mesh.
+"""``particlemesh demo``: all methods on the charges of a box of salt water, and their electrostatic potential.
 
 The charges are spread and the mesh is transformed. Each Fourier mode is multiplied by Ewald's reciprocal
 kernel and divided by the window's transform twice, once for spreading and once for interpolating. The
@@ -9,30 +9,31 @@ error.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterable
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.fft
 
 import particlemesh as pm
+from particlemesh import backends
+from particlemesh.apps.progress import bar
+from particlemesh.command import consoles, pictures, self_test
+from particlemesh.command.info import number
 
 # Gaussians of 1/(sqrt(2) ALPHA) = 0.24 nm screen the charges, a usual choice for a real-space cutoff of 1 nm.
 # In 3.2 nm the coarsest mesh then has errors of 2 per cent with bspline4, the finest of 1e-10 with bspline8.
 ALPHA = 3.0  # 1/nm
 WINDOWS = ("bspline2", "bspline4", "bspline6", "bspline8")
-SIZES = (16, 24, 32, 48, 64, 96)
+COMPARED = ("cic", "m4prime", "bspline4", "bspline6")  # by all methods
+WATER_EDGE = 3.18362  # nm, for which ALPHA was chosen
 
 
 def water() -> dict[str, np.ndarray]:
-    """Return the box of salt water that comes with the library (units: data/README.md).
-
-    Returns
-    -------
-    dict
-        ``positions (N, 3)`` in nm, ``charges (N,)`` in e, ``box (3, 3)`` in nm, ``elements (N,)``,
-        ``reference_energy ()`` in kJ/mol and ``reference_forces (N, 3)`` in kJ/(mol nm).
-    """
+    """Return the box of salt water that comes with the library (arrays and units: data/README.md)."""
     with (files("particlemesh") / "data" / "water.npz").open("rb") as file, np.load(file) as arrays:
         return dict(arrays)
 
@@ -42,23 +43,8 @@ def mesh_potential(
 ) -> np.ndarray:
     """Return the reciprocal-space part of the potential at the charges, computed on a periodic mesh.
 
-    Parameters
-    ----------
-    mesh : Mesh
-        Periodic in all three axes.
-    window : str or Window
-        Window of spreading and interpolating.
-    positions : ndarray, shape (N, 3)
-        In the unit of the mesh's lengths.
-    charges : ndarray, shape (N,)
-    alpha : float
-        Ewald's splitting parameter, 1/length.
-
-    Returns
-    -------
-    ndarray, shape (N,)
-        Charge per length: multiply by Coulomb's constant for a potential. It includes each charge's
-        Gaussian, which is 2 alpha/sqrt(pi) times the charge.
+    It is a charge per length, with Ewald's splitting parameter alpha per length: multiply by Coulomb's constant for a
+    potential. It includes each charge's Gaussian, which is 2 alpha/sqrt(pi) times the charge.
     """
     modes = scipy.fft.rfftn(pm.spread(positions, charges, mesh, window=window))
     squared = np.asarray(sum(k * k for k in mesh.wavenumbers(real=True)))
@@ -73,22 +59,8 @@ def direct_potential(
 ) -> np.ndarray:
     """Return the exact value of `mesh_potential` by explicit structure factors in double precision.
 
-    Parameters
-    ----------
-    box : ndarray, shape (3, 3)
-        Lattice vectors in rows.
-    positions : ndarray, shape (N, 3)
-    charges : ndarray, shape (N,)
-    alpha : float
-        Ewald's splitting parameter, 1/length.
-    kmax : int
-        Modes -kmax..kmax along each axis are summed. The others are below
-        ``exp(-(pi kmax / (alpha edge))**2)`` of the leading ones.
-
-    Returns
-    -------
-    ndarray, shape (N,)
-        Charge per length.
+    Modes -kmax..kmax along each axis are summed. The others are below ``exp(-(pi kmax / (alpha edge))**2)`` of the
+    leading ones.
     """
     reciprocal = 2 * np.pi * np.linalg.inv(box)  # columns are the reciprocal lattice vectors
     fractions = np.asarray(positions, float) @ np.linalg.inv(box)
@@ -108,31 +80,15 @@ def direct_potential(
 def mesh_errors(
     system: dict[str, np.ndarray] | None = None,
     windows: Iterable[str] = WINDOWS,
-    sizes: Iterable[int] = SIZES,
+    sizes: Iterable[int] = (16, 24, 32, 48, 64, 96),
     alpha: float = ALPHA,
     progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, list[tuple[int, float]]]:
-    """Return the error of the mesh potential for each window and number of nodes per axis.
+    """Return pairs (nodes per axis, error of the mesh potential) for each window.
 
     The error is the root-mean-square difference to `direct_potential` over the charges, divided by the
     root-mean-square of that potential. It falls as the p-th power of the spacing for a B-spline of order
-    p, until rounding.
-
-    Parameters
-    ----------
-    system : dict, optional
-        In the form of `water`, the default.
-    windows, sizes : iterable
-        Names of windows; nodes per axis.
-    alpha : float
-        Ewald's splitting parameter, 1/nm.
-    progress : callable (text)
-        Called after each window.
-
-    Returns
-    -------
-    dict
-        Window name to its list of (nodes per axis, relative error).
+    p, until rounding. ``progress`` is called after each window.
     """
     system = water() if system is None else system
     box, positions, charges = system["box"], system["positions"], system["charges"]
@@ -154,14 +110,9 @@ def mesh_errors(
 def density_slab(
     system: dict[str, np.ndarray], size: int = 96, thickness: float = 0.3, window: str = "bspline6"
 ) -> tuple[np.ndarray, tuple[float, float, float, float]]:
-    """Return the charge density averaged over a slab normal to z in the middle of a rectangular box.
+    """Return the charge density in e/nm^3, indexed [x, y], of a slab normal to z, and its borders (x0, x1, y0, y1).
 
-    Returns
-    -------
-    density : ndarray, shape (size, size)
-        e/nm^3, indexed [x, y].
-    extent : (x0, x1, y0, y1)
-        nm.
+    The slab is in the middle of a rectangular box, and the density is its mean along z.
     """
     edges = np.diag(system["box"])
     mesh = pm.Mesh(shape=(size,) * 3, box=system["box"], offset=0.5)  # nodes at the centres of pixels
@@ -175,3 +126,139 @@ def _kernel(squared: np.ndarray, alpha: float) -> np.ndarray:
     """Return 4 pi exp(-k^2 / (4 alpha^2)) / k^2, and zero at k = 0 (a neutral box in tin foil)."""
     zero = squared == 0
     return np.where(zero, 0.0, 4 * np.pi * np.exp(-squared / (4 * alpha**2)) / np.where(zero, 1.0, squared))
+
+
+# ---- output -----------------------------------------------------------------------------------------------
+
+
+def system(file: Path | None) -> dict[str, np.ndarray]:
+    """Return the particles of an .npz, or the built-in water."""
+    if file is None:
+        return water()
+    unreadable = f"{file} cannot be read as an .npz of positions, charges and box"
+    try:
+        if not zipfile.is_zipfile(file):  # NumPy's error would be about pickles
+            if not file.exists():
+                raise ValueError(f"{file} does not exist.")
+            raise ValueError(f"{unreadable}: write one with numpy.savez.")
+        with np.load(file, allow_pickle=False) as arrays:
+            # Only these: any other array of objects would raise an error.
+            particles = {key: arrays[key] for key in ("positions", "charges", "box") if key in arrays.files}
+            names = ", ".join(arrays.files) or "no arrays"
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{unreadable} ({error}).") from None
+    missing = [key for key in ("positions", "charges", "box") if key not in particles]
+    if missing:
+        raise ValueError(f"{file} has {names}; {', '.join(missing)} must also be there.")
+    for key, array in particles.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise ValueError(f"{key} of {file} must be finite real numbers; its dtype is {array.dtype}.")
+        particles[key] = array.astype(np.float64)
+    positions, charges, box = particles["positions"], particles["charges"], particles["box"]
+    if positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):
+        raise ValueError(f"positions of {file} has shape {positions.shape}; (N, 3) with N > 0 is needed.")
+    if charges.shape != positions.shape[:1]:
+        raise ValueError(f"charges of {file} has shape {charges.shape}; {positions.shape[:1]} is needed.")
+    if not charges.any():
+        raise ValueError(f"charges of {file} are all zero; the demo needs a charge that is not.")
+    if box.shape == (3,):
+        particles["box"] = box = np.diag(box)
+    if box.shape != (3, 3) or np.any(box != np.diag(np.diag(box))) or np.any(np.diag(box) <= 0):
+        raise ValueError(f"box of {file} must be three lengths, or a diagonal matrix: the demo's map is rectangular.")
+    return particles
+
+
+def demo(
+    console: Any, particles: dict[str, np.ndarray], nodes: int, sizes: tuple[int, ...], out: Path,
+    windows: tuple[str, ...] = COMPARED,
+) -> bool:  # fmt: skip
+    """Compare all methods on the particles and draw their field; return whether every check passed."""
+    positions, charges, box = particles["positions"], particles["charges"], particles["box"]
+    mesh = pm.Mesh(shape=(nodes,) * 3, box=box)
+    edges = " x ".join(f"{edge:.3g}" for edge in np.diag(box))
+    console.print(f"{len(charges):,} charges in {edges} nm on {nodes} x {nodes} x {nodes} nodes")
+    neighbours = self_test.beside(self_test.neighbours, positions, np.diag(box))
+    draws, errors = consoles.can_draw(), dict[str, list[tuple[int, float]]]()
+    with bar("running", self_test.steps(windows) + draws * len(WINDOWS) + 1, console) as advance:
+
+        def progress(what: str) -> None:
+            advance(1, what)
+
+        runs = self_test.agreement(positions, charges, mesh, windows, progress=progress)
+        if draws:
+            # The screening length scales with the box: any system shows the same range of errors, and its explicit sum
+            # has as many modes as that of the water.
+            alpha = ALPHA * WATER_EDGE / float(np.diag(box).max())
+            errors = mesh_errors(particles, sizes=sizes, alpha=alpha, progress=progress)
+        same, words = neighbours()
+        progress("neighbours")
+    console.print(summary(runs))
+    console.print(words if same else f"[bold red]{words}[/bold red]")
+    console.print()
+    console.print(agreement_table(runs, windows))
+    _notes(console, runs, windows[-1])
+    title = f"{len(charges):,} charges, spread onto a mesh, and their interpolated potential"
+    consoles.picture(console, out, lambda: pictures.demo(out, *density_slab(particles), errors, title, "e/nm³"))
+    return same and all(run.wrong is None for run in runs)
+
+
+def summary(runs: list[self_test.Run]) -> str:
+    """Return the result of the comparison of all methods, in a sentence."""
+    failed = [run for run in runs if run.wrong is not None]
+    if failed:
+        return f"[bold red]{len(failed)} of {len(runs)} methods differ or fail; the reasons are at the end.[/bold red]"
+    ran = [run for run in runs if run.errors]
+    error = max((run.error for run in ran), default=0.0)
+    charge = max((run.charge for run in ran), default=0.0)
+    places = {_place(run.backend) for run in ran}
+    return (
+        f"All {len(ran)} methods on {', '.join(sorted(places))} agree to {number(error)} of the largest result,\n"
+        f"and conserve the charge to {number(charge)}."
+    )
+
+
+def agreement_table(runs: list[self_test.Run], windows: tuple[str, ...]) -> Any:
+    """Return the table of all runs."""
+    table = consoles.table("method", "backend", *(f">{w}" for w in windows), ">charge", ">time")
+    titles = {"spread": "spreading", "interpolate": "interpolating"}
+    first: dict[str, self_test.Run] = {}
+    for run in runs:
+        if first.setdefault(run.operation, run) is run:
+            table.add_section()
+            table.add_row(f"[bold]{titles[run.operation]}[/bold]")
+        name, place = run.method, _place(run.backend)
+        if run.failure is not None:
+            table.add_row(name, place, "[bold red]FAILED[/bold red]")
+            continue
+        missing = "" if run.declined is None else "declined"
+        cells = [_error(run.errors[w], run.tolerance) if w in run.errors else missing for w in windows]
+        if run is first[run.operation]:
+            cells = ["ref."] * len(windows)
+        charge = _error(run.charge, run.tolerance) if run.operation == "spread" else ""
+        table.add_row(name, place, *cells, charge, "" if run.seconds is None else consoles.duration(run.seconds))
+    return table
+
+
+def _notes(console: Any, runs: list[self_test.Run], timed: str) -> None:
+    console.print(
+        "Differences from the reference (ref.), relative to its largest result. Charge:\n"
+        "error of the field's sum, relative to the sum of |charges|.",
+        style="dim",
+    )
+    if any(run.seconds is not None for run in runs):
+        console.print(f"Time: one call with {timed}, without set_positions.", style="dim")
+    if any(run.backend == "opencl" and run.seconds is None for run in runs):
+        console.print(f"PoCL emulates GPU kernels on the CPU (with {timed} only); not timed.", style="dim")
+    for run in runs:
+        if run.declined is not None:
+            console.print(f"{run.method} on {run.backend} declined: {run.declined}", markup=False)
+        if run.wrong is not None:
+            console.print(f"{run.operation} {run.method} on {run.backend}: {run.wrong}", style="red", markup=False)
+
+
+def _place(name: str) -> str:
+    return "PoCL" if name == "opencl" and self_test.emulated(backends.current(name)) else name
+
+
+def _error(error: float, tolerance: float) -> str:
+    return number(error) if error <= tolerance else f"[bold red]{number(error)}[/bold red]"

@@ -157,6 +157,6 @@ def view(
     Needs PyVista: pip install 'particlemesh[view]'. Of complex values it shows magnitudes, of components the first.
     """
     with reporting("view") as console:
-        from particlemesh.command import file_pictures
+        from particlemesh.command import file_work
 
-        file_pictures.show(console, file, out, level)
+        file_work.show(console, file, out, level)

@@ -19,13 +19,7 @@ MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
 
 
 def numbers(text: str, option: str, allowed: tuple[int, ...]) -> np.ndarray:
-    """Return numbers with commas between them.
-
-    Raises
-    ------
-    ValueError
-        If there are not as many as allowed, or one is no number.
-    """
+    """Return numbers with commas between them."""
     try:
         values = np.array([float(word) for word in text.split(",")])
     except ValueError:
@@ -37,13 +31,7 @@ def numbers(text: str, option: str, allowed: tuple[int, ...]) -> np.ndarray:
 
 
 def periodic_axes(text: str, ndim: int) -> tuple[bool, ...]:
-    """Return which axes repeat, from letters of x, y and z, or none.
-
-    Raises
-    ------
-    ValueError
-        If there is another letter.
-    """
+    """Return which axes repeat, from letters of x, y and z, or none."""
     letters = "" if text == "none" else text
     if (not letters and text != "none") or set(letters) - set(AXES[:ndim]) or len(set(letters)) < len(letters):
         raise ValueError(f"--periodic is {text!r}; give letters of {AXES[:ndim]}, or none.")
@@ -56,23 +44,8 @@ def box_of(
 ) -> tuple[pm.Box, str]:  # fmt: skip
     """Return the box of frames, and where it is from.
 
-    Parameters
-    ----------
-    particles : Particles
-    frames : tuple of int
-    box : str or None
-        Lengths; lengths and three angles; the rows of a matrix; or "fit", for the bounds of the particles.
-    origin, periodic : str or None
-        Options.
-    size : int
-        Most particles in memory at once.
-    dtype : str, optional
-        Precision of the plan, by default that of the positions: what is fitted holds positions that are rounded.
-
-    Raises
-    ------
-    ValueError
-        If the file has no box and none is given, or an option is not allowed.
+    ``box`` has lengths, lengths and angles, the rows of a matrix, or "fit" for the bounds of the particles. What is
+    fitted holds positions as ``dtype`` rounds them, and has at most ``size`` particles in memory at once.
     """
     ndim = particles.ndim
     flags = None if periodic is None else periodic_axes(periodic, ndim)
@@ -105,13 +78,7 @@ def box_of(
 
 
 def mesh_of(box: pm.Box, shape: str | None, spacing: str | None, offset: float) -> tuple[pm.Mesh, str]:
-    """Return the mesh of a box, and why it has these nodes.
-
-    Raises
-    ------
-    ValueError
-        If both shape and spacing are given, or one is not allowed.
-    """
+    """Return the mesh of a box, and why it has these nodes."""
     edges = np.linalg.norm(box.matrix, axis=1)
     ndim = box.ndim
     if shape is not None and spacing is not None:
@@ -142,13 +109,7 @@ def mesh_of(box: pm.Box, shape: str | None, spacing: str | None, offset: float) 
 
 
 def window_named(name: str, order: int | None) -> Window:
-    """Return a window by its name and, for families, its order.
-
-    Raises
-    ------
-    ValueError
-        If there is no such window.
-    """
+    """Return a window by its name and, for families, its order."""
     full = name if order is None else f"{name}{order}"
     if full in WINDOWS:
         return window_of(full)
@@ -161,13 +122,7 @@ def window_named(name: str, order: int | None) -> Window:
 
 
 def summing(window: Window) -> Window:
-    """Return a window whose weights sum to 1 at every particle, so that sums are kept and constants reproduced.
-
-    Raises
-    ------
-    ValueError
-        If they do not.
-    """
+    """Return a window whose weights sum to 1 at every particle, so that sums are kept and constants reproduced."""
     sums = window.weights(np.linspace(-0.5, 0.5, 33)).sum(axis=-1)
     if abs(sums - 1).max() > 1e-6:
         raise ValueError(
@@ -178,13 +133,7 @@ def summing(window: Window) -> Window:
 
 
 def frames_of(particles: Particles, text: str) -> tuple[int, ...]:
-    """Return frames from a number, a slice such as 10:20:2, or all.
-
-    Raises
-    ------
-    ValueError
-        If this is none of them, or selects no frame.
-    """
+    """Return frames from a number, a slice such as 10:20:2, or all."""
     try:
         if text == "all" or ":" in text:
             words = ["", ""] if text == "all" else text.split(":")
@@ -203,13 +152,7 @@ def frames_of(particles: Particles, text: str) -> tuple[int, ...]:
 
 
 def one_frame(particles: Particles, text: str) -> int:
-    """Return a single frame.
-
-    Raises
-    ------
-    ValueError
-        As for `frames_of`, or if these are several.
-    """
+    """Return a single frame."""
     frames = frames_of(particles, text)
     if len(frames) > 1:
         raise ValueError(f"--frames is {text!r}, which are {len(frames)} frames; give one number here.")

@@ -1,48 +1,43 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``particlemesh spread``, ``interpolate``, ``neighbours`` and ``spectrum`` do."""
+"""The commands on files: ``spread``, ``interpolate``, ``neighbours``, ``spectrum`` and ``view``."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from particlemesh import backends
+from particlemesh import Box, Mesh
 from particlemesh.apps import files, progress
 from particlemesh.apps.files.power import power_factors
 from particlemesh.command import file_options as options
-from particlemesh.command import file_report as report
-from particlemesh.command.consoles import check_outputs, refuse_idle
-from particlemesh.command.file_pictures import Picture
-from particlemesh.command.report import _table
+from particlemesh.command import pictures, view
+from particlemesh.command.consoles import check_backend, check_choice, check_outputs, refuse_idle, say, table
 from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.window import Window
 
 ROWS = 12  # of the table of a spectrum
+METHOD = re.compile(r"^(?P<chosen>[* ]) (?P<name>\w+) +(?P<rest>.*?)  +(?P<memory>[\d.]+ \wiB) +(?P<how>.+)$")
 
 
 def spread(
-    console: Console, stated: set[str], file: Path, out: Path, *, positions: str | None, values: str | None,
+    console: Any, stated: set[str], file: Path, out: Path, *, positions: str | None, values: str | None,
     topology: Path | None, frames: str, box: str | None, origin: str | None, periodic: str | None, shape: str | None,
     spacing: str | None, offset: float, window: str, order: int | None, density: bool, dtype: str | None,
     backend: str | None, method: str, deterministic: bool, outside: str, chunk: int, picture: Path | None, kind: str,
     axis: str, at: float | None, level: float | None, scale: str, overwrite: bool,
 ) -> files.Field:  # fmt: skip
-    """Spread the particles of a file and write the field.
-
-    Raises
-    ------
-    ImportError, ValueError, TypeError, OSError
-        If an option is not allowed or a file cannot be read or written.
-    """
+    """Spread the particles of a file and write the field."""
     check_backend(backend)
-    check_dtype(dtype)
-    check_outside(outside)
+    check_choice("dtype", dtype, ("float32", "float64"))
+    check_choice("outside", outside, ("error", "lose"))
     drawn = Picture(picture, kind, axis, at, level, scale)
     drawn.check(stated)
     check_outputs((file, topology), {"--out": out, "--picture": picture}, overwrite)
@@ -74,33 +69,27 @@ def spread(
         with drawn.of_field(result, particles.unit):
             files.write_field(out, field, mesh, name=name, overwrite=overwrite)
         console.print(f"particlemesh spread {file}\n", markup=False, soft_wrap=True)
-        report.say_particles(console, particles, chosen, account.particles, account.dtype)
-        report.say_box(console, domain, where, particles.unit)
-    report.say_mesh(console, mesh, why, shape_function)
-    report.say_method(console, account, "spread")
-    report.say_sums(console, account, sums, mesh)
-    report.say_time(console, account.seconds, account.particles, account.start)
+        _say_particles(console, particles, chosen, account.particles, account.dtype)
+        _say_box(console, domain, where, particles.unit)
+    _say_mesh(console, mesh, why, shape_function)
+    _say_method(console, account, "spread")
+    _say_sums(console, account, sums, mesh)
+    _say_time(console, account.seconds, account.particles, account.start)
     mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
-    report.say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
+    _say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
     drawn.say(console, mesh.ndim)
     return result
 
 
 def interpolate(
-    console: Console, stated: set[str], file: Path, field: Path, out: Path, *, positions: str | None,
+    console: Any, stated: set[str], file: Path, field: Path, out: Path, *, positions: str | None,
     topology: Path | None, frames: str, window: str, order: int | None, gradient: bool, dtype: str | None,
     backend: str | None, method: str, outside: str, chunk: int, overwrite: bool,
 ) -> None:  # fmt: skip
-    """Interpolate a field at the particles of a file and write a table.
-
-    Raises
-    ------
-    ImportError, ValueError, TypeError, OSError
-        If an option is not allowed or a file cannot be read or written.
-    """
+    """Interpolate a field at the particles of a file and write a table."""
     check_backend(backend)
-    check_dtype(dtype)
-    check_outside(outside)
+    check_choice("dtype", dtype, ("float32", "float64"))
+    check_choice("outside", outside, ("error", "lose"))
     check_outputs((file, topology, field), {"--out": out}, overwrite)
     shape_function = options.summing(options.window_named(window, order))
     files.check_table(out, overwrite)
@@ -115,7 +104,7 @@ def interpolate(
                 f"{file} has positions of {particles.ndim} axes and {field} {mesh.ndim}: give --positions."
             )
         with (
-            files.writing_table(out, overwrite) as table,
+            files.writing_table(out, overwrite) as rows,
             progress.bar("interpolating", particles.count, console) as advance,
         ):
             for part, results, slope in files.interpolate_particles(
@@ -125,24 +114,24 @@ def interpolate(
                 columns = {"position": part.positions, "value": _rows(results)}
                 if slope is not None:
                     columns["gradient"] = _rows(slope, 2)
-                table.append(columns)
+                rows.append(columns)
                 size = abs(results) if np.iscomplexobj(results) else results
                 low, high, total = min(low, size.min()), max(high, size.max()), total + size.sum(dtype=np.float64)
                 advance(len(part.positions))
         console.print(f"particlemesh interpolate {file}\n", markup=False, soft_wrap=True)
-        report.say_particles(console, particles, (frame,), account.particles, account.dtype)
-    report.say(console, "field", f"{name} of {field}, {values.dtype}")
-    report.say_box(console, mesh.box, "from the field", None)
-    report.say_mesh(console, mesh, "from the field", shape_function)
-    report.say_method(console, account, "interpolate")
+        _say_particles(console, particles, (frame,), account.particles, account.dtype)
+    say(console, "field", f"{name} of {field}, {values.dtype}")
+    _say_box(console, mesh.box, "from the field", None)
+    _say_mesh(console, mesh, "from the field", shape_function)
+    _say_method(console, account, "interpolate")
     what = "magnitudes" if np.iscomplexobj(values) else "values"
     mean = total / account.particles / max(1, values.size // mesh.size)
-    report.say(console, what, f"{low:.6g} to {high:.6g}, mean {mean:.6g}")
+    say(console, what, f"{low:.6g} to {high:.6g}, mean {mean:.6g}")
     if not all(mesh.periodic):
         beyond = float(np.real(account.lost))
-        report.say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
-    report.say_time(console, account.seconds, account.particles, account.start)
-    report.say_written(console, out, "position, value" + (", gradient" if gradient else ""))
+        say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
+    _say_time(console, account.seconds, account.particles, account.start)
+    _say_written(console, out, "position, value" + (", gradient" if gradient else ""))
 
 
 def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
@@ -153,17 +142,11 @@ def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
 
 
 def neighbours(
-    console: Console, stated: set[str], file: Path, out: Path | None, radius: float, *, positions: str | None,
+    console: Any, stated: set[str], file: Path, out: Path | None, radius: float, *, positions: str | None,
     topology: Path | None, frames: str, box: str | None, origin: str | None, periodic: str | None, quantities: str,
     half: bool, backend: str | None, chunk: int, overwrite: bool,
 ) -> None:  # fmt: skip
-    """List the pairs of particles within a radius, and write them as a table.
-
-    Raises
-    ------
-    ImportError, ValueError, TypeError, OSError
-        If an option is not allowed or a file cannot be read or written.
-    """
+    """List the pairs of particles within a radius, and write them as a table."""
     check_backend(backend)
     if not set(quantities) <= set("ijdDS") or not quantities or len(set(quantities)) < len(quantities):
         raise ValueError(f"--quantities is {quantities!r}; give letters of ijdDS, each at most once.")
@@ -178,31 +161,31 @@ def neighbours(
         account, total, sides, parts = files.Account(), 0, 0, 0
         low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
         writing = contextlib.nullcontext() if out is None else files.writing_table(out, overwrite)
-        with _advised(), writing as table, progress.bar("searching", particles.count, console) as advance:
+        with _advised(), writing as rows, progress.bar("searching", particles.count, console) as advance:
             for pairs, counts in files.particles_pairs(
                 particles, domain, radius, "".join(dict.fromkeys(f"{quantities}d")), frame=frame, size=chunk, half=half,
                 backend=backend, progress=advance, account=account, folder=None if out is None else out.parent,
             ):  # fmt: skip
-                if table is not None:
-                    table.append({letter: pairs[letter] for letter in quantities})
+                if rows is not None:
+                    rows.append({letter: pairs[letter] for letter in quantities})
                 total, parts = total + len(pairs["d"]), parts + 1
                 sides, fewest, most = sides + counts.sum(), min(fewest, counts.min()), max(most, counts.max())
                 if len(pairs["d"]):
                     low, high = min(low, pairs["d"].min()), max(high, pairs["d"].max())
         console.print(f"particlemesh neighbours {file}\n", markup=False, soft_wrap=True)
-        report.say_particles(console, particles, (frame,), account.particles, account.dtype)
-        report.say_box(console, domain, where, particles.unit)
+        _say_particles(console, particles, (frame,), account.particles, account.dtype)
+        _say_box(console, domain, where, particles.unit)
     how = "each pair once" if half else "each pair from both sides"
-    report.say(console, "pairs", f"{total:,} within {radius:g}, {how}")
+    say(console, "pairs", f"{total:,} within {radius:g}, {how}")
     slabs = f", in {parts} slabs" if parts > 1 else ""
-    report.say(console, "cells", f"fitted to particles and radius, on {backend or 'cpu'}{slabs}")
+    say(console, "cells", f"fitted to particles and radius, on {backend or 'cpu'}{slabs}")
     mean = sides / account.particles
-    report.say(console, "neighbours", f"{mean:.6g} on average, {fewest} to {most} per particle")
+    say(console, "neighbours", f"{mean:.6g} on average, {fewest} to {most} per particle")
     if total:
-        report.say(console, "distances", f"{low:.6g} to {high:.6g}")
-    report.say_time(console, account.seconds, account.particles, account.start)
+        say(console, "distances", f"{low:.6g} to {high:.6g}")
+    _say_time(console, account.seconds, account.particles, account.start)
     if out is not None:
-        report.say_written(console, out, ", ".join(quantities))
+        _say_written(console, out, ", ".join(quantities))
 
 
 @contextlib.contextmanager
@@ -215,20 +198,14 @@ def _advised() -> Iterator[None]:
 
 
 def spectrum(
-    console: Console, stated: set[str], file: Path, out: Path | None, *, of_field: bool, positions: str | None,
+    console: Any, stated: set[str], file: Path, out: Path | None, *, of_field: bool, positions: str | None,
     values: str | None, topology: Path | None, frames: str, box: str | None, origin: str | None, shape: str | None,
     spacing: str | None, window: str, order: int | None, interlaced: bool, compensation: str, dtype: str | None,
     backend: str | None, method: str, chunk: int, picture: Path | None, overwrite: bool,
 ) -> None:  # fmt: skip
-    """Print and write the power spectrum of the particles of a file, or of a field.
-
-    Raises
-    ------
-    ImportError, ValueError, TypeError, OSError
-        If an option is not allowed or a file cannot be read or written.
-    """
+    """Print and write the power spectrum of the particles of a file, or of a field."""
     check_backend(backend)
-    check_dtype(dtype)
+    check_choice("dtype", dtype, ("float32", "float64"))
     drawn = Picture(picture)
     drawn.check(set())
     refuse_idle(stated, "overwrite", bool(out or picture), "it needs --out or --picture")
@@ -247,10 +224,10 @@ def spectrum(
         power = field_power(field, spread_by, compensation, backend)
         seconds = time.perf_counter() - began
         console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
-        report.say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
-        report.say_box(console, field.mesh.box, "from the field", None)
+        say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
+        _say_box(console, field.mesh.box, "from the field", None)
         none = "none: give the --window that it was spread with"
-        report.say(console, "modes", f"compensation: {f'{compensation}, {spread_by.name}' if spread_by else none}")
+        say(console, "modes", f"compensation: {f'{compensation}, {spread_by.name}' if spread_by else none}")
     else:
         shape_function = options.window_named(window, order)
         with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
@@ -265,28 +242,28 @@ def spectrum(
                     method=method,
                 )  # fmt: skip
             console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
-            report.say_particles(console, particles, (frame,), account.particles, account.dtype)
-            report.say_box(console, domain, where, particles.unit)
-        report.say_mesh(console, mesh, why, shape_function)
+            _say_particles(console, particles, (frame,), account.particles, account.dtype)
+            _say_box(console, domain, where, particles.unit)
+        _say_mesh(console, mesh, why, shape_function)
         means = (
             "interlaced, on two meshes: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
         )
-        report.say_method(console, account, "spread")
-        report.say(console, "modes", f"{means}; compensation: {compensation}")
-        report.say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
+        _say_method(console, account, "spread")
+        say(console, "modes", f"{means}; compensation: {compensation}")
+        say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
     with drawn.of_spectrum(power):
         if out is not None:
-            with files.writing_table(out, overwrite) as table:
-                table.append({
+            with files.writing_table(out, overwrite) as rows:
+                rows.append({
                     "k": power.k, "power": power.power, "modes": power.modes, "shot_noise": power.shot_noise,
                     "k_low": power.edges[:-1], "k_high": power.edges[1:],
                 })  # fmt: skip
     if of_field:
-        report.say(console, "time", f"{seconds:.3g} s with compiling or loading, for {field.mesh.size:,} nodes")
+        say(console, "time", f"{seconds:.3g} s with compiling or loading, for {field.mesh.size:,} nodes")
     else:
-        report.say_time(console, account.seconds, account.particles, account.start)
+        _say_time(console, account.seconds, account.particles, account.start)
     if out is not None:
-        report.say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
+        _say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
     drawn.say(console)
     console.print()
     console.print(_spectrum_table(power))
@@ -295,18 +272,7 @@ def spectrum(
 def field_power(field: files.Field, window: Window | None, compensation: str, backend: str | None) -> Spectrum:
     """Return the power of a field per mode, times the volume, in bins of k.
 
-    Parameters
-    ----------
-    field : Field
-    window : Window or None
-        The one with which the field was spread, for which the power is compensated; None leaves it as it is.
-    compensation : {"window", "aliases"}
-    backend : str or None
-
-    Raises
-    ------
-    ValueError
-        If the field is complex, has components or is not finite, or an axis is open.
+    It is compensated for the window with which the field was spread, unless that is None.
     """
     mesh = field.mesh
     if np.iscomplexobj(field.values) or field.values.ndim > mesh.ndim:
@@ -324,51 +290,212 @@ def field_power(field: files.Field, window: Window | None, compensation: str, ba
 
 
 def _spectrum_table(power: Spectrum) -> Any:
-    table = _table(">k", ">power", ">shot noise", ">modes")
+    rows = table(">k", ">power", ">shot noise", ">modes")
     there = np.flatnonzero(power.modes)
     chosen = there[np.unique(np.linspace(0, len(there) - 1, min(ROWS, len(there))).round().astype(int))]
     for n in chosen:
         noise = f"{power.shot_noise[n]:.6g}"
-        table.add_row(f"{power.k[n]:.6g}", f"{power.power[n]:.6g}", noise, f"{power.modes[n]:,.6g}")
-    return table
+        rows.add_row(f"{power.k[n]:.6g}", f"{power.power[n]:.6g}", noise, f"{power.modes[n]:,.6g}")
+    return rows
 
 
-def check_backend(name: str | None) -> None:
-    """Raise an error if a backend is unknown or not here.
+# ---- pictures ---------------------------------------------------------------------------------------------
 
-    Raises
-    ------
-    ValueError
-        With its reason.
-    """
-    if name is None:
+
+@dataclass
+class Picture:
+    """The options of a picture; without a path there is none."""
+
+    path: Path | None = None
+    kind: str = "projection"
+    axis: str = "z"
+    at: float | None = None
+    level: float | None = None
+    scale: str = "linear"
+
+    def check(self, stated: set[str], ndim: int | None = None) -> None:
+        """Raise errors of the given options before anything is computed; ``ndim`` is None before it is known."""
+        refuse_idle(stated, "kind axis at level scale", self.path is not None, "this needs --picture")
+        if self.path is None:
+            return
+        pictures.check_picture(self.path, self.kind, self.scale)
+        refuse_idle(stated, "kind axis at level", ndim in (None, 3), "this needs a mesh with 3 axes")
+        refuse_idle(stated, "at", self.kind == "slice", "it needs --kind slice")
+        refuse_idle(stated, "level", self.kind == "isosurface", "it needs --kind isosurface")
+        refuse_idle(stated, "axis scale", self.kind != "isosurface", "an isosurface has neither")
+
+    def of_field(self, field: files.Field, length_units: str | None) -> AbstractContextManager[None]:
+        """Draw a field, if a picture is asked for; it appears after the other outputs, which the caller writes inside.
+
+        Drawing comes first, since it may fail.
+        """
+
+        def draw(path: Path) -> None:
+            values, name = _real(field)
+            axis: Any = self.axis if field.mesh.ndim == 3 else -1
+            pictures.save_picture(
+                path, values, field.mesh, self.kind, axis=axis, at=self.at, level=self.level, name=name,
+                length_units=length_units or "", scale=self.scale,
+            )  # fmt: skip
+
+        return self._appears(draw)
+
+    def of_spectrum(self, spectrum: Spectrum) -> AbstractContextManager[None]:
+        """Draw a power spectrum as `of_field` draws a field."""
+        return self._appears(lambda path: pictures.save_spectrum(path, spectrum.k, spectrum.power, spectrum.shot_noise))
+
+    @contextlib.contextmanager
+    def _appears(self, draw: Callable[[Path], None]) -> Iterator[None]:
+        if self.path is None:
+            yield
+            return
+        with files.replacing(self.path, overwrite=True) as part:
+            draw(part)
+            yield
+
+    def say(self, console: Any, ndim: int | None = None) -> None:
+        """Print which picture was written."""
+        if self.path is not None:
+            what = f"picture, {self.kind}" if ndim == 3 else "picture"
+            _say_written(console, self.path, what)
+
+
+def _real(field: files.Field) -> tuple[np.ndarray, str]:
+    """Return one real field and its name: the magnitude of complex values, the first of several components."""
+    values, name = field.values, field.name
+    if values.ndim > field.mesh.ndim:
+        values, name = values.reshape(-1, *field.mesh.shape)[0], f"{name}[0]"
+    return (np.abs(values), f"|{name}|") if np.iscomplexobj(values) else (values, name)
+
+
+def show(console: Any, file: Path, out: Path | None, level: float | None) -> None:
+    """Show the field of a file in a window or on a page."""
+    view.pyvista()  # before a large file is read
+    check_outputs((file,), {"--out": out})
+    if file.suffix.lower() == ".vti":
+        shown = view.read_vti(file)
+    else:
+        field = files.read_field(file)
+        values, name = _real(field)
+        shown = view.Shown(values, field.mesh, name)
+    refuse_idle({"level"} if level is not None else set(), "level", shown.mesh.ndim == 3, "a surface needs 3 axes")
+    page = view.show(shown, out, level=level)
+    if page is not None:
+        _say_written(console, page, "a page that any browser shows")
+
+
+# ---- lines of the report: a label and its text ----------------------------------------------------------
+
+
+def _say_particles(console: Any, particles: files.Particles, frames: tuple[int, ...], count: int, dtype: Any) -> None:
+    """Print how many particles there are, and which columns were taken of those that the file has."""
+    of = "" if particles.frames == 1 else f" in {_frames(frames)} of {particles.frames}"
+    values = ", ".join(particles.values) if particles.values else f"{particles.constant:g} for each"
+    text = f"{count:,}{of}, {dtype}; positions: {', '.join(particles.positions)}; values: {values}"
+    rest = [name for name in particles.columns if name not in (*particles.positions, *particles.values)]
+    say(console, "particles", files.plain(text))
+    for note in particles.notes:
+        say(console, "", note)
+    if rest:
+        say(console, "", files.plain(f"also in the file: {', '.join(rest)}"), "dim")
+
+
+def _frames(frames: tuple[int, ...]) -> str:
+    return f"frame {frames[0]}" if len(frames) == 1 else f"{len(frames)} frames"
+
+
+def _say_box(console: Any, box: Box, origin: str, unit: str | None) -> None:
+    """Print a box and where it is from."""
+    lengths = " x ".join(f"{n:.6g}" for n in np.linalg.norm(box.matrix, axis=1)) + (f" {unit}" if unit else "")
+    shape = "" if box.orthorhombic else ", triclinic"
+    repeats = "".join(axis for axis, repeated in zip("xyz", box.periodic, strict=False) if repeated)
+    axes = f"periodic along {repeats}" if repeats else "open"
+    if repeats and not all(box.periodic):
+        axes += f", open along {''.join(a for a, p in zip('xyz', box.periodic, strict=False) if not p)}"
+    say(console, "box", f"{lengths}{shape}, {axes}, {origin}")
+
+
+def _say_mesh(console: Any, mesh: Mesh, why: str, window: Window) -> None:
+    """Print a mesh and a window."""
+    nodes = " x ".join(map(str, mesh.shape))
+    spacing = ", ".join(f"{h:.6g}" for h in sorted(set(mesh.spacing.tolist())))
+    say(console, "mesh", f"{nodes} nodes ({why}), spacing {spacing}")
+    say(console, "window", f"{window.name}, support {window.support}")
+
+
+def _say_method(console: Any, account: files.Account, direction: str) -> None:
+    """Print the method that a plan chose, and why."""
+    rows = _methods(account.explanation, direction)
+    chosen = next((row for row in rows if row["chosen"] == "*"), None)
+    if chosen is None:
+        say(console, "method", f"on {account.device}")
         return
-    if name not in backends.NAMES:
-        raise ValueError(f"--backend is {name!r}; give one of {', '.join(backends.NAMES)}.")
-    reason = backends.module(name).available()
-    if reason is not None:
-        raise ValueError(f"{name} is not available: {reason}.")
+    others = [row for row in rows if row is not chosen]
+    reason = f"{chosen['how']} {_total(chosen)}"
+    if others:
+        reason += f"; next is {others[0]['name']} with {_total(others[0])}"
+    say(console, "method", f"{chosen['name']} on {account.device}: {reason}")
 
 
-def check_dtype(name: str | None) -> None:
-    """Raise an error if this is no precision.
+def _methods(explanation: str, direction: str) -> list[dict[str, str]]:
+    """Return the methods of a direction that are able, the fastest first."""
+    rows, inside = [], False
+    for line in explanation.splitlines():
+        if line[:1] not in ("*", " "):
+            inside = line.split(maxsplit=1)[:1] == [direction]
+        elif inside and (match := METHOD.match(line)):
+            rows.append(match.groupdict())
+    return sorted(rows, key=_seconds)
 
-    Raises
-    ------
-    ValueError
-        With those that are.
-    """
-    if name not in (None, "float32", "float64"):
-        raise ValueError(f"--dtype is {name!r}; give float32 or float64.")
+
+def _total(row: dict[str, str]) -> str:
+    return re.split(r"  +", row["rest"])[-1].strip()
 
 
-def check_outside(name: str) -> None:
-    """Raise an error if this is no treatment of particles beyond open faces.
+def _seconds(row: dict[str, str]) -> float:
+    number, unit = _total(row).split()
+    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
 
-    Raises
-    ------
-    ValueError
-        With those that are.
-    """
-    if name not in ("error", "lose"):
-        raise ValueError(f"--outside is {name!r}; give error or lose.")
+
+def _say_sums(console: Any, account: files.Account, field_sum: np.ndarray, mesh: Mesh) -> None:
+    """Print the sum of the values, that of the field, and what was lost beyond open faces."""
+    values, lost = np.atleast_1d(account.values), np.atleast_1d(account.lost)
+    field_sum = np.atleast_1d(field_sum)
+    several = len(values) > 1
+    for k, total in enumerate(values):
+        name = f" {k}" if several else ""
+        say(console, f"sum{name}", f"values {_number(total)}, field {_number(field_sum[k])}")
+        if not all(mesh.periodic):
+            part = f" ({abs(lost[k] / total):.2%})" if total else ""
+            gap = total - lost[k] - field_sum[k]
+            say(console, "", f"lost beyond open faces {_number(lost[k])}{part}, not accounted for {abs(gap):.1e}")
+            if account.beyond:
+                say(console, "", f"{account.beyond:,} particles were beyond open faces")
+        else:
+            say(console, "", f"difference {abs(total - field_sum[k]):.1e}: spreading keeps the sum")
+
+
+def _number(x: Any) -> str:
+    return f"{x:.10g}" if not np.iscomplexobj(x) else f"{x.real:.8g}{x.imag:+.8g}j"
+
+
+def _say_time(console: Any, seconds: float, count: int, start: float, what: str = "particles") -> None:
+    """Print how long the computation took, the rate, and how long the first call took that compiled or loaded code."""
+    rate = count / seconds if seconds > 0 else 0.0
+    say(
+        console,
+        "time",
+        f"{seconds:.3g} s, {_rate(rate)} {what}/s, without files; {start:.3g} s to compile or load",
+    )
+
+
+def _rate(rate: float) -> str:
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate >= limit:
+            return f"{rate / limit:.3g} {unit}"
+    return f"{rate:.3g}"
+
+
+def _say_written(console: Any, path: Path, what: str) -> None:
+    """Print where the result is."""
+    say(console, "written", f"{path} ({path.stat().st_size / 2**20:.3g} MiB): {what}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``particlemesh tune``: times of every method on a device, for predictions.
+"""``particlemesh tune``: times of every method on a device, for the automatic choice.
 
 The problems are a Halton sequence over particles, nodes, kinds, clusters and order. They cover the space evenly
 wherever the sequence ends, so a slow device measures fewer of them in the same time.
@@ -17,11 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh import backends
+from particlemesh.apps.progress import bar
 from particlemesh.backends.cpu import available_threads
 from particlemesh.choosing import candidates, predict, tables, trial
 from particlemesh.choosing.candidates import Candidate
 from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.tables import Row, Table
+from particlemesh.command import consoles, self_test
+from particlemesh.command.info import describe
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.plan import Plan
@@ -137,18 +141,9 @@ def measure(
     backend: Any, seconds: float = SECONDS, progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     kept: Kept = NOTHING,
 ) -> Table:  # fmt: skip
-    """Time the methods of a backend and return the table, without writing it; an interrupt ends it early.
+    """Time the methods of a device and return the table, without writing it; an interrupt ends it early.
 
-    Parameters
-    ----------
-    backend
-        A device, from ``backends.current``.
-    seconds : float
-        Time limit.
-    progress : callable (text, done, total)
-        Called before each problem.
-    kept : Kept
-        Times that are not measured again.
+    ``progress`` is called before each problem. Times that are ``kept`` are not measured again.
     """
     stop, rows, done = time.perf_counter() + seconds, list(kept.rows), 0
     supported = [case for case in cases() if case.dtype == "float32" or backend.facts().get("HAS_FP64", 1)]
@@ -267,11 +262,6 @@ def run(
     """Measure a backend, write the table for this user, and return it with its file.
 
     With ``changed`` the stored times are kept, except those of methods whose code has changed since.
-
-    Raises
-    ------
-    ValueError
-        Before measuring, if the table cannot be written, or if the stored times cannot be read.
     """
     device = tables.device_of(backend)
     tables.place_for(backend.name, device)
@@ -285,3 +275,60 @@ def run(
     path = tables.write(table)
     predict.forget()
     return table, path
+
+
+def device(name: str | None) -> Any:
+    """Return the backend of a name, or the fastest available one."""
+    consoles.check_choice("backend", name, backends.NAMES)
+    usable = self_test.usable()
+    if name is None:
+        return next(usable[n] for n in ("cuda", "opencl", "cpu") if n in usable and not self_test.emulated(usable[n]))
+    if name not in usable:
+        raise ValueError(f"{name} is not available: {backends.module(name).available()}.")
+    return usable[name]
+
+
+def report(console: Any, name: str | None, quick: bool, changed: bool) -> None:
+    """Measure a device, store its times for this user, and print them."""
+    backend, seconds = device(name), QUICK if quick else SECONDS
+    console.print(f"{backend.name}: {describe(backend)}; at most {seconds:.0f} s", markup=False, soft_wrap=True)
+    with bar("measuring", PROBLEMS, console) as advance:
+        before = 0
+
+        def progress(what: str, done: int, total: int) -> None:
+            nonlocal before
+            advance(done - before, what)
+            before = done
+
+        _, path = run(backend, seconds, progress, changed=changed)
+    _known(console, backend)
+    console.print(f"written to {path}", markup=False, soft_wrap=True)
+
+
+def show(console: Any, name: str | None) -> None:
+    """Print the stored times of a device, or of all available ones."""
+    for backend in self_test.usable().values() if name is None else [device(name)]:
+        console.print(f"{backend.name}: {describe(backend)}", markup=False, soft_wrap=True)
+        _known(console, backend)
+        console.print()
+
+
+def _known(console: Any, backend: Any) -> None:
+    times = predict.known(backend)
+    for line in (f"predictions: {times.source}", times.hint):
+        if line:
+            console.print(line, markup=False, soft_wrap=True)
+    if not times.rows:
+        return
+    table = consoles.table("direction", "method", ">problems", ">prepare", ">apply")
+    for direction, methods in METHODS.items():
+        label = direction
+        for method in methods:
+            ratios = times.ratios(direction, method)
+            if len(ratios):
+                medians = (f"{ratio:.2f}" for ratio in np.exp(np.median(ratios, 0)))
+                table.add_row(label, method.name, str(len(ratios)), *medians)
+                label = ""
+        table.add_section()
+    console.print(table)
+    console.print("prepare, apply: measured time / modelled time of the method, medians", style="dim")

@@ -13,9 +13,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.files import replacing
-from particlemesh.command.isosurfaces import half_level, surface
-
-ABOVE, BELOW, INK = "#cc5c1a", "#1a6bb3", "#2b2b2b"
+from particlemesh.command.pictures import INK, PALETTE, box_edges, surfaces
 
 
 class Shown(NamedTuple):
@@ -27,13 +25,7 @@ class Shown(NamedTuple):
 
 
 def pyvista() -> Any:
-    """Return PyVista.
-
-    Raises
-    ------
-    ImportError
-        If it is missing.
-    """
+    """Return PyVista."""
     try:
         return importlib.import_module("pyvista")
     except ImportError as error:
@@ -46,29 +38,9 @@ def has_display() -> bool:
 
 
 def show(field: Shown, out: Path | None = None, *, level: float | None = None) -> Path | None:
-    """Show a field in a window; without a display, or with ``out``, write a page instead.
+    """Show a field in a window; without a display, or with ``out``, write a page .html instead and return its path.
 
     A field in 3-D is shown by surfaces on which it has a value, one in 2-D by colours; boxes have their true shape.
-
-    Parameters
-    ----------
-    field : Shown
-    out : Path, optional
-        The page .html. Without a display it is ``out/view.html`` by default.
-    level : float, optional
-        Value on the surface, as for :func:`particlemesh.command.pictures.save_picture`.
-
-    Returns
-    -------
-    Path or None
-        The page; None if there was a window.
-
-    Raises
-    ------
-    ImportError
-        If PyVista is missing, or what it writes pages with.
-    ValueError
-        If the field is in 1-D or not finite, or has no surface at the level.
     """
     if out is None and not has_display():
         out = Path("out/view.html")
@@ -93,25 +65,21 @@ def scene(field: Shown, level: float | None, *, off_screen: bool) -> Any:
         raise ValueError("this field is in 1-D: draw it with --picture.")
     if not np.isfinite(values).all():
         raise ValueError("the field has values that are not finite, and a view needs all of them.")
-    surfaces = []
-    if mesh.ndim == 3:
-        levels = half_level(values) if level is None else [level]
-        surfaces = [(value, *surface(mesh, values, value)) for value in levels]
-        if not any(len(faces) for _, _, faces in surfaces):
-            raise ValueError(f"no surface at level {levels[0]:.6g}: from {values.min():.6g} to {values.max():.6g}.")
+    shown = surfaces(mesh, values, level) if mesh.ndim == 3 else []
     plotter = library.Plotter(off_screen=off_screen)
     plotter.set_background("white")
-    for value, points, faces in surfaces:
-        if len(faces):
-            triangles = np.concatenate([np.full((len(faces), 1), 3), faces], axis=1)
-            colour = BELOW if value < 0 and len(surfaces) > 1 else ABOVE
-            plotter.add_mesh(library.PolyData(points, triangles.ravel()), color=colour, smooth_shading=True)
+    for value, points, faces in shown:
+        triangles = np.concatenate([np.full((len(faces), 1), 3), faces], axis=1)
+        colour = PALETTE[3] if value < 0 and len(shown) > 1 else PALETTE[0]
+        plotter.add_mesh(library.PolyData(points, triangles.ravel()), color=colour, smooth_shading=True)
     if mesh.ndim == 2:
-        plotter.add_mesh(
-            _sheet(library, values, mesh, field.name), scalars=field.name, cmap="viridis", show_edges=False
-        )
-    plotter.add_mesh(_edges(library, mesh.box), color=INK, line_width=1.5)
-    words = " and ".join(f"{value:.4g}" for value, _, _ in surfaces)
+        plotter.add_mesh(_sheet(library, values, mesh, field.name), scalars=field.name, cmap="viridis")
+    unit, edges = box_edges(mesh.ndim)
+    corners = np.zeros((len(unit), 3))
+    corners[:, : mesh.ndim] = mesh.box.origin + unit @ mesh.box.matrix
+    lines = library.PolyData(corners, lines=np.insert(edges, 0, 2, axis=1).ravel())
+    plotter.add_mesh(lines, color=INK, line_width=1.5)
+    words = " and ".join(f"{value:.4g}" for value, _, _ in shown)
     plotter.add_text(f"{field.name}{' = ' * bool(words)}{words}", font_size=10, color=INK)
     if mesh.ndim == 2:
         plotter.view_xy()
@@ -128,14 +96,6 @@ def _sheet(library: Any, values: np.ndarray, mesh: pm.Mesh, name: str) -> Any:
     return sheet
 
 
-def _edges(library: Any, box: pm.Box) -> Any:
-    unit = np.stack(np.meshgrid(*[[0.0, 1.0]] * box.ndim, indexing="ij"), axis=-1).reshape(-1, box.ndim)
-    corners = np.zeros((len(unit), 3))
-    corners[:, : box.ndim] = box.origin + unit @ box.matrix
-    lines = [(2, a, b) for a in range(len(unit)) for b in range(a) if np.abs(unit[a] - unit[b]).sum() == 1]
-    return library.PolyData(corners, lines=np.ravel(lines))
-
-
 def _page(plotter: Any, out: Path) -> None:
     """Write a page that holds the scene; it is complete or not there."""
     export = plotter.trame.export_html if hasattr(plotter, "trame") else plotter.export_html
@@ -147,13 +107,7 @@ def _page(plotter: Any, out: Path) -> None:
 
 
 def read_vti(path: Path) -> Shown:
-    """Return the first array of VTK's image data, on nodes of an open box.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, it is damaged, or it has no array of real numbers at its nodes.
-    """
+    """Return the first array of VTK's image data, on nodes of an open box."""
     library = pyvista()
     if not path.is_file():
         raise ValueError(f"{path} does not exist, or is no file.")

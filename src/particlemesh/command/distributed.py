@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``particlemesh distributed`` tests and times, on every rank."""
+"""``particlemesh distributed``: tests and times of the ranks of this run. Rank 0 prints."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import contextlib
 import hashlib
 import os
 import statistics
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +20,12 @@ import scipy.fft
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh import distributed as pmd
+from particlemesh.backends.cpu import available_threads
+from particlemesh.command import consoles, pictures
 from particlemesh.distributed.fft import fair_threads
 from particlemesh.distributed.fields import ranges
 
 WINDOW, RADIUS = "bspline6", 1.5  # radius of pairs in mean distances of particles
-REPEATS = 5
 TESTED = (24, 15, 20)  # nodes of the test's mesh
 STAGES = ("positions", "spread", "interpolate", "FFT and back", "half pairs")
 
@@ -67,6 +71,70 @@ def take_device(backend: str) -> Any:
     local = next((int(os.environ[name]) for name in names if name in os.environ), 0)
     cupy.cuda.Device(local % cupy.cuda.runtime.getDeviceCount()).use()
     return cupy
+
+
+def report(console: Any, out: Path, *, particles: float, backend: str, transport: str, **options: int) -> bool:
+    """Test and time the ranks of this run; return whether all tests passed, the same on every rank."""
+    consoles.check_ending(out, ".png", ".pdf", ".svg", ".jpg")
+    consoles.check_outputs((), {"--out": out})
+    if not (1000 <= particles <= 1e10 and particles == int(particles)):
+        raise ValueError(f"--particles is {particles:g}; give a whole number from 1000 to 1e10, such as 1e6.")
+    consoles.check_choice("backend", backend, ("cpu", "cuda"))
+    consoles.check_backend(backend)
+    xp = take_device(backend)
+    world, communicator = world_of_all(transport)
+    console.quiet = world.rank > 0
+    try:
+        return _run(console, out, world, communicator, xp, int(particles), backend, transport, **options)
+    except BaseException:
+        if communicator is not None and world.size > 1:  # the others would wait for this rank for ever
+            traceback.print_exc()
+            sys.stderr.flush()
+            communicator.Abort(1)
+        raise
+
+
+def _run(
+    console: Any, out: Path, world: pmd.World, communicator: Any, xp: Any, particles: int, backend: str, transport: str,
+    *, nodes: int, repeats: int,
+) -> bool:  # fmt: skip
+    console.print(f"{consoles.plural(world.size, 'rank')}, transport {world.transport!r}, {backend}")
+    if communicator is None:
+        console.print("mpi4py is not installed: this is one rank. pip install mpi4py", style="yellow")
+    elif world.size == 1:
+        console.print("start more ranks by: mpiexec -n 4 particlemesh distributed", style="dim")
+    compile_once(world, communicator, xp)
+    table, passed = consoles.table("test", ">error", ">allowed", "result"), True
+    for test in tests(world, xp):
+        passed = passed and test.passed
+        word = "passed" if test.passed else "[bold red]FAILED[/bold red]"
+        table.add_row(test.name, f"{test.error:.1g}", f"{test.allowed:.1g}", word)
+    console.print("", table, "", sep="\n")
+    console.print(f"weak scaling: {particles:,} particles and {nodes}^3 nodes per rank, float32, {WINDOW}")
+    rows = list(timings(world, communicator, transport, backend, xp, particles, nodes, repeats))
+    table = consoles.table(">ranks", *(f">{name}" for name in STAGES), ">efficiency")
+    first = sum(rows[0].seconds)
+    for row in rows:
+        efficiency = f"{first / sum(row.seconds):.0%}"
+        table.add_row(str(row.ranks), *map(consoles.duration, row.seconds), efficiency)
+    console.print(table)
+    if (shared := _shared(world, backend)) is not None:
+        console.print(shared, style="dim")
+    console.print()
+    if world.rank == 0:
+        consoles.picture(console, out, lambda: pictures.distributed(out, world.size, rows, STAGES))
+    return passed
+
+
+def _shared(world: pmd.World, backend: str) -> str | None:
+    """Return a sentence where ranks share what they compute with; efficiencies then say nothing about links."""
+    if backend == "cpu":
+        ranks, cores = (consoles.plural(*of) for of in ((world.size, "rank"), (available_threads(), "core")))
+        return f"up to {ranks} share {cores}: the more ranks, the fewer cores for each"
+    import cupy
+
+    places = world.allgather(cupy.cuda.Device().pci_bus_id)
+    return None if len(set(places)) == len(places) else "several ranks share a GPU"
 
 
 # ---- tests ------------------------------------------------------------------------------------------------
@@ -144,33 +212,20 @@ def _failure(world: pmd.World, plan: Any, values: Any) -> Test:
 # ---- times ------------------------------------------------------------------------------------------------
 
 
-def sizes(most: int) -> list[int]:
-    """Return the numbers of ranks to time: powers of two, and all.
-
-    Examples
-    --------
-    >>> sizes(6), sizes(1)
-    ([1, 2, 4, 6], [1])
-    """
-    return sorted({*(2**n for n in range(most.bit_length()) if 2**n <= most), most})
-
-
 def timings(
     world: pmd.World, communicator: Any, transport: str, backend: str, xp: Any, particles: int, edge: int,
-    repeats: int = REPEATS,
+    repeats: int,
 ) -> Iterator[Timing]:  # fmt: skip
-    """Yield times of weak scaling on 1, 2, 4, ... of the ranks; ranks that are left out wait.
+    """Yield times of weak scaling on 1, 2, 4, ... of the ranks, with as many particles and nodes along an edge of each.
 
-    Parameters
-    ----------
-    particles, edge : int
-        Particles of each rank, and nodes along the edge of its cube.
+    Ranks that are left out wait.
     """
-    for ranks in sizes(world.size):
+    for ranks in sorted({*(2**n for n in range(world.size.bit_length()) if 2**n <= world.size), world.size}):
         taking = world.rank < ranks
         group = None if communicator is None else communicator.Split(0 if taking else 1, world.rank)
         seconds = None
-        cut = tuple(len({part.lower[a] for part in _cube(ranks).parts()}) for a in range(3))
+        cube = pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), ranks)
+        cut = tuple(len({part.lower[a] for part in cube.parts()}) for a in range(3))
         if taking:
             part = world if group is None else pmd.World(group, transport)
             seconds = _stages(part, backend, xp, particles, edge, cut, repeats)
@@ -194,10 +249,6 @@ def rest(communicator: Any) -> None:
         done = communicator.Ibarrier()
         while not done.Test():
             time.sleep(0.002)
-
-
-def _cube(ranks: int) -> pmd.Domain:
-    return pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), ranks)
 
 
 def _stages(

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``particlemesh info``: versions, devices, tests of all methods, and folders of compiled code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.markup import escape
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.backends import nvrtc
+from particlemesh.backends.folders import cache
+from particlemesh.command import self_test
+from particlemesh.command.consoles import plural
+
+# Distributions of each library, in order of preference: CuPy's name has its CUDA version.
+LIBRARIES = {
+    "numpy": ("numpy",), "scipy": ("scipy",), "numba": ("numba",),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "pyopencl": ("pyopencl",),
+    "pocl": ("pocl-binary-distribution",), "matplotlib": ("matplotlib",),
+}  # fmt: skip
+SECONDS = 8.0  # after which no test begins: with what is being compiled then, at most 20
+
+
+def info(console: Any, everything: bool = False) -> bool:
+    """Print the backends of this machine and their tests as they end; return whether every test passed."""
+    console.print(
+        f"particlemesh {pm.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
+    console.print(", ".join(f"{name} {_version(of)}" for name, of in LIBRARIES.items()) + "\n")
+    devices = self_test.usable()
+    for name in backends.NAMES:
+        what = escape(describe(devices[name]) if name in devices else str(backends.module(name).available()))
+        console.print(f"{name}: {'' if name in devices else '[yellow]not available[/yellow], '}{what}", soft_wrap=True)
+    console.print(f"\n[bold]{_row('backend', 'operation', 'method', 'error', 'result')}[/bold]")
+    passed, left = True, sum(map(self_test.checks, devices.values()))
+    with console.status("compiling and testing") if console.is_terminal else contextlib.nullcontext():
+        for run in self_test.rows(None if everything else SECONDS):
+            passed, left = passed and run.wrong is None, left - 1
+            result = "[green]ok[/green]"
+            if run.wrong is not None:
+                result = f"[bold red]FAILED[/bold red] {escape(run.wrong)}"
+            elif run.declined is not None:
+                result = f"[yellow]declined[/yellow] {escape(run.declined)}"
+            row = _row(run.backend, run.operation, run.method, number(run.error), "")
+            console.print(row + result, soft_wrap=True)
+    if left > 0 and not everything:
+        console.print(
+            f"{left} more tests were not started within {SECONDS:.0f} s: [bold]particlemesh info --all[/bold] runs all."
+        )
+    console.print(
+        "\nerror: relative error of <spread(q), f> = <q, interpolate(f)>, 1000 particles;\n"
+        "for grids, error of distances / radius against all pairs of 500 particles\n",
+        style="dim",
+    )
+    for store in caches():
+        size = f"{store.bytes / 2**20:.1f} MiB in {store.files} files" if store.files else "empty"
+        console.print(f"cache of {store.owner}: {store.folder} ({size})", markup=False, soft_wrap=True)
+    return passed
+
+
+def _row(backend: str, operation: str, method: str, error: str, result: str) -> str:
+    return f"{backend:<8} {operation:<12} {method:<20} {error:>6}  {result}"
+
+
+def number(error: float) -> str:
+    """Return an error with one digit."""
+    return "0" if error == 0 else f"{error:.0e}"
+
+
+def describe(backend: Any) -> str:
+    """Return the name of a device and its driver."""
+    if backend.name == "cuda":
+        import cupy
+
+        runtime = cupy.cuda.runtime
+        versions = (f"{n // 1000}.{n % 1000 // 10}" for n in (runtime.driverGetVersion(), runtime.runtimeGetVersion()))
+        cuda = "CUDA {} (driver) and {} (runtime)".format(*versions)
+        return f"{backend.device}, compute capability {backend.compute / 10}, {cuda}"
+    if backend.name == "opencl":
+        kind = "GPU kernels emulated on the CPU, for tests" if self_test.emulated(backend) else "GPU"
+        return f"{backend.device}, {kind}, {backend.platform.split('  ')[0].split(',')[0]}"
+    return f"{backend.device}, {plural(backends.module('cpu').available_threads(), 'thread')}"
+
+
+def _version(distributions: tuple[str, ...]) -> str:
+    for distribution in distributions:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(distribution)
+    return "not installed"
+
+
+class Cache(NamedTuple):
+    """One folder of compiled code."""
+
+    owner: str
+    folder: Path
+    files: int
+    bytes: int
+
+
+def _cache(owner: str, folder: Path, suffixes: tuple[str, ...] = ("",)) -> Cache:
+    files, size = 0, 0
+    for home, _, names in os.walk(folder):
+        for name in names:
+            try:
+                if name.endswith(suffixes):
+                    size += (Path(home) / name).stat().st_size
+                    files += 1
+            except OSError:  # another process has just removed it
+                continue
+    return Cache(owner, folder, files, size)
+
+
+def _numba() -> list[Cache]:
+    # Numba selects a folder per source file: beside it, or the user's if that is read-only. Compiled functions
+    # have the path in attributes that are not public in Numba, so they may be missing.
+    folders = set()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("particlemesh"):
+            for member in vars(module).values():
+                path = getattr(getattr(member, "stats", None), "cache_path", None)
+                if isinstance(path, str):
+                    folders.add(Path(path))
+    caches = [_cache("Numba", folder, (".nbi", ".nbc")) for folder in folders]
+    if not caches:
+        return []
+    common = Path(os.path.commonpath([c.folder for c in caches]))
+    return [Cache("Numba", common, sum(c.files for c in caches), sum(c.bytes for c in caches))]
+
+
+def caches() -> list[Cache]:
+    """Return the caches of the backends' compilers; a folder may not exist yet.
+
+    Numba's folders are those of loaded modules: run something first.
+    """
+    pocl = os.environ.get("POCL_CACHE_DIR")
+    folders = {"PoCL": Path(pocl) if pocl else cache("pocl", "kcache"), "NVRTC": nvrtc.folder()}
+    return [*_numba(), *(_cache(owner, folder) for owner, folder in folders.items() if folder is not None)]
