@@ -37,17 +37,6 @@ def function(mesh, verb, **options):
     return lambda x, array: getattr(pm.Plan(mesh, "bspline5", **options).set_positions(x), verb)(array)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("dtype", [F64, torch.complex128], ids=["real", "complex"])
-@pytest.mark.parametrize("mesh", MESHES, ids=lambda m: f"{m.ndim}d")
-def test_derivatives_by_positions_and_arrays(mesh, dtype, verb, device):
-    x, given = arrays(mesh, dtype, device=device)
-    assert torch.autograd.gradcheck(function(mesh, verb), (x, given[verb]), fast_mode=True)
-    assert torch.autograd.gradgradcheck(function(mesh, verb), (x.detach(), given[verb]), fast_mode=True)
-    if verb in ("spread", "interpolate"):
-        assert torch.autograd.gradgradcheck(function(mesh, verb), (x, given[verb]), fast_mode=True)
-
-
 def test_derivatives_of_sorted_plans_are_in_the_callers_order():
     mesh = pm.Mesh((64, 64), (1.0, 1.0))
     x, given = arrays(mesh, count=40)

@@ -91,15 +91,6 @@ def test_first_derivatives_by_positions_arrays_and_cell(mesh, device, dtype):
         assert torch.autograd.gradcheck(call, arguments, fast_mode=True)
 
 
-@pytest.mark.parametrize("dtype", [F64, torch.complex128], ids=["real", "complex"])
-def test_second_derivatives_by_arrays(mesh, device, dtype):
-    case = Case(mesh, device, dtype)
-    case.x = case.x.detach()
-    for call, arguments in case.calls("spread", "interpolate", "gradient", "spread_gradient", cell=False):
-        assert torch.autograd.gradcheck(call, arguments, fast_mode=True)
-        assert torch.autograd.gradgradcheck(call, arguments, fast_mode=True)
-
-
 def test_second_derivatives_by_positions_and_cell(mesh, device):
     case = Case(mesh, device)
     for call, arguments in case.calls("spread", "interpolate"):

@@ -148,6 +148,7 @@ def statements(text):
     return ast.dump(tree)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("path", sorted(sources.PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
 def test_all_that_python_compiles_is_hashed(path):
     filled = re.sub(r"^( *)((?:class |def |\)).*:)\n(?!\1 )", r"\1\2 ...\n", sources.code(path), flags=re.MULTILINE)

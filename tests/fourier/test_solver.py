@@ -106,62 +106,6 @@ def test_gradients_by_ik_are_those_of_the_mode(backend, mesh):
         close(backend.host(slopes)[:, 0, :, a], component, np.float64)
 
 
-def smooth_errors(nodes, gradient):
-    """Errors of force and potential of two Gaussian charges, periodic; the sum over modes is the reference."""
-    box, alpha = 1.0, 6.0
-    x = np.array([[0.13, 0.2, 0.31], [0.61, 0.44, 0.7]])
-    q = np.array([1.0, -1.0])
-    n = np.arange(-12, 13)
-    k = 2 * np.pi * np.stack(np.meshgrid(n, n, n, indexing="ij"), -1).reshape(-1, 3)
-    k = k[(k != 0).any(1)]
-    k2 = (k**2).sum(1)
-    weight = np.exp(-k2 / (4 * alpha**2)) / k2 / box**3
-    structure = np.exp(1j * k @ x.T) @ q
-    phi = (weight * (np.exp(-1j * x @ k.T) * structure)).sum(1).real
-    slopes = ((-1j * k.T * weight * structure) @ np.exp(-1j * k @ x.T)).real.T
-    solver = Solver(pm.Mesh((nodes,) * 3, (box,) * 3), "bspline6", "ewald", alpha=alpha, gradient=gradient)
-    got = solver.set_positions(x).potential_and_gradient(q)
-    return np.abs(got[0] - phi).max() / np.abs(phi).max(), np.abs(got[1] - slopes).max() / np.abs(slopes).max()
-
-
-@pytest.mark.parametrize("gradient", ["window", "ik"])
-def test_both_gradients_converge_to_the_sum_over_modes(gradient):
-    coarse, fine = smooth_errors(16, gradient), smooth_errors(32, gradient)
-    assert fine[0] < 1e-6 and fine[1] < 6e-5
-    assert fine[0] < coarse[0] / 30 and fine[1] < coarse[1] / 15
-
-
-CRYSTALS = {  # box, positions and charges, nearest distance, Madelung constant
-    "rock salt": (1.0, [([0, 0, 0], 1), ([0.5, 0.5, 0], 1), ([0.5, 0, 0.5], 1), ([0, 0.5, 0.5], 1),
-                        ([0.5, 0, 0], -1), ([0, 0.5, 0], -1), ([0, 0, 0.5], -1), ([0.5, 0.5, 0.5], -1)],
-                  0.5, 1.7475645946331822),
-    "caesium chloride": (1.0, [([0, 0, 0], 1), ([0.5, 0.5, 0.5], -1)], np.sqrt(3) / 2, 1.7626747730709884),
-    "zincblende": (1.0, [([0, 0, 0], 1), ([0.5, 0.5, 0], 1), ([0.5, 0, 0.5], 1), ([0, 0.5, 0.5], 1),
-                         ([0.25, 0.25, 0.25], -1), ([0.75, 0.75, 0.25], -1), ([0.75, 0.25, 0.75], -1),
-                         ([0.25, 0.75, 0.75], -1)], np.sqrt(3) / 4, 1.63805505338879),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("crystal", CRYSTALS)
-def test_madelung_constants(crystal):
-    """alpha is so large that the real-space part of the Ewald sum is below 1e-9."""
-    _, ions, nearest, madelung = CRYSTALS[crystal]
-    x, q = np.array([p for p, _ in ions], float) + [0.011, 0.023, 0.037], np.array([c for _, c in ions], float)
-    alpha = 4.4 / nearest
-    nodes = {"rock salt": 40, "caesium chloride": 24, "zincblende": 48}[crystal]
-    solver = Solver(pm.Mesh((nodes,) * 3, (1.0,) * 3), "bspline10", "ewald", alpha=alpha)
-    phi = 4 * np.pi * solver.set_positions(x).potential(q) - 2 * alpha / np.sqrt(np.pi) * q
-    np.testing.assert_allclose(-phi * q * nearest, madelung, rtol=3e-8)
-
-
-def test_one_charge_with_its_background():
-    """E(a = 1) = -2.8372974794806196 / 2; the background of the smooth charge adds -pi / (2 alpha**2)."""
-    alpha = 6.0
-    solver = Solver(pm.Mesh((32,) * 3, (1.0,) * 3), "bspline10", "ewald", alpha=alpha, zero=-1 / (4 * alpha**2))
-    phi = 4 * np.pi * solver.set_positions([[0.3, 0.2, 0.7]]).potential([1.0])[0] - 2 * alpha / np.sqrt(np.pi)
-    assert phi == pytest.approx(-2.8372974794806196, rel=1e-7)
-
-
 @pytest.mark.parametrize("offset", [0.0, 0.5])
 def test_two_smooth_charges_in_free_space(backend, offset):
     """Also at the corners of the box, where stencils reach beyond it."""
@@ -283,32 +227,6 @@ def test_action_equals_reaction(mesh):
     phi, slopes = Solver(mesh, "bspline4").set_positions(x).potential_and_gradient(q)
     assert q[0] @ phi[1] == pytest.approx(q[1] @ phi[0], rel=1e-12)
     assert abs(phi).max() > 0 and abs(slopes).max() > 0
-
-
-def test_forces_by_ik_sum_to_zero():
-    mesh = MESHES[2]
-    x, q = particles(mesh)
-    sums = {}
-    for gradient in ("window", "ik"):
-        forces = q[0][:, None] * Solver(mesh, gradient=gradient).set_positions(x).gradient(q[0])
-        sums[gradient] = np.abs(forces.sum(0)).max() / np.abs(forces).max()
-    assert sums["ik"] < 1e-13 < 1e-6 < sums["window"]
-
-
-def test_the_windows_gradient_is_that_of_the_energy():
-    mesh = MESHES[3]
-    x, q = particles(mesh, 6)
-    solver, step = Solver(mesh, "bspline6", gradient="window"), 1e-5
-
-    def energy(x):
-        return 0.5 * q[0] @ solver.set_positions(x).potential(q[0])
-
-    forces = q[0][:, None] * solver.set_positions(x).gradient(q[0])
-    for a in range(3):
-        moved = np.zeros_like(x)
-        moved[2, a] = step
-        slope = (energy(x + moved) - energy(x - moved)) / (2 * step)
-        assert slope == pytest.approx(forces[2, a], rel=1e-6)
 
 
 def test_equal_calls_and_other_particles():

@@ -32,23 +32,6 @@ def by_modes(matrix, x, vectors, onto, forms, weights):
     return (kept @ wave).real / abs(np.linalg.det(matrix))
 
 
-@pytest.mark.parametrize("onto", [None, "transverse", "longitudinal"])
-@pytest.mark.parametrize("cell", CELLS)
-def test_the_field_is_a_sum_over_modes(onto, cell):
-    matrix, vectors = CELLS[cell], np.random.default_rng(2).normal(size=(2, 3, 6))
-    solver = VectorSolver(pm.Mesh((24, 24, 24), matrix), "bspline12", smooth, onto=onto).set_positions(X)
-    for v, field in zip(vectors, solver.field(vectors), strict=True):
-        exact = by_modes(matrix, X, v, onto, [np.ones_like], np.ones((1, 6)))
-        assert np.allclose(field, exact, rtol=0, atol=3e-7 * abs(exact).max())
-
-
-def test_two_axes_and_odd_meshes_serve():
-    x, vectors = X[:, :2], np.random.default_rng(3).normal(size=(2, 6))
-    solver = VectorSolver(pm.Mesh((27, 30), (3.0, 2.5)), "bspline12", smooth).set_positions(x)
-    exact = by_modes(np.diag([3.0, 2.5]), x, vectors, "transverse", [np.ones_like], np.ones((1, 6)))
-    assert np.allclose(solver.field(vectors), exact, rtol=0, atol=3e-7)
-
-
 @pytest.mark.parametrize("place", ["cpu", "opencl"])
 def test_form_factors_and_the_root_serve(place):
     if place == "opencl":

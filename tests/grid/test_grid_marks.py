@@ -125,6 +125,7 @@ def test_lists_by_marks_in_other_boxes(monkeypatch, name, way):
     assert asked and any(m.paired for m in asked) == (way == "paired")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("way", "periodic"), [("single", True), ("paired", False)])
 def test_lists_by_marks_of_several_systems(monkeypatch, way, periodic):
     asked, rng, device = set_way(monkeypatch, way), np.random.default_rng(6), Device.of("opencl")
@@ -185,6 +186,7 @@ def test_many_rows_by_index_have_no_marks(monkeypatch, half):
             assert bool(asked) == by_marks
 
 
+@pytest.mark.turns(3)
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize(
     ("way", "real", "periodic"), [("single", "f4", True), ("single", "f8", False), ("paired", "f4", False)]

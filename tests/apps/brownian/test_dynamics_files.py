@@ -73,31 +73,6 @@ def test_things_of_yours_are_given_again(tmp_path):
     assert BrownianDynamics.load(tmp_path / "a.h5").forces is None
 
 
-def test_a_changed_byte_is_noticed(tmp_path):
-    needed("h5py")
-    path = tmp_path / "a.h5"
-    BrownianDynamics(np.zeros((3, 3)), Drag(), time_step=0.1).save(path)
-    whole = path.read_bytes()
-    for place in (0, 40, 511, 512, 700, len(whole) - 1):
-        changed = bytearray(whole)
-        changed[place] ^= 64
-        path.write_bytes(changed)
-        with pytest.raises(ValueError, match="a.h5 is (damaged|no checkpoint)"):
-            BrownianDynamics.load(path)
-
-
-def test_files_that_are_no_checkpoints(tmp_path):
-    h5py = needed("h5py")
-    with pytest.raises(ValueError, match="does not exist"):
-        BrownianDynamics.load(tmp_path / "none.h5")
-    (tmp_path / "text.h5").write_text("text")
-    with pytest.raises(ValueError, match="no checkpoint"):
-        BrownianDynamics.load(tmp_path / "text.h5")
-    h5py.File(tmp_path / "other.h5", "w").close()
-    with pytest.raises(ValueError, match="no checkpoint"):
-        BrownianDynamics.load(tmp_path / "other.h5")
-
-
 def recorded(motion, path):
     """Return the steps, times and positions of a file that several runs have written, the present state first."""
     expected = [(motion.step, motion.time, motion.positions)]
@@ -136,22 +111,6 @@ def test_gsd_needs_its_kind_of_box(tmp_path):
         assert motion.step == 0 and not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("box", [BOX, None, pm.Box((3.0, 4.0, 5.0), periodic=(True, False, True))])
-def test_h5(tmp_path, box):
-    h5py = needed("h5py")
-    expected = recorded(chains(box=box), tmp_path / "a.h5")
-    with h5py.File(tmp_path / "a.h5") as file:
-        group = file["particles/all/position"]
-        assert list(group["step"]) == [step for step, *_ in expected] == [4, 6, 8, 10]
-        np.testing.assert_array_equal(group["value"][()], [x for *_, x in expected])
-        np.testing.assert_allclose(group["time"], [t for _, t, _ in expected])
-        edges = file["particles/all/box"].get("edges")
-        if box is None:
-            assert edges is None
-        else:
-            np.testing.assert_array_equal(edges, box.lengths if box.orthorhombic else box.matrix)
-
-
 def test_vtu(tmp_path):
     meshio = needed("meshio")
     expected = recorded(chains(box=None), tmp_path / "a.vtu")
@@ -167,18 +126,6 @@ def test_vtu(tmp_path):
         (tmp_path / "a.vtu.series").write_text(text)
         with pytest.raises(ValueError, match="is no series of ours"):
             chains().run(1, trajectory=tmp_path / "a.vtu")
-
-
-def test_extended_xyz(tmp_path):
-    io = needed("ase.io")
-    expected = recorded(chains(), tmp_path / "a.xyz")
-    frames = io.read(tmp_path / "a.xyz", index=":")
-    for frame, (step, time, positions) in zip(frames, expected, strict=True):
-        assert (frame.info["step"], frame.info["time"]) == (step, pytest.approx(time))
-        np.testing.assert_allclose(frame.positions, positions, atol=1e-8)
-        np.testing.assert_allclose(frame.cell, SKEWED)
-        np.testing.assert_allclose(frame.info["Origin"], BOX.origin)
-        assert frame.pbc.all()
 
 
 @pytest.mark.parametrize(
