@@ -67,10 +67,10 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(3)
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("threads", [1, 2])
 def test_ctrl_c_ends_long_work(call, threads):
     before, call, after = (text.replace("{threads}", str(threads)) for text in CALLS[call])
     code = CHILD.format(before=before.replace("{count}", "4_000_000"), call=call, after=after)

@@ -14,7 +14,7 @@ from particlemesh.arrays.views import Layout
 from particlemesh.backends import cuda
 from particlemesh.methods.launches import Group
 from particlemesh.orders import visits
-from particlemesh.particles.stencil import Axis, axes_of
+from particlemesh.particles.stencil import Axis
 from particlemesh.spread.owner import Owner, paired
 from ptx import case
 from trials import spread_as_the_oracle
@@ -26,12 +26,6 @@ WIDE = {
     "eleven nodes": ("bspline11", "float64", "real", "3", "triclinic", "prime", "3", "interleaved", "33"),
     "sixteen nodes": ("bspline16", "float32", "complex", "3", "ghosts", "odd", "none", "planar", "33"),
     "a wide plane": ("bspline12", "float64", "complex", "2", "periodic", "below-support", "none", "planar", "65"),
-}
-MESHES = {
-    "odd": (pm.Mesh((13, 17, 19), (1.0, 1.0, 1.0)), 3),
-    "tiny": (pm.Mesh((2, 3, 8), (1.0, 1.0, 1.0)), 1),
-    "open": (pm.Mesh((11, 9, 16), pm.Box((1.0, 1.0, 1.0), periodic=(False, True, False))), 2),
-    "line": (pm.Mesh(21, pm.Box(1.0, periodic=False), ghosts=3), 1),
 }
 
 
@@ -66,38 +60,6 @@ def cloud(mesh, count, crowd=0):
     x = np.random.default_rng(count).random((count, mesh.ndim))
     x[:crowd] = 0.4 + 0.001 * x[:crowd]
     return (mesh.box.origin + x * mesh.box.lengths).astype(np.float32)
-
-
-@pytest.mark.parametrize("crowd", [0, 1500])
-@pytest.mark.parametrize("name", MESHES)
-def test_visits_are_all_there_is_by_window_place_and_index(backend, name, crowd):
-    mesh, parts = MESHES[name]
-    count = 400 + crowd
-    with plan_of(backend, mesh, parts=parts) as plan:
-        plan.set_positions(backend.array(cloud(mesh, count, crowd)))
-        workspace = plan.workspace
-        windows = Owner.windows(workspace)
-        order = visits.visits_of(workspace, windows, Owner.pieces(workspace))
-        download = plan.backend.download
-        start, result = download(order.start), download(order.visits)
-        node = download(workspace.particles.node)[:, :count]
-        axes = axes_of(mesh, plan.window)
-        each = [axis.support - 1 for axis in axes]
-        rows = -(-(min(8, axes[1].size) + each[1]) // windows.height)
-        assert windows.bins == windows.total * (windows.length[0] + each[0]) * rows
-        assert (rows > 1) == (name != "line" and (crowd > 0 or name != "odd"))
-        expected = []
-        for i, firsts in enumerate(node.T.tolist()):
-            reached = [list(images(*n)) for n in zip(axes, firsts, windows.length, strict=True)]
-            for (wx, x), (wy, y), (wz, z) in itertools.product(*reached):
-                window = (wy * windows.counts[2] + wz) * windows.counts[0] + wx
-                where = (x + each[0]) << 10 | (y + each[2]) << 5 | z + each[2]
-                row = (y + each[1]) // windows.height
-                expected.append(((window * (windows.length[0] + each[0]) + x + each[0]) * rows + row, i, where))
-        expected.sort()
-        np.testing.assert_array_equal(start, np.searchsorted([w[0] for w in expected], np.arange(windows.bins + 1)))
-        np.testing.assert_array_equal(result[: len(expected)], [np.uint64(i << 32 | where) for _, i, where in expected])
-        assert len(expected) <= count * windows.most
 
 
 @pytest.mark.whole
