@@ -40,27 +40,6 @@ def test_other_fields_and_other_positions(backend, complex_values):
                 np.testing.assert_allclose(plan.interpolate(f), result, atol=1e-14)
 
 
-def test_missing_nodes_and_particles_without_weight(backend):
-    """Nodes past an open edge are not read, nor is the field by particles that take no part."""
-    mesh = pm.Mesh((4, 6, 3), pm.Box((1.0, 1.0, 1.0), periodic=(False, True, False)), offset=(0.5, 0.0, 0.5))
-    rng = np.random.default_rng(6)
-    x = rng.random((40, 3))
-    x[[3, 7, 39]] = [[2.0, 0.5, 0.5], [np.nan, 0.5, 0.5], [0.5, 0.5, -1.0]]
-    good = np.isfinite(x).all(1) & (x >= 0).all(1) & (x <= 1).all(1)
-    f = rng.normal(size=mesh.shape)
-    f[0] = np.inf
-    with plan_of(backend, mesh) as plan:
-        plan.set_positions(x, check=False)
-        result = plan.interpolate(f)
-        far = good & (x[:, 0] * 4 - 0.5 > 2.01)  # reach no node of the first plane
-        assert far.any()
-        np.testing.assert_allclose(
-            result[far], oracle.interpolate(mesh, WINDOW, x[far], np.where(f < 9, f, 0)), atol=1e-13
-        )
-        assert not result[~good].any()
-        assert not plan.gradient(f)[~good].any()
-
-
 def test_memory_is_reserved(backend):
     """That of weights; slopes, which are d times as many, have room from the first gradient on."""
     rng = np.random.default_rng(7)

@@ -8,7 +8,6 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from blocks import cut
 from particlemesh.arrays.views import Layout
 from particlemesh.methods.launches import SINGLE
 from particlemesh.orders import block_order
@@ -269,48 +268,6 @@ def test_particles_without_weight_are_left_out_in_every_form(backend, direction,
         for out, expected in zip(outs, (values, slopes), strict=True):
             close(backend.host(out), expected, "float32")
             assert not backend.host(out)[:, bad].any()
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_value_that_is_not_finite_stays_within_its_block(backend, form, bad):
-    # Nodes of its stencil are not finite, others of its block's window may be, all others are as without it.
-    mesh = pm.Mesh((30, 20, 40), (30.0, 20.0, 40.0))
-    x, q = draw("spread", mesh, 400, "float32", 4)
-    x[200:] = np.array([9.0, 8.0, 7.0]) + (x[200:] - x[200:].min(0)) * 0.2  # many in its block, before and behind it
-    x[100] = 11.3, 9.6, 10.2
-    q[100] = bad
-    plan = plan_of("spread", backend, mesh, "bspline4", "float32", x, form=form, levels=4)
-    result, made = moved(backend, plan, "spread", q), patch_of("spread", plan)
-    first = np.array([10, 8, 9])  # of the stencil
-    low = first - cut(block_order.blocks_of(plan.workspace.axes, made.cells), first)[1]
-    block = tuple(slice(a, a + n) for a, n in zip(low, (made.levels, 8, 8 * made.tiles), strict=True))
-    assert not np.isfinite(result[tuple(slice(a, a + 4) for a in first)]).any()
-    q[100] = 0
-    expected, outside = wanted_of("spread", mesh, x, q), np.ones(mesh.shape, bool)
-    outside[block] = False
-    close(result[outside], expected[outside], "float32", np.abs(expected).max())
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_node_that_is_not_finite_stays_within_windows(backend, form, bad):
-    # Particles that reach it find no number, those that have it in the window may not, others are as without it.
-    mesh, node = pm.Mesh((30, 20, 40), (30.0, 20.0, 40.0)), np.array([11, 9, 10])
-    x, f = draw("interpolate", mesh, 3000, "float32", 4)
-    f[tuple(node)] = bad
-    plan = plan_of("interpolate", backend, mesh, "bspline4", "float32", x, form=form, levels=4)
-    result, made = moved(backend, plan, "interpolate", f), patch_of("interpolate", plan)
-    cells = (np.floor(oracle.node_coordinates(mesh, x)).astype(int) - 1) % mesh.shape  # of the stencil's first node
-    away = node - cells  # also of the first node of the block
-    reached = ((away >= 0) & (away < 4)).all(1)
-    low = cells - cut(block_order.blocks_of(plan.workspace.axes, made.cells), cells.T)[1].T
-    from_block = (node - low) % mesh.shape  # the last windows have the first nodes, too
-    in_window = ((from_block >= 0) & (from_block < (made.levels, 8, 8 * made.tiles))).all(1)
-    assert 0 < reached.sum() < in_window.sum() < 200
-    assert not np.isfinite(result[reached]).any()
-    f[tuple(node)] = 0
-    close(result[~in_window], wanted_of("interpolate", mesh, x, f)[~in_window], "float32", 4)
 
 
 # ---- far apart in memory ---------------------------------------------------------------------------------------------
