@@ -30,6 +30,7 @@ def boxes_of(sizes):
     return sizes[:, None, None] * TRICLINIC
 
 
+@pytest.mark.turns(8)
 @pytest.mark.backends("opencl", "cuda")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("own_boxes", [False, True])

@@ -97,6 +97,7 @@ def test_host_arrays_go_to_a_named_backend_and_back():
         np.testing.assert_allclose(getattr(result, name), getattr(expected, name), rtol=0, atol=1e-11)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
 @pytest.mark.parametrize("double", [0, 1])
 @pytest.mark.parametrize("width", [4, 10, 13])
