@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -50,6 +51,15 @@ Level = Annotated[float | None, _option("Value on the isosurface; by default hal
 Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
 
 
+def _run(command: str, context: typer.Context, names: dict[str, Any]) -> None:
+    """Do the work of a command on files, which has its name in `file_work`."""
+    options, stated = given(context, names)
+    with reporting(command) as console:
+        from particlemesh.command import file_work
+
+        getattr(file_work, command)(console, stated, SimpleNamespace(**options))
+
+
 @app.command()
 def spread(
     context: typer.Context, file: File,
@@ -68,11 +78,7 @@ def spread(
     Write the field, and print what was chosen, the sums of values and field, and the rate. Several frames are
     averaged. Files .npz, .h5, .csv and .parquet may be larger than the memory.
     """
-    from particlemesh.command import file_work
-
-    options, stated = given(context, locals())
-    with reporting("spread") as console:
-        file_work.spread(console, stated, **options)
+    _run("spread", context, locals())
 
 
 @app.command()
@@ -90,11 +96,7 @@ def interpolate(
 
     The field has its mesh and box. Write positions, values and gradients.
     """
-    from particlemesh.command import file_work
-
-    options, stated = given(context, locals())
-    with reporting("interpolate") as console:
-        file_work.interpolate(console, stated, **options)
+    _run("interpolate", context, locals())
 
 
 @app.command()
@@ -113,11 +115,7 @@ def neighbours(
     Print numbers of neighbours and distances, and write the pairs. Files .npz, .h5, .csv and .parquet may be larger
     than the memory: more particles than --chunk are searched in slabs. The pairs of a slab have to fit into memory.
     """
-    from particlemesh.command import file_work
-
-    options, stated = given(context, locals())
-    with reporting("neighbours") as console:
-        file_work.neighbours(console, stated, **options)
+    _run("neighbours", context, locals())
 
 
 @app.command()
@@ -139,11 +137,7 @@ def spectrum(
 
     The box repeats along all axes. Files .npz, .h5, .csv and .parquet may be larger than the memory.
     """
-    from particlemesh.command import file_work
-
-    options, stated = given(context, locals())
-    with reporting("spectrum") as console:
-        file_work.spectrum(console, stated, **options)
+    _run("spectrum", context, locals())
 
 
 @app.command()

@@ -7,8 +7,6 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,92 +22,84 @@ from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.window import Window
 
 ROWS = 12  # of the table of a spectrum
-METHOD = re.compile(r"^(?P<chosen>[* ]) (?P<name>\w+) +(?P<rest>.*?)  +(?P<memory>[\d.]+ \wiB) +(?P<how>.+)$")
+METHOD = re.compile(r"^(?P<chosen>[* ]) (?P<name>\w+) .*?(?P<total>[\d.e+-]+ (us|ms|s))  +[\d.]+ \wiB +(?P<how>.+)$")
 
 
-def spread(
-    console: Any, stated: set[str], file: Path, out: Path, *, positions: str | None, values: str | None,
-    topology: Path | None, frames: str, box: str | None, origin: str | None, periodic: str | None, shape: str | None,
-    spacing: str | None, offset: float, window: str, order: int | None, density: bool, dtype: str | None,
-    backend: str | None, method: str, deterministic: bool, outside: str, chunk: int, picture: Path | None, kind: str,
-    axis: str, at: float | None, level: float | None, scale: str, overwrite: bool,
-) -> files.Field:  # fmt: skip
+def _check(o: Any) -> None:
+    check_backend(o.backend)
+    check_choice("dtype", o.dtype, ("float32", "float64"))
+    check_choice("outside", getattr(o, "outside", None), ("error", "lose"))
+
+
+def spread(console: Any, stated: set[str], o: Any) -> None:
     """Spread the particles of a file and write the field."""
-    check_backend(backend)
-    check_choice("dtype", dtype, ("float32", "float64"))
-    check_choice("outside", outside, ("error", "lose"))
-    drawn = Picture(picture, kind, axis, at, level, scale)
-    drawn.check(stated)
-    check_outputs((file, topology), {"--out": out, "--picture": picture}, overwrite)
-    shape_function = options.summing(options.window_named(window, order))
-    with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
-        chosen = options.frames_of(particles, frames)
-        domain, where = options.box_of(particles, chosen, box, origin, periodic, chunk, dtype)
-        mesh, why = options.mesh_of(domain, shape, spacing, offset)
-        files.check_field(out, mesh, particles.components, float, overwrite)
-        drawn.check(stated, mesh.ndim)
+    _check(o)
+    _check_picture(o, stated)
+    check_outputs((o.file, o.topology), {"--out": o.out, "--picture": o.picture}, o.overwrite)
+    shape_function = options.summing(options.window_named(o.window, o.order))
+    with files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology) as particles:
+        chosen = options.frames_of(particles, o.frames)
+        domain, where = options.box_of(particles, chosen, o.box, o.origin, o.periodic, o.chunk, o.dtype)
+        mesh, why = options.mesh_of(domain, o.shape, o.spacing, o.offset)
+        files.check_field(o.out, mesh, particles.components, float, o.overwrite)
+        _check_picture(o, stated, mesh.ndim)
         refuse_idle(stated, "outside", not all(mesh.periodic), "the box repeats along all axes")
         total = None if particles.count is None else particles.count * len(chosen)
         with progress.bar("spreading", total, console) as advance:
             field, account = files.spread_particles(
-                particles, mesh, shape_function, frames=chosen, size=chunk, progress=advance, dtype=dtype,
-                backend=backend, method=method, deterministic=deterministic, outside=outside,
+                particles, mesh, shape_function, frames=chosen, size=o.chunk, progress=advance, dtype=o.dtype,
+                backend=o.backend, method=o.method, deterministic=o.deterministic, outside=o.outside,
             )  # fmt: skip
         axes = tuple(range(field.ndim - mesh.ndim, field.ndim))
         double = np.complex128 if np.iscomplexobj(field) else np.float64
         with np.errstate(all="ignore"):
             sums = field.sum(axis=axes, dtype=double)
-            if density:
+            if o.density:
                 field /= mesh.node_volume
         if not np.isfinite(field).all() or not np.isfinite(sums).all():
             advice = "Give --dtype float64" if field.dtype.itemsize < double().itemsize else "Choose another unit"
             raise ValueError(f"the field or its sum is not finite: values are too large for {field.dtype}. {advice}.")
-        name = "density" if density else "field"
-        result = files.Field(field, mesh, name)
-        with drawn.of_field(result, particles.unit):
-            files.write_field(out, field, mesh, name=name, overwrite=overwrite)
-        console.print(f"particlemesh spread {file}\n", markup=False, soft_wrap=True)
-        _say_particles(console, particles, chosen, account.particles, account.dtype)
+        name = "density" if o.density else "field"
+        drawing = {n: getattr(o, n) for n in ("kind", "at", "level", "scale")} | {"length_units": particles.unit or ""}
+        drawing["axis"] = o.axis if mesh.ndim == 3 else -1
+        real, shown = _real(files.Field(field, mesh, name))
+        with _drawn(o, lambda path: pictures.save_picture(path, real, mesh, name=shown, **drawing)):
+            files.write_field(o.out, field, mesh, name=name, overwrite=o.overwrite)
+        _say_particles(console, "spread", particles, chosen, account)
         _say_box(console, domain, where, particles.unit)
     _say_mesh(console, mesh, why, shape_function)
     _say_method(console, account, "spread")
     _say_sums(console, account, sums, mesh)
-    _say_time(console, account.seconds, account.particles, account.start)
+    _say_time(console, account)
     mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
-    _say_written(console, out, f"{name}, {'values per volume' if density else 'sums at nodes'}{mean}")
-    drawn.say(console, mesh.ndim)
-    return result
+    _say_written(console, o.out, f"{name}, {'values per volume' if o.density else 'sums at nodes'}{mean}")
+    if o.picture is not None:
+        _say_written(console, o.picture, f"picture, {o.kind}" if mesh.ndim == 3 else "picture")
 
 
-def interpolate(
-    console: Any, stated: set[str], file: Path, field: Path, out: Path, *, positions: str | None,
-    topology: Path | None, frames: str, window: str, order: int | None, gradient: bool, dtype: str | None,
-    backend: str | None, method: str, outside: str, chunk: int, overwrite: bool,
-) -> None:  # fmt: skip
+def interpolate(console: Any, stated: set[str], o: Any) -> None:
     """Interpolate a field at the particles of a file and write a table."""
-    check_backend(backend)
-    check_choice("dtype", dtype, ("float32", "float64"))
-    check_choice("outside", outside, ("error", "lose"))
-    check_outputs((file, topology, field), {"--out": out}, overwrite)
-    shape_function = options.summing(options.window_named(window, order))
-    files.check_table(out, overwrite)
-    values, mesh, name = files.read_field(field)
+    _check(o)
+    check_outputs((o.file, o.topology, o.field), {"--out": o.out}, o.overwrite)
+    shape_function = options.summing(options.window_named(o.window, o.order))
+    files.check_table(o.out, o.overwrite)
+    values, mesh, name = files.read_field(o.field)
     refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh repeats along all axes")
     account = files.Account()
     low, high, total = np.inf, -np.inf, 0.0
-    with files.open_particles(file, positions=positions, topology=topology) as particles:
-        frame = options.one_frame(particles, frames)
+    with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
+        frame = options.one_frame(particles, o.frames)
         if particles.ndim != mesh.ndim:
             raise ValueError(
-                f"{file} has positions of {particles.ndim} axes and {field} {mesh.ndim}: give --positions."
+                f"{o.file} has positions of {particles.ndim} axes and {o.field} {mesh.ndim}: give --positions."
             )
         with (
-            files.writing_table(out, overwrite) as rows,
+            files.writing_table(o.out, o.overwrite) as rows,
             progress.bar("interpolating", particles.count, console) as advance,
         ):
             for part, results, slope in files.interpolate_particles(
-                particles, values, mesh, shape_function, frame=frame, size=chunk, gradient=gradient, dtype=dtype,
-                account=account, outside=outside, backend=backend, interpolation=method,
+                particles, values, mesh, shape_function, frame=frame, size=o.chunk, gradient=o.gradient, dtype=o.dtype,
+                account=account, outside=o.outside, backend=o.backend, interpolation=o.method,
             ):  # fmt: skip
                 columns = {"position": part.positions, "value": _rows(results)}
                 if slope is not None:
@@ -118,9 +108,8 @@ def interpolate(
                 size = abs(results) if np.iscomplexobj(results) else results
                 low, high, total = min(low, size.min()), max(high, size.max()), total + size.sum(dtype=np.float64)
                 advance(len(part.positions))
-        console.print(f"particlemesh interpolate {file}\n", markup=False, soft_wrap=True)
-        _say_particles(console, particles, (frame,), account.particles, account.dtype)
-    say(console, "field", f"{name} of {field}, {values.dtype}")
+        _say_particles(console, "interpolate", particles, (frame,), account)
+    say(console, "field", f"{name} of {o.field}, {values.dtype}")
     _say_box(console, mesh.box, "from the field", None)
     _say_mesh(console, mesh, "from the field", shape_function)
     _say_method(console, account, "interpolate")
@@ -130,8 +119,8 @@ def interpolate(
     if not all(mesh.periodic):
         beyond = float(np.real(account.lost))
         say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
-    _say_time(console, account.seconds, account.particles, account.start)
-    _say_written(console, out, "position, value" + (", gradient" if gradient else ""))
+    _say_time(console, account)
+    _say_written(console, o.out, "position, value" + (", gradient" if o.gradient else ""))
 
 
 def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
@@ -141,51 +130,47 @@ def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(flat, 0, 1)) if batch else results
 
 
-def neighbours(
-    console: Any, stated: set[str], file: Path, out: Path | None, radius: float, *, positions: str | None,
-    topology: Path | None, frames: str, box: str | None, origin: str | None, periodic: str | None, quantities: str,
-    half: bool, backend: str | None, chunk: int, overwrite: bool,
-) -> None:  # fmt: skip
+def neighbours(console: Any, stated: set[str], o: Any) -> None:
     """List the pairs of particles within a radius, and write them as a table."""
-    check_backend(backend)
-    if not set(quantities) <= set("ijdDS") or not quantities or len(set(quantities)) < len(quantities):
-        raise ValueError(f"--quantities is {quantities!r}; give letters of ijdDS, each at most once.")
-    refuse_idle(stated, "quantities overwrite", out is not None, "this needs --out")
-    check_outputs((file, topology), {"--out": out}, overwrite)
-    if out is not None:
-        files.check_table(out, overwrite)
-    with files.open_particles(file, positions=positions, topology=topology) as particles:
-        frame = options.one_frame(particles, frames)
-        domain, where = options.box_of(particles, (frame,), box, origin, periodic, chunk)
+    check_backend(o.backend)
+    if not set(o.quantities) <= set("ijdDS") or not o.quantities or len(set(o.quantities)) < len(o.quantities):
+        raise ValueError(f"--quantities is {o.quantities!r}; give letters of ijdDS, each at most once.")
+    refuse_idle(stated, "quantities overwrite", o.out is not None, "this needs --out")
+    check_outputs((o.file, o.topology), {"--out": o.out}, o.overwrite)
+    if o.out is not None:
+        files.check_table(o.out, o.overwrite)
+    with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
+        frame = options.one_frame(particles, o.frames)
+        domain, where = options.box_of(particles, (frame,), o.box, o.origin, o.periodic, o.chunk)
         refuse_idle(stated, "origin", not all(domain.periodic), "pairs of a box that repeats have no origin")
         account, total, sides, parts = files.Account(), 0, 0, 0
         low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
-        writing = contextlib.nullcontext() if out is None else files.writing_table(out, overwrite)
+        writing = contextlib.nullcontext() if o.out is None else files.writing_table(o.out, o.overwrite)
         with _advised(), writing as rows, progress.bar("searching", particles.count, console) as advance:
             for pairs, counts in files.particles_pairs(
-                particles, domain, radius, "".join(dict.fromkeys(f"{quantities}d")), frame=frame, size=chunk, half=half,
-                backend=backend, progress=advance, account=account, folder=None if out is None else out.parent,
+                particles, domain, o.radius, "".join(dict.fromkeys(f"{o.quantities}d")), frame=frame, size=o.chunk,
+                half=o.half, backend=o.backend, progress=advance, account=account,
+                folder=None if o.out is None else o.out.parent,
             ):  # fmt: skip
                 if rows is not None:
-                    rows.append({letter: pairs[letter] for letter in quantities})
+                    rows.append({letter: pairs[letter] for letter in o.quantities})
                 total, parts = total + len(pairs["d"]), parts + 1
                 sides, fewest, most = sides + counts.sum(), min(fewest, counts.min()), max(most, counts.max())
                 if len(pairs["d"]):
                     low, high = min(low, pairs["d"].min()), max(high, pairs["d"].max())
-        console.print(f"particlemesh neighbours {file}\n", markup=False, soft_wrap=True)
-        _say_particles(console, particles, (frame,), account.particles, account.dtype)
+        _say_particles(console, "neighbours", particles, (frame,), account)
         _say_box(console, domain, where, particles.unit)
-    how = "each pair once" if half else "each pair from both sides"
-    say(console, "pairs", f"{total:,} within {radius:g}, {how}")
+    how = "each pair once" if o.half else "each pair from both sides"
+    say(console, "pairs", f"{total:,} within {o.radius:g}, {how}")
     slabs = f", in {parts} slabs" if parts > 1 else ""
-    say(console, "cells", f"fitted to particles and radius, on {backend or 'cpu'}{slabs}")
+    say(console, "cells", f"fitted to particles and radius, on {o.backend or 'cpu'}{slabs}")
     mean = sides / account.particles
     say(console, "neighbours", f"{mean:.6g} on average, {fewest} to {most} per particle")
     if total:
         say(console, "distances", f"{low:.6g} to {high:.6g}")
-    _say_time(console, account.seconds, account.particles, account.start)
-    if out is not None:
-        _say_written(console, out, ", ".join(quantities))
+    _say_time(console, account)
+    if o.out is not None:
+        _say_written(console, o.out, ", ".join(o.quantities))
 
 
 @contextlib.contextmanager
@@ -197,74 +182,67 @@ def _advised() -> Iterator[None]:
         raise MemoryError(f"{error} Give a smaller --chunk or --radius.") from error
 
 
-def spectrum(
-    console: Any, stated: set[str], file: Path, out: Path | None, *, of_field: bool, positions: str | None,
-    values: str | None, topology: Path | None, frames: str, box: str | None, origin: str | None, shape: str | None,
-    spacing: str | None, window: str, order: int | None, interlaced: bool, compensation: str, dtype: str | None,
-    backend: str | None, method: str, chunk: int, picture: Path | None, overwrite: bool,
-) -> None:  # fmt: skip
+def spectrum(console: Any, stated: set[str], o: Any) -> None:
     """Print and write the power spectrum of the particles of a file, or of a field."""
-    check_backend(backend)
-    check_choice("dtype", dtype, ("float32", "float64"))
-    drawn = Picture(picture)
-    drawn.check(set())
-    refuse_idle(stated, "overwrite", bool(out or picture), "it needs --out or --picture")
-    check_outputs((file, topology), {"--out": out, "--picture": picture}, overwrite)
-    if out is not None:
-        files.check_table(out, overwrite)
-    if of_field:
+    _check(o)
+    if o.picture is not None:
+        pictures.check_picture(o.picture)
+    refuse_idle(stated, "overwrite", bool(o.out or o.picture), "it needs --out or --picture")
+    check_outputs((o.file, o.topology), {"--out": o.out, "--picture": o.picture}, o.overwrite)
+    if o.out is not None:
+        files.check_table(o.out, o.overwrite)
+    if o.of_field:
         of_particles = "positions values topology frames box origin shape spacing interlaced dtype method chunk"
         refuse_idle(stated, of_particles, False, "with --field there are no particles")
-        spread_by = options.window_named(window, order) if stated & {"window", "order"} else None
+        spread_by = options.window_named(o.window, o.order) if stated & {"window", "order"} else None
         refuse_idle(
             stated, "compensation", spread_by is not None, "it needs the --window that the field was spread with"
         )
-        field = files.read_field(file)
+        field = files.read_field(o.file)
         began = time.perf_counter()
-        power = field_power(field, spread_by, compensation, backend)
+        power = field_power(field, spread_by, o.compensation, o.backend)
         seconds = time.perf_counter() - began
-        console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
+        console.print(f"particlemesh spectrum {o.file}\n", markup=False, soft_wrap=True)
         say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
         _say_box(console, field.mesh.box, "from the field", None)
         none = "none: give the --window that it was spread with"
-        say(console, "modes", f"compensation: {f'{compensation}, {spread_by.name}' if spread_by else none}")
+        say(console, "modes", f"compensation: {f'{o.compensation}, {spread_by.name}' if spread_by else none}")
     else:
-        shape_function = options.window_named(window, order)
-        with files.open_particles(file, positions=positions, values=values, topology=topology) as particles:
-            frame = options.one_frame(particles, frames)
-            domain, where = options.box_of(particles, (frame,), box, origin, None, chunk, dtype)
-            mesh, why = options.mesh_of(domain, shape, spacing, 0.0)
+        shape_function = options.window_named(o.window, o.order)
+        with files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology) as particles:
+            frame = options.one_frame(particles, o.frames)
+            domain, where = options.box_of(particles, (frame,), o.box, o.origin, None, o.chunk, o.dtype)
+            mesh, why = options.mesh_of(domain, o.shape, o.spacing, 0.0)
             account = files.Account()
             with progress.bar("spreading", particles.count, console) as advance:
                 power = files.particles_spectrum(
-                    particles, mesh, shape_function, frame=frame, size=chunk, interlaced=interlaced,
-                    compensation=compensation, progress=advance, dtype=dtype, account=account, backend=backend,
-                    method=method,
+                    particles, mesh, shape_function, frame=frame, size=o.chunk, interlaced=o.interlaced,
+                    compensation=o.compensation, progress=advance, dtype=o.dtype, account=account, backend=o.backend,
+                    method=o.method,
                 )  # fmt: skip
-            console.print(f"particlemesh spectrum {file}\n", markup=False, soft_wrap=True)
-            _say_particles(console, particles, (frame,), account.particles, account.dtype)
+            _say_particles(console, "spectrum", particles, (frame,), account)
             _say_box(console, domain, where, particles.unit)
         _say_mesh(console, mesh, why, shape_function)
-        means = (
-            "interlaced, on two meshes: the nearest aliases cancel" if interlaced else "not interlaced: aliases remain"
-        )
+        means = "interlaced, on two meshes: the nearest aliases cancel"
+        means = means if o.interlaced else "not interlaced: aliases remain"
         _say_method(console, account, "spread")
-        say(console, "modes", f"{means}; compensation: {compensation}")
+        say(console, "modes", f"{means}; compensation: {o.compensation}")
         say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
-    with drawn.of_spectrum(power):
-        if out is not None:
-            with files.writing_table(out, overwrite) as rows:
+    with _drawn(o, lambda path: pictures.save_spectrum(path, power.k, power.power, power.shot_noise)):
+        if o.out is not None:
+            with files.writing_table(o.out, o.overwrite) as rows:
                 rows.append({
                     "k": power.k, "power": power.power, "modes": power.modes, "shot_noise": power.shot_noise,
                     "k_low": power.edges[:-1], "k_high": power.edges[1:],
                 })  # fmt: skip
-    if of_field:
+    if o.of_field:
         say(console, "time", f"{seconds:.3g} s with compiling or loading, for {field.mesh.size:,} nodes")
     else:
-        _say_time(console, account.seconds, account.particles, account.start)
-    if out is not None:
-        _say_written(console, out, "k, power, modes, shot_noise, k_low, k_high")
-    drawn.say(console)
+        _say_time(console, account)
+    if o.out is not None:
+        _say_written(console, o.out, "k, power, modes, shot_noise, k_low, k_high")
+    if o.picture is not None:
+        _say_written(console, o.picture, "picture")
     console.print()
     console.print(_spectrum_table(power))
 
@@ -302,62 +280,29 @@ def _spectrum_table(power: Spectrum) -> Any:
 # ---- pictures ---------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Picture:
-    """The options of a picture; without a path there is none."""
-
-    path: Path | None = None
-    kind: str = "projection"
-    axis: str = "z"
-    at: float | None = None
-    level: float | None = None
-    scale: str = "linear"
-
-    def check(self, stated: set[str], ndim: int | None = None) -> None:
-        """Raise errors of the given options before anything is computed; ``ndim`` is None before it is known."""
-        refuse_idle(stated, "kind axis at level scale", self.path is not None, "this needs --picture")
-        if self.path is None:
-            return
-        pictures.check_picture(self.path, self.kind, self.scale)
+def _check_picture(o: Any, stated: set[str], ndim: int | None = None) -> None:
+    """Raise errors of the options of a picture before anything is computed; ``ndim`` is None before it is known."""
+    refuse_idle(stated, "kind axis at level scale", o.picture is not None, "this needs --picture")
+    if o.picture is not None:
+        pictures.check_picture(o.picture, o.kind, o.scale)
         refuse_idle(stated, "kind axis at level", ndim in (None, 3), "this needs a mesh with 3 axes")
-        refuse_idle(stated, "at", self.kind == "slice", "it needs --kind slice")
-        refuse_idle(stated, "level", self.kind == "isosurface", "it needs --kind isosurface")
-        refuse_idle(stated, "axis scale", self.kind != "isosurface", "an isosurface has neither")
+        refuse_idle(stated, "at", o.kind == "slice", "it needs --kind slice")
+        refuse_idle(stated, "level", o.kind == "isosurface", "it needs --kind isosurface")
+        refuse_idle(stated, "axis scale", o.kind != "isosurface", "an isosurface has neither")
 
-    def of_field(self, field: files.Field, length_units: str | None) -> AbstractContextManager[None]:
-        """Draw a field, if a picture is asked for; it appears after the other outputs, which the caller writes inside.
 
-        Drawing comes first, since it may fail.
-        """
+@contextlib.contextmanager
+def _drawn(o: Any, draw: Callable[[Path], None]) -> Iterator[None]:
+    """Draw a picture, if one is asked for; it appears after the other outputs, which the caller writes inside.
 
-        def draw(path: Path) -> None:
-            values, name = _real(field)
-            axis: Any = self.axis if field.mesh.ndim == 3 else -1
-            pictures.save_picture(
-                path, values, field.mesh, self.kind, axis=axis, at=self.at, level=self.level, name=name,
-                length_units=length_units or "", scale=self.scale,
-            )  # fmt: skip
-
-        return self._appears(draw)
-
-    def of_spectrum(self, spectrum: Spectrum) -> AbstractContextManager[None]:
-        """Draw a power spectrum as `of_field` draws a field."""
-        return self._appears(lambda path: pictures.save_spectrum(path, spectrum.k, spectrum.power, spectrum.shot_noise))
-
-    @contextlib.contextmanager
-    def _appears(self, draw: Callable[[Path], None]) -> Iterator[None]:
-        if self.path is None:
-            yield
-            return
-        with files.replacing(self.path, overwrite=True) as part:
-            draw(part)
-            yield
-
-    def say(self, console: Any, ndim: int | None = None) -> None:
-        """Print which picture was written."""
-        if self.path is not None:
-            what = f"picture, {self.kind}" if ndim == 3 else "picture"
-            _say_written(console, self.path, what)
+    Drawing comes first, since it may fail.
+    """
+    if o.picture is None:
+        yield
+        return
+    with files.replacing(o.picture, overwrite=True) as part:
+        draw(part)
+        yield
 
 
 def _real(field: files.Field) -> tuple[np.ndarray, str]:
@@ -387,21 +332,21 @@ def show(console: Any, file: Path, out: Path | None, level: float | None) -> Non
 # ---- lines of the report: a label and its text ----------------------------------------------------------
 
 
-def _say_particles(console: Any, particles: files.Particles, frames: tuple[int, ...], count: int, dtype: Any) -> None:
-    """Print how many particles there are, and which columns were taken of those that the file has."""
-    of = "" if particles.frames == 1 else f" in {_frames(frames)} of {particles.frames}"
+def _say_particles(
+    console: Any, command: str, particles: files.Particles, frames: tuple[int, ...], account: files.Account
+) -> None:
+    """Print the command, the number of particles, and which columns were taken of those that the file has."""
+    console.print(f"particlemesh {command} {particles.path}\n", markup=False, soft_wrap=True)
+    some = f"frame {frames[0]}" if len(frames) == 1 else f"{len(frames)} frames"
+    of = "" if particles.frames == 1 else f" in {some} of {particles.frames}"
     values = ", ".join(particles.values) if particles.values else f"{particles.constant:g} for each"
-    text = f"{count:,}{of}, {dtype}; positions: {', '.join(particles.positions)}; values: {values}"
+    text = f"{account.particles:,}{of}, {account.dtype}; positions: {', '.join(particles.positions)}; values: {values}"
     rest = [name for name in particles.columns if name not in (*particles.positions, *particles.values)]
     say(console, "particles", files.plain(text))
     for note in particles.notes:
         say(console, "", note)
     if rest:
         say(console, "", files.plain(f"also in the file: {', '.join(rest)}"), "dim")
-
-
-def _frames(frames: tuple[int, ...]) -> str:
-    return f"frame {frames[0]}" if len(frames) == 1 else f"{len(frames)} frames"
 
 
 def _say_box(console: Any, box: Box, origin: str, unit: str | None) -> None:
@@ -431,9 +376,9 @@ def _say_method(console: Any, account: files.Account, direction: str) -> None:
         say(console, "method", f"on {account.device}")
         return
     others = [row for row in rows if row is not chosen]
-    reason = f"{chosen['how']} {_total(chosen)}"
+    reason = f"{chosen['how']} {chosen['total']}"
     if others:
-        reason += f"; next is {others[0]['name']} with {_total(others[0])}"
+        reason += f"; next is {others[0]['name']} with {others[0]['total']}"
     say(console, "method", f"{chosen['name']} on {account.device}: {reason}")
 
 
@@ -448,12 +393,8 @@ def _methods(explanation: str, direction: str) -> list[dict[str, str]]:
     return sorted(rows, key=_seconds)
 
 
-def _total(row: dict[str, str]) -> str:
-    return re.split(r"  +", row["rest"])[-1].strip()
-
-
 def _seconds(row: dict[str, str]) -> float:
-    number, unit = _total(row).split()
+    number, unit = row["total"].split()
     return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
 
 
@@ -479,21 +420,13 @@ def _number(x: Any) -> str:
     return f"{x:.10g}" if not np.iscomplexobj(x) else f"{x.real:.8g}{x.imag:+.8g}j"
 
 
-def _say_time(console: Any, seconds: float, count: int, start: float, what: str = "particles") -> None:
+def _say_time(console: Any, account: files.Account) -> None:
     """Print how long the computation took, the rate, and how long the first call took that compiled or loaded code."""
-    rate = count / seconds if seconds > 0 else 0.0
-    say(
-        console,
-        "time",
-        f"{seconds:.3g} s, {_rate(rate)} {what}/s, without files; {start:.3g} s to compile or load",
-    )
-
-
-def _rate(rate: float) -> str:
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if rate >= limit:
-            return f"{rate / limit:.3g} {unit}"
-    return f"{rate:.3g}"
+    rate = account.particles / account.seconds if account.seconds > 0 else 0.0
+    units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+    quantity = next((f"{rate / limit:.3g} {unit}" for limit, unit in units if rate >= limit), f"{rate:.3g}")
+    text = f"{account.seconds:.3g} s, {quantity} particles/s, without files; {account.start:.3g} s to compile or load"
+    say(console, "time", text)
 
 
 def _say_written(console: Any, path: Path, what: str) -> None:

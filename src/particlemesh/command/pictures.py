@@ -45,9 +45,11 @@ def figure(path: Path, width: float, height: float, title: str = "", dpi: float 
     """Yield an empty figure (inches) and write it to a file at the end; the file is complete or not there."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with matplotlib.rc_context(STYLE):
-        drawn = Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.12)
+        drawn = Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout=layout)
         if title:
             drawn.suptitle(title, fontsize=14, fontweight="bold", x=0.02, ha="left")
         yield drawn
@@ -381,7 +383,7 @@ def _isosurface(
     triangles = np.concatenate([points[faces] for _, points, faces in shown])
     if len(triangles) > MANY:
         raise ValueError(f"the surface has {len(triangles):,} triangles, the most is {MANY:,}: give another level.")
-    colours = [PALETTE[0] if value > 0 or len(shown) == 1 else PALETTE[3] for value, _, _ in shown]
+    colours = ["#f58237" if value > 0 or len(shown) == 1 else "#3790d6" for value, _, _ in shown]
     axes = drawn.add_subplot(projection="3d", computed_zorder=False)
     facecolors = np.repeat(colours, [len(faces) for _, _, faces in shown])
     light = LightSource(azdeg=225, altdeg=45)
@@ -391,12 +393,13 @@ def _isosurface(
     axes.add_collection3d(Line3DCollection(corners[edges], colors=INK, linewidths=0.7, zorder=1))
     low, high = corners.min(axis=0), corners.max(axis=0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-    axes.set_box_aspect(high - low, zoom=0.9)
+    axes.set_box_aspect(high - low, zoom=1.0)
     axes.set(**{f"{label}label": _label(label, length_units) for label in AXES})
     for side in (axes.xaxis, axes.yaxis, axes.zaxis):
         side.pane.set_visible(False)
     axes.grid(False)
-    axes.set_title(f"{name} = {' and '.join(f'{value:.3g}' for value, _, _ in shown)}".replace("-", "−"), pad=0)
+    words = " and ".join(f"{value:.3g}" for value, _, _ in shown).replace("-", "−")
+    drawn.suptitle(f"{name} = {words}", fontsize=11, x=0.02, ha="left")
 
 
 # ---- spheres ----------------------------------------------------------------------------------------------
@@ -454,7 +457,7 @@ def render(
     # Each sphere is a few discs, smaller and brighter towards the light.
     layers = int(np.clip(0.7 * size * np.median(radius), 1, 10)) if len(z) else 1
     t = (np.arange(layers) / layers if layers > 1 else np.array([0.5]))[:, None]
-    bright = np.asarray(colours, float)[order, None] * (0.42 + 0.68 * t**0.7) + 0.25 * t**5
+    bright = np.asarray(colours, float)[order, None] * (0.5 + 0.62 * t**0.6) + 0.25 * t**5
     behind = ((z.max() - z) / max(np.ptp(z), 1e-9))[:, None, None] ** 1.2 if len(z) else np.empty((0, 1, 1))
     bright = np.clip(bright, 0, 1) * (1 - haze * behind) + haze * behind * [0.93, 0.95, 0.97]
     size_of, place_of = 2 * radius[:, None] * (1 - t[:, 0]), places[:, None] + radius[:, None, None] * t * LIGHT
@@ -511,6 +514,7 @@ def brownian(path: Path, spheres: Any, title: str, hydrodynamic: bool) -> None:
     """Draw the spheres, coloured by how far they moved, and the mean square displacement beside its law."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.ticker import LogLocator
 
     ramp = ("#24557a", "#5b9cb8", "#f0e2c4", "#ec9a55", "#c2402a")  # from short to long ways
     colours = LinearSegmentedColormap.from_list("moved", ramp)
@@ -520,11 +524,12 @@ def brownian(path: Path, spheres: Any, title: str, hydrodynamic: bool) -> None:
     t, law = spheres.times, 6 * spheres.law * spheres.times
     with figure(path, 11.6, 5.2, title) as drawn:
         axes = drawn.subplot_mosaic(
-            [["spheres", "growth"], ["spheres", "ratio"]], width_ratios=(1.15, 1), height_ratios=(2, 1)
+            [["spheres", "growth"], ["spheres", "ratio"]], width_ratios=(1.2, 1), height_ratios=(2, 1)
         )
         axes["spheres"].imshow(image, interpolation="lanczos")
         axes["spheres"].set_axis_off()
-        bar = drawn.colorbar(ScalarMappable(span, colours), ax=axes["spheres"], extend="both", shrink=0.4, pad=0)
+        place = axes["spheres"].inset_axes((1.01, 0.1, 0.015, 0.4))
+        bar = drawn.colorbar(ScalarMappable(span, colours), cax=place, extend="both")
         bar.ax.set_title("distance\nmoved / a", fontsize=8.5, pad=8)
         bar.outline.set_visible(False)
         growth, ratio = axes["growth"], axes["ratio"]
@@ -542,6 +547,9 @@ def brownian(path: Path, spheres: Any, title: str, hydrodynamic: bool) -> None:
         ratio.set(xscale="log", xlabel="time / (a²/D)", title="measured / law", xlim=growth.get_xlim())
         for panel in (growth, ratio):
             panel.grid(True, axis="y")
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.xaxis.set_major_formatter("{x:g}")
+            panel.xaxis.set_minor_formatter("")
 
 
 class Film:
@@ -595,11 +603,11 @@ class Film:
 
     def _bar(self, drawn: Any, place: Any) -> None:
         from matplotlib.cm import ScalarMappable
+        from matplotlib.ticker import MaxNLocator
 
-        options = dict(extend="max", orientation="horizontal", ticks=np.linspace(0, self.scale.vmax or 0.0, 4))
-        bar = drawn.colorbar(
-            ScalarMappable(self.scale, self.colours), cax=drawn.add_axes(place), format="%.2g", **options
-        )
+        most, scale = float(self.scale.vmax or 0.0), ScalarMappable(self.scale, self.colours)
+        ticks = [tick for tick in MaxNLocator(4).tick_values(0.0, most) if tick <= most]
+        bar = drawn.colorbar(scale, cax=drawn.add_axes(place), extend="max", orientation="horizontal", ticks=ticks)
         bar.outline.set_visible(False)
         bar.ax.set_title("speed / (m/s)", fontsize=9, pad=6)
 

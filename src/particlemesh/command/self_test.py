@@ -7,11 +7,11 @@ import contextlib
 import itertools
 import multiprocessing
 import os
-import queue
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -226,11 +226,10 @@ def _tests(name: str, parts: tuple[str, ...], end: float | None) -> Iterator[Run
             return
 
 
-def _work(results: Any, number: int, name: str, parts: tuple[str, ...], end: float | None) -> None:
-    """Put the number of the job and each test into a queue, and None at the end; the body of a process."""
+def _work(pipe: Any, name: str, parts: tuple[str, ...], end: float | None) -> None:
+    """Send each test that has ended; the body of a process."""
     for run in _tests(name, parts, end):
-        results.put((number, run))
-    results.put((number, None))
+        pipe.send(run)
 
 
 @contextlib.contextmanager
@@ -248,28 +247,24 @@ def _spawning() -> Iterator[Any]:
 
 
 def _in_processes(jobs: list[tuple[str, tuple[str, ...]]], end: float | None) -> Iterator[Run]:
+    working: dict[Any, Any] = {}
     with _spawning() as context:
-        results: Any = context.Queue()
-        workers = {
-            number: context.Process(target=_work, args=(results, number, *job, end), daemon=True)
-            for number, job in enumerate(jobs)
-        }
-        for worker in workers.values():
-            worker.start()
-    while workers:
-        ended = [number for number, worker in workers.items() if worker.exitcode is not None]
-        try:
-            number, run = results.get(timeout=0.2)
-            while True:
-                if run is None:
-                    workers.pop(number).join()
-                else:
-                    yield run
-                number, run = results.get(timeout=0.05)
-        except queue.Empty:
-            for number in set(ended) & workers.keys():  # its results have been read
-                code, (name, parts) = workers.pop(number).exitcode, jobs[number]
-                yield Run(" and ".join(parts), name, "", failure=f"the process ended with code {code}")
+        for job in jobs:
+            received, sender = context.Pipe(duplex=False)
+            working[received] = context.Process(target=_work, args=(sender, *job, end), daemon=True), *job
+            working[received][0].start()
+            sender.close()  # the other end is the process's alone, so that its end is noticed
+    while working:
+        ready: list[Any] = wait(list(working))
+        for receiver in ready:
+            try:
+                yield receiver.recv()
+            except EOFError:
+                process, name, parts = working.pop(receiver)
+                process.join()
+                if process.exitcode:
+                    failure = f"the process ended with code {process.exitcode}"
+                    yield Run(" and ".join(parts), name, "", failure=failure)
 
 
 def beside(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
