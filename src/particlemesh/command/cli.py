@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from particlemesh.apps.files import endings, trajectory
 from particlemesh.command import consoles, file_commands
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 
 WIDTH = consoles.WIDTH
+TRAJECTORIES = endings(trajectory.FORMATS, notes=True, last=" or ")
 
 
 def _version(requested: bool) -> None:
@@ -170,9 +172,7 @@ def dem(
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible results.")] = False,
     method: Annotated[str, typer.Option(help="Builder of the grid, by name.")] = "auto",
     backend: Annotated[str | None, typer.Option(help="cpu, cuda or opencl.", show_default="cpu")] = None,
-    trajectory: Annotated[
-        Path | None, typer.Option(help="Frames: .vtu (ParaView), .gsd, .xyz (OVITO) or .h5.", show_default=False)
-    ] = None,
+    trajectory: Annotated[Path | None, typer.Option(help=f"Frames: {TRAJECTORIES}.", show_default=False)] = None,
     every: Annotated[int, typer.Option(min=1, help="Steps between two frames.")] = 100,
     checkpoint: Annotated[
         Path, typer.Option(help="Written at the end and after Ctrl-C; by default that of --restart, if there is one.")

@@ -9,21 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
+from particlemesh.apps.files import endings, fields, particles, tables
+from particlemesh.apps.files.libraries import listing
+from particlemesh.apps.files.particles.selection import CHUNK
 from particlemesh.command.consoles import given, reporting
 
 app = typer.Typer(rich_markup_mode=None)
+PARTICLES, WRITTEN, READ, ROWS = (
+    endings(formats, notes=True, last=" or ")
+    for formats in (particles.FORMATS, fields.FORMATS, fields.READ, tables.FORMATS)
+)
 
 
 def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, show_default=False, **more)
 
 
-File = Annotated[
-    Path, typer.Argument(help="Particles: .npz, .h5, .gsd, .xyz, .dump, .data, .pdb, .xtc, .vtu, .csv, .parquet, ...")
-]
+File = Annotated[Path, typer.Argument(help=f"Particles: {PARTICLES}.")]
 Positions = Annotated[str | None, _option("Column, or columns as x,y,z; by default those with usual names.")]
 Values = Annotated[str | None, _option("Column, product a*b, columns as a,b, or a number; 1 by default.")]
-Topology = Annotated[Path | None, _option("File with what a trajectory .xtc, .trr or .dcd lacks.")]
+Topology = Annotated[Path | None, _option("File with what a trajectory of molecules lacks: charges and masses.")]
 Frames = Annotated[str, typer.Option(help="A number, a slice such as 10:20:2, or all; -1: the last.")]
 Frame = Annotated[str, typer.Option("--frames", help="Number of a frame; -1: the last.")]
 Cell = Annotated[
@@ -42,7 +47,6 @@ Method = Annotated[str, typer.Option(help="By name; auto: the least predicted ti
 Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, or lose, without weight.")]
 Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Most particles in memory at once.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
-CHUNK = 2**21
 Drawn = Annotated[Path | None, _option("Also draw it: .png, .pdf, .svg or .jpg.", "--picture")]
 Kind = Annotated[str, typer.Option(help="Of the picture in 3-D: projection, slice or isosurface.")]
 Axis = Annotated[str, typer.Option(help="Of the projection or across the slice: x, y, z; triclinic a, b, c.")]
@@ -61,9 +65,10 @@ def _run(command: str, context: typer.Context, names: dict[str, Any]) -> None:
 
 
 @app.command()
+@listing(PARTS=particles.IN_PARTS)
 def spread(
     context: typer.Context, file: File,
-    out: Annotated[Path, typer.Option(help="Field: .npz, .h5 (openPMD), .vti or .mrc.")] = Path("out/field.npz"),
+    out: Annotated[Path, typer.Option(help=f"Field: {WRITTEN}.")] = Path("out/field.npz"),
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frames = "-1",
     box: Cell = None, origin: Origin = None, periodic: Periodic = None, shape: Shape = None, spacing: Spacing = None,
     offset: Offset = 0.0, window: Name = "bspline4", order: Order = None,
@@ -76,7 +81,7 @@ def spread(
     """Spread the particles of a file onto a mesh.
 
     Write the field, and print what was chosen, the sums of values and field, and the rate. Several frames are
-    averaged. Files .npz, .h5, .csv and .parquet may be larger than the memory.
+    averaged. Files PARTS may be larger than the memory.
     """
     _run("spread", context, locals())
 
@@ -84,8 +89,8 @@ def spread(
 @app.command()
 def interpolate(
     context: typer.Context, file: File,
-    field: Annotated[Path, typer.Option(help="Field: .npz, .h5 (openPMD) or .mrc.")],
-    out: Annotated[Path, typer.Option(help="Table: .npz, .h5, .csv or .parquet.")] = Path("out/values.npz"),
+    field: Annotated[Path, typer.Option(help=f"Field: {READ}.")],
+    out: Annotated[Path, typer.Option(help=f"Table: {ROWS}.")] = Path("out/values.npz"),
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1",
     window: Name = "bspline4", order: Order = None,
     gradient: Annotated[bool, typer.Option("--gradient", help="Also write the gradient.")] = False,
@@ -100,10 +105,11 @@ def interpolate(
 
 
 @app.command()
+@listing(PARTS=particles.IN_PARTS)
 def neighbours(
     context: typer.Context, file: File,
     radius: Annotated[float, typer.Option(help="Pairs with distance up to this.")],
-    out: Annotated[Path | None, _option("Table: .npz, .h5, .csv or .parquet; else only the summary.")] = None,
+    out: Annotated[Path | None, _option(f"Table: {ROWS}; else only the summary.")] = None,
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1", box: Cell = None,
     origin: Origin = None, periodic: Periodic = None,
     quantities: Annotated[str, typer.Option(help="Columns: i, j, d (distance), D (vector), S (shift).")] = "ijd",
@@ -112,17 +118,18 @@ def neighbours(
 ) -> None:  # fmt: skip
     """List the pairs of particles within a radius.
 
-    Print numbers of neighbours and distances, and write the pairs. Files .npz, .h5, .csv and .parquet may be larger
-    than the memory: more particles than --chunk are searched in slabs. The pairs of a slab have to fit into memory.
+    Print numbers of neighbours and distances, and write the pairs. Files PARTS may be larger than
+    the memory: more particles than --chunk are searched in slabs. The pairs of a slab have to fit into memory.
     """
     _run("neighbours", context, locals())
 
 
 @app.command()
+@listing(PARTS=particles.IN_PARTS)
 def spectrum(
     context: typer.Context, file: File,
-    out: Annotated[Path | None, _option("Table: .npz, .h5, .csv or .parquet; else only the summary.")] = None,
-    of_field: Annotated[bool, typer.Option("--field", help="FILE is a field: .npz, .h5 (openPMD) or .mrc.")] = False,
+    out: Annotated[Path | None, _option(f"Table: {ROWS}; else only the summary.")] = None,
+    of_field: Annotated[bool, typer.Option("--field", help=f"FILE is a field: {READ}.")] = False,
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frame = "-1",
     box: Cell = None, origin: Origin = None, shape: Shape = None, spacing: Spacing = None, window: Name = "pcs",
     order: Order = None,
@@ -135,14 +142,14 @@ def spectrum(
 ) -> None:  # fmt: skip
     """Compute the power spectrum of the particles of a file, or of a field.
 
-    The box repeats along all axes. Files .npz, .h5, .csv and .parquet may be larger than the memory.
+    The box repeats along all axes. Files PARTS may be larger than the memory.
     """
     _run("spectrum", context, locals())
 
 
 @app.command()
 def view(
-    file: Annotated[Path, typer.Argument(help="Field: .npz, .h5 (openPMD), .mrc or .vti.")],
+    file: Annotated[Path, typer.Argument(help=f"Field: {WRITTEN}.")],
     out: Annotated[Path | None, _option("Page .html; without a display out/view.html, else a window.")] = None,
     level: Level = None,
 ) -> None:

@@ -136,7 +136,7 @@ def test_an_error_in_the_middle_leaves_what_was_there(suffix, tmp_path, monkeypa
     files.write_field(path, np.ones(mesh.shape), mesh)
     before = path.read_bytes()
     target = {
-        ".npz": "numpy.savez", ".h5": "particlemesh.apps.files.fields.openpmd.put_mesh",
+        ".npz": "numpy.savez", ".h5": "particlemesh.apps.files.fields.put_mesh",
         ".vti": "pyevtk.hl.imageToVTK", ".mrc": "mrcfile.new",
     }[suffix]  # fmt: skip
     monkeypatch.setattr(target, halfway)

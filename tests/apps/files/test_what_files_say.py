@@ -307,7 +307,7 @@ BOXES = {
 
 @pytest.mark.parametrize("origin", [(0.0, 0.0, 0.0), (1.0, -2.0, 3.0)])
 @pytest.mark.parametrize("shape", BOXES)
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", [suffix for form in WRITERS for suffix in form.suffixes])
 def test_trajectories_come_back_as_they_were_written(suffix, shape, origin, tmp_path):
     for number, flags in enumerate(FLAGS[3]):
         box = pm.Box(BOXES[shape], origin=origin, periodic=flags)

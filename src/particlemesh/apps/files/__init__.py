@@ -3,6 +3,7 @@
 
 from particlemesh.apps.files.accumulate import Account, interpolate_particles, spread_particles
 from particlemesh.apps.files.fields import Field, check_field, read_field, write_field
+from particlemesh.apps.files.libraries import endings as endings
 from particlemesh.apps.files.libraries import plain as plain
 from particlemesh.apps.files.pairs import particles_pairs
 from particlemesh.apps.files.particles import Configuration, open_particles, read_particles

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box
+from particlemesh.apps.files.hdf5 import sealed, sealing
 from particlemesh.apps.files.libraries import library
-from particlemesh.apps.files.seal import sealed, sealing
 
 MARK = b"particlemesh checkpoint, sha256 "
 

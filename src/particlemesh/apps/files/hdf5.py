@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""HDF5 files: own ones carry a checksum, and those of others are tried in a process of its own."""
+"""HDF5 files: own ones carry a checksum, and those of others are tried in a process of its own.
+
+A damaged file reaches code that may crash or hang. So the first 512 bytes of own files have a checksum of the others,
+which is compared before HDF5 reads them. HDF5 calls them a user block: other programs skip it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import subprocess
@@ -11,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from particlemesh.apps.files.isolated import command
-from particlemesh.apps.files.libraries import library
-from particlemesh.apps.files.replacing import put, replacing
-from particlemesh.apps.files.seal import BLOCK, sealed, sealing
+from particlemesh.apps.files.libraries import isolated, library
+from particlemesh.apps.files.replacing import put
 
+BLOCK = 512  # bytes, the shortest user block
 MARK = b"particlemesh file, sha256 "
 TRAJECTORY = b"particlemesh trajectory, whole: "  # then 0 while old bytes are replaced, else 1
 HEADS = (b"\x89HDF\r\n\x1a\n", b"MATLAB 7.3", MARK, TRAJECTORY)  # HDF5's own, and user blocks in front of it
@@ -148,13 +152,7 @@ class Disk(io.RawIOBase):
         self.write((TRAJECTORY + b"1\n").ljust(BLOCK))
 
     def settle(self) -> None:
-        """Finish what HDF5's library has flushed.
-
-        Raises
-        ------
-        OSError
-            If the disk did not take all of it.
-        """
+        """Finish what HDF5's library has flushed; an OSError if the disk did not take all of it."""
         try:
             if self._error is not None:
                 raise self._error
@@ -184,31 +182,51 @@ class Disk(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def writing(path: Any, overwrite: bool = False) -> Iterator[Any]:
-    """Yield an open h5py file, which takes the place of ``path`` once it is whole and has a checksum.
+def sealing(h5py: Any, path: Path, mark: bytes) -> Iterator[Any]:
+    """Yield an HDF5 file in memory; then write it, behind a mark and its checksum, and wait for the disk.
 
-    Raises
-    ------
-    ImportError
-        If h5py is missing.
-    ValueError
-        If the file exists and may not be replaced.
+    HDF5's library never sees the disk: after a write that failed it may crash when the next file is closed.
     """
-    h5py = library("h5py", "a file .h5", "files")
-    with replacing(path, overwrite) as part, sealing(h5py, part, MARK) as file:
+    with h5py.File(path, "w", driver="core", backing_store=False) as file:
         yield file
+        file.flush()
+        image = file.id.get_file_image()
+    with path.open("wb") as raw:
+        raw.write(_block(mark, hashlib.sha256(image).hexdigest().encode()))
+        raw.write(image)
+        raw.flush()
+        os.fsync(raw.fileno())
+
+
+def seal(path: Path, mark: bytes) -> None:
+    """Write a mark and the checksum of what follows into the user block of a closed file, and wait for the disk."""
+    with path.open("r+b") as raw:
+        digest = _digest(raw)
+        raw.seek(0)
+        raw.write(_block(mark, digest))
+        raw.flush()
+        os.fsync(raw.fileno())
+
+
+def sealed(path: Path, mark: bytes) -> bool | None:
+    """Return whether the checksum of a file is right; None if the file does not begin with the mark."""
+    with path.open("rb") as raw:
+        head = raw.read(BLOCK)
+        return head == _block(mark, _digest(raw)) if head.startswith(mark) else None
+
+
+def _block(mark: bytes, digest: bytes) -> bytes:
+    return (mark + digest + b"\n").ljust(BLOCK, b" ")
+
+
+def _digest(raw: Any) -> bytes:
+    """Return the checksum of what follows the user block."""
+    raw.seek(BLOCK)
+    return hashlib.file_digest(raw, "sha256").hexdigest().encode()
 
 
 def opened(path: Path) -> Any:
-    """Return an open h5py file, after a check that HDF5's library can read it.
-
-    Raises
-    ------
-    ImportError
-        If h5py is missing.
-    ValueError
-        If the checksum is wrong, data are in another place, or HDF5's library fails, crashes or does not return.
-    """
+    """Return an open h5py file, after a check of its checksum, or that HDF5's library can read it."""
     h5py = library("h5py", "a file .h5", "files")
     if sealed(path, MARK) is False:
         raise ValueError("its checksum is another one: it has changed since it was written")
@@ -225,19 +243,13 @@ def check_head(path: Path) -> None:
 
 
 def try_alone(*paths: Path) -> None:
-    """Read files in a process of its own.
-
-    Raises
-    ------
-    ValueError
-        If they are not HDF5, or that process fails.
-    """
+    """Read files in a process of its own; a ValueError if they are not HDF5, or that process fails."""
     for path in paths:
         check_head(path)
     limit = SECONDS + len(paths)
     try:
         done = subprocess.run(
-            command(TRIAL, *map(str, paths)), capture_output=True, timeout=limit, check=False, text=True,
+            isolated(TRIAL, *map(str, paths)), capture_output=True, timeout=limit, check=False, text=True,
             errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Libraries that read and write files, imported when they are used, and their errors."""
+"""What all formats share: their facts, the libraries that read and write them, and errors that name a file."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 LONGEST = 300  # characters that an error takes from a library
 
@@ -17,19 +18,62 @@ class FileError(ValueError):
     """A file that is not what its name says, or lacks what is needed."""
 
 
-def library(name: str, what: str, extra: str = "io") -> Any:
-    """Return a module of an extra.
+class Format:
+    """The facts of a format, from which lists, pages, errors and the command's help derive."""
 
-    Raises
-    ------
-    ImportError
-        If it is missing; the message says what needs it, and how to install it.
-    """
+    suffixes: ClassVar[tuple[str, ...]]
+    module: ClassVar[str | None] = None  # library of the extra ``files``
+    note: ClassVar[str] = ""  # behind the first ending in the help
+
+
+F = TypeVar("F", bound=Format)
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def endings(formats: Iterable[type[Format]], notes: bool = False, last: str = ", ") -> str:
+    """Return the endings of formats as text."""
+    each = [f"{s} ({f.note})" if notes and f.note and not n else s for f in formats for n, s in enumerate(f.suffixes)]
+    return last.join([*filter(None, [", ".join(each[:-1])]), each[-1]])
+
+
+def by_ending(formats: Iterable[type[F]], path: Any, refusal: str) -> type[F]:
+    """Return the format of a name; else raise a ValueError, a refusal in front of the endings."""
+    suffix = Path(path).suffix.lower()
+    for form in formats:
+        if suffix in form.suffixes:
+            return form
+    raise ValueError(f"{refusal} {endings(formats)}.")
+
+
+def listing(**formats: Iterable[type[Format]]) -> Callable[[C], C]:
+    """Return a decorator that puts the endings of formats into a docstring, where it has these words."""
+
+    def fill(function: C) -> C:
+        for word, some in formats.items():
+            function.__doc__ = (function.__doc__ or "").replace(word, endings(some, notes=True, last=" or "))
+        return function
+
+    return fill
+
+
+def library(name: str, what: str, extra: str = "io") -> Any:
+    """Return a module of an extra; an ImportError says what needs it, and how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
         raise ImportError(f"{what} needs {package}: pip install {package}, or 'particlemesh[{extra}]'.") from error
+
+
+def isolated(program: str, *arguments: str) -> list[str]:
+    """Return the command of a Python program for a library that may crash; it imports nothing from this folder.
+
+    It finds libraries where this process does and in the same order, also by ``PYTHONPATH`` and from
+    ``pip install --user``.
+    """
+    folders = [path for path in sys.path if path and Path(path).exists() and not Path(path).samefile(".")]
+    path = f"import sys; there = {folders!r}; sys.path[:] = there + [p for p in sys.path if p not in there]"
+    return [sys.executable, "-I", "-c", f"{path}\n{program}", *arguments]
 
 
 def plain(text: Any) -> str:
@@ -39,8 +83,8 @@ def plain(text: Any) -> str:
 
 
 @contextlib.contextmanager
-def blame(path: Path, what: str = "", frame: int | None = None) -> Iterator[None]:
-    """Turn every error of a library into one that names the file: a damaged one makes libraries raise almost anything.
+def errors_name_file(path: Path, what: str = "", frame: int | None = None) -> Iterator[None]:
+    """Turn every error into a FileError that names the file: a damaged one makes libraries raise almost anything.
 
     Parameters
     ----------
@@ -49,10 +93,6 @@ def blame(path: Path, what: str = "", frame: int | None = None) -> Iterator[None
         What it was read as, in front of the ending.
     frame : int, optional
         The frame that was read.
-
-    Raises
-    ------
-    FileError
     """
     at = "" if frame is None else f", frame {frame}"
     try:
@@ -60,9 +100,8 @@ def blame(path: Path, what: str = "", frame: int | None = None) -> Iterator[None
     except ImportError:
         raise
     except FileError as error:  # what a reader of ours says of the file
-        said = str(path).join(plain(f"-{part}-")[1:-1] for part in str(error).split(str(path))).rstrip(".")
-        said = said if said.endswith("?") else f"{said}."
-        raise FileError(said if str(path) in said else f"{path}{at}: {said}") from error
+        text = _ended(str(path).join(plain(f"-{part}-")[1:-1] for part in str(error).split(str(path))))
+        raise FileError(text if str(path) in text else f"{path}{at}: {text}") from error
     except (Exception, SystemExit) as error:  # some libraries end the program
         text = _ended(plain(error)[:LONGEST] or type(error).__name__)
         raise FileError(f"{path}{at} cannot be read as {what}{path.suffix}: {text} Is the file whole?") from error

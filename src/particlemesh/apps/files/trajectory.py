@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
+import math
+import mmap
 import os
 import re
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -15,11 +20,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.apps.files import journal
-from particlemesh.apps.files.hdf5 import Disk
-from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.hdf5 import BLOCK, Disk
+from particlemesh.apps.files.libraries import Format, by_ending, library
 from particlemesh.apps.files.replacing import FULL, check_free, naming, put, replacing
-from particlemesh.apps.files.seal import BLOCK
 
 
 class Frame(NamedTuple):
@@ -42,7 +45,7 @@ class Frame(NamedTuple):
         return columns
 
 
-class Writer:
+class Writer(Format):
     """A file that takes one frame after the other. ``last`` is the step of its last frame, -1 if it has none."""
 
     module: ClassVar[str]
@@ -92,7 +95,9 @@ class GSD(Writer):
     The log has what the format has no word for: which axes repeat, and where the box begins.
     """
 
+    suffixes = (".gsd",)
     module = "gsd.hoomd"
+    note = "OVITO"
 
     def open(self, frame: Frame) -> None:
         if frame.box is None:
@@ -185,7 +190,9 @@ class H5MD(Writer):
     ``particlemesh/frames`` says where the bytes of each frame are, for files that were cut.
     """
 
+    suffixes = (".h5",)
     module = "h5py"
+    note = "H5MD"
 
     def open(self, frame: Frame) -> None:
         import particlemesh
@@ -235,7 +242,7 @@ class H5MD(Writer):
             self.close()
             raise ValueError(f"{self.path} holds something else than a trajectory: give another file.")
         box = frame.box
-        self.places = journal.create(self.file)
+        self.places = self.file.create_dataset("particlemesh/frames", (0,), f"S{ENTRY}", maxshape=(None,), chunks=(1,))
         self.file.create_group("h5md").attrs["version"] = (1, 1)
         self.file.create_group("h5md/author").attrs["name"] = "unknown"
         creator = self.file.create_group("h5md/creator")
@@ -267,7 +274,7 @@ class H5MD(Writer):
         _extend(self.time, frame.time)
         _extend(self.step, frame.step)
         if self.places is not None:
-            _extend(self.places, journal.entry(frame.step, frame.time, places))
+            _extend(self.places, _entry(frame, places))
         self.file.flush()
         self.disk.settle()
 
@@ -288,7 +295,7 @@ class H5MD(Writer):
     def _rescue(self, frame: Frame) -> None:
         """Put the whole frames of a file that was cut into a new one."""
         with replacing(self.path, overwrite=True) as part, H5MD(part, frame) as new:
-            for step, time, columns in journal.whole_frames(self.path):
+            for step, time, columns in _whole_frames(self.path):
                 x, v, w = columns["position"], columns.get("velocity"), columns.get("angular_velocity")
                 radii = frame.radii if len(x) == len(frame.positions) else None
                 new.write(Frame(step, time, x, frame.box, radii, v, w))
@@ -300,10 +307,42 @@ def _extend(dataset: Any, value: Any) -> None:
     dataset[-1] = value
 
 
+# Where the bytes of each frame are in a file of HDF5: one that was cut is read without HDF5's library.
+HEAD = b"particlemesh frame "  # then JSON
+ENTRY = 512  # bytes
+
+
+def _entry(frame: Frame, places: Mapping[str, tuple[int, np.ndarray]]) -> bytes:
+    """Return the entry of a frame, whose arrays begin at these bytes of the file."""
+    arrays = {name: (at, zlib.crc32(data.data), data.dtype.str, data.shape) for name, (at, data) in places.items()}
+    return HEAD + json.dumps({"step": int(frame.step), "time": float(frame.time), "arrays": arrays}).encode()
+
+
+def _whole_frames(path: Path) -> Iterator[tuple[int, float, dict[str, np.ndarray]]]:
+    """Yield step, time and arrays of the frames whose bytes are all there, in the order of their steps."""
+    with path.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        entries, at = {}, image.find(HEAD)
+        while at >= 0:
+            with contextlib.suppress(ValueError):  # it was cut
+                frame = json.loads(image[at + len(HEAD) : at + ENTRY].rstrip(b"\0"))
+                entries[frame["step"]] = frame
+            at = image.find(HEAD, at + 1)
+        for step, frame in sorted(entries.items()):
+            whole = {}
+            for name, (start, check, kind, shape) in frame["arrays"].items():
+                data = image[start : start + np.dtype(kind).itemsize * math.prod(shape)]
+                if zlib.crc32(data) == check:
+                    whole[name] = np.frombuffer(data, kind).reshape(shape)
+            if len(whole) == len(frame["arrays"]):
+                yield step, frame["time"], whole
+
+
 class ExtendedXYZ(Writer):
     """Text that ASE and OVITO read: unfolded, 8 decimals, the cell in each frame."""
 
+    suffixes = (".xyz",)
     module = "ase.io"
+    note = "OVITO"
     names: ClassVar = {"velocity": "velo"}  # as OVITO has them
 
     def open(self, frame: Frame) -> None:
@@ -365,7 +404,9 @@ class ExtendedXYZ(Writer):
 class VTU(Writer):
     """ParaView's points, a file per frame, and ``NAME.vtu.series`` with their times, which ParaView opens."""
 
+    suffixes = (".vtu",)
     module = "meshio"
+    note = "ParaView"
 
     def open(self, frame: Frame) -> None:
         read = importlib.import_module("meshio.vtu").read  # that for all formats ends the program where it cannot read
@@ -439,7 +480,7 @@ def _put_fields(path: Path, arrays: dict[str, np.ndarray]) -> None:
     path.write_bytes(before + grid + f"<FieldData>{fields}</FieldData>".encode() + after)
 
 
-FORMATS: dict[str, type[Writer]] = {".gsd": GSD, ".h5": H5MD, ".vtu": VTU, ".xyz": ExtendedXYZ}
+FORMATS: tuple[type[Writer], ...] = (GSD, H5MD, VTU, ExtendedXYZ)
 
 
 def writer(path: Any, frame: Frame) -> Writer:
@@ -459,14 +500,13 @@ def writer(path: Any, frame: Frame) -> Writer:
         If the ending is unknown, or the file has frames of later steps or of other particles.
     """
     path = Path(path)
-    if path.suffix not in FORMATS:
-        raise ValueError(f"trajectory is {str(path)!r}; give a name that ends in {', '.join(FORMATS)}.")
+    form = by_ending(FORMATS, path, f"trajectory is {str(path)!r}; give a name that ends in")
     check_free(path, overwrite=True)
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent} is no folder: make it, or give another name.")
     if path.exists() and not os.access(path, os.W_OK):
         raise ValueError(f"{path} cannot be written to: give another name.")
-    file = FORMATS[path.suffix](path, frame)
+    file = form(path, frame)
     if file.last > frame.step:
         file.close()
         raise ValueError(

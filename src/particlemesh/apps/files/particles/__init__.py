@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import Box
+from particlemesh.apps.files.libraries import listing
 from particlemesh.apps.files.particles.atoms import Data, Dump, ExtendedXYZ
 from particlemesh.apps.files.particles.gsd import GSD
 from particlemesh.apps.files.particles.hdf5 import HDF5
@@ -23,6 +24,7 @@ from particlemesh.apps.files.particles.text import Text
 FORMATS: tuple[type[Reader], ...] = (
     NPZ, HDF5, GSD, ExtendedXYZ, Dump, Data, Molecules, Points, Text, Parquet,
 )  # fmt: skip
+IN_PARTS = tuple(form for form in FORMATS if form.in_parts)
 
 
 class Configuration(NamedTuple):
@@ -33,19 +35,15 @@ class Configuration(NamedTuple):
     box: Box | None
 
 
+@listing(ENDINGS=FORMATS, PARTS=IN_PARTS)
 def open_particles(
     path: Any, *, positions: str | None = None, values: str | float | None = None, topology: Any = None
 ) -> Particles:
     """Open a file of particles, to read it in parts.
 
-    Formats by ending:
+    The ending of the name selects the format: ENDINGS.
 
-    - .npz, .csv, .tsv, .txt, .dat, .parquet;
-    - .h5 with plain datasets, H5MD or openPMD; .gsd;
-    - .xyz; .dump, .lammpstrj, .data and .lmp of LAMMPS;
-    - .pdb, .gro, .xtc, .trr and .dcd; .vtu, .vtk and .series.
-
-    Files .npz, .h5, .csv and .parquet may be larger than the memory. Others are read a frame at a time.
+    Files PARTS may be larger than the memory. Others are read a frame at a time.
 
     Parameters
     ----------
@@ -57,7 +55,7 @@ def open_particles(
         Name of a column (N,) or (N, c), names of several columns, or one number for all particles; 1 by default. A
         text that is a number is the column of that name, if there is one.
     topology : path-like, optional
-        File with what a trajectory .xtc, .trr or .dcd lacks.
+        File with what a trajectory of molecules lacks: charges and masses.
 
     Returns
     -------

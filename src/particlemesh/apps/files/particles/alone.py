@@ -7,11 +7,10 @@ Requests and answers are lines of JSON; arrays follow an answer as bytes. Nothin
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,16 +18,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from particlemesh.apps.files.isolated import command
-from particlemesh.apps.files.libraries import FileError, blame
-from particlemesh.apps.files.particles.boxes import Cell
+from particlemesh.apps.files.boxes import Cell
+from particlemesh.apps.files.libraries import FileError, errors_name_file, isolated
 from particlemesh.apps.files.particles.reader import Column, Reader
 
 PROGRAM = """
-import importlib, sys
+import importlib, os, sys
 from particlemesh.apps.files.particles import alone
 module, name, *files = sys.argv[1:]
-alone.main(getattr(importlib.import_module(module), name), *files)
+answers = os.fdopen(os.dup(1), "wb")  # of the standard output a library has none
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+alone.serve(getattr(importlib.import_module(module), name), files, sys.stdin.buffer, answers)
 """
 SECONDS, RATE = 30.0, 2e7  # an answer takes at most this, and a second for so many bytes of the file
 
@@ -37,12 +37,11 @@ class Alone(Reader):
     """A reader whose library works in another process. It has what that one has."""
 
     def __init__(self, form: type[Reader], path: Path, topology: Path | None = None) -> None:
-        self.form, self._asked = form, 0
+        self.form, self._keys = form, itertools.count()
         super().__init__(path, topology)
 
     def open(self) -> None:
-        files = [str(self.path), *([] if self.topology is None else [str(self.topology)])]
-        self.process = self.start(self.form, files)
+        self.process = self.start(self.form, [str(file) for file in (self.path, self.topology) if file is not None])
         first, _ = self._answer()
         self.columns = {name: Column(tuple(tail), rows) for name, (tail, rows) in first["columns"].items()}
         self.frames, self.unit = first["frames"], first["unit"]
@@ -51,7 +50,7 @@ class Alone(Reader):
     def start(form: type[Reader], files: list[str]) -> Any:
         """Return a process that answers to its standard input."""
         return subprocess.Popen(
-            command(PROGRAM, form.__module__, form.__name__, *files),
+            isolated(PROGRAM, form.__module__, form.__name__, *files),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -67,9 +66,9 @@ class Alone(Reader):
         late.start()
         try:
             line = self.process.stdout.readline()
-            answer = json.loads(line) if line else {}
-            arrays = [_exactly(self.process.stdout, dtype, shape) for dtype, shape in answer.get("arrays", ())]
-        except EOFError:
+            answer = json.loads(line or b"{}")
+            arrays = [_array(self.process.stdout, dtype, shape) for dtype, shape in answer.get("arrays", ())]
+        except ValueError:  # it ended within an array
             answer = {}
         finally:
             in_time = late.is_alive()
@@ -82,14 +81,11 @@ class Alone(Reader):
 
     def box(self, frame: int) -> Cell | None:
         answer, arrays = self._ask(what="box", frame=frame)
-        if not arrays:
-            return None
         periodic = answer["periodic"]
-        return Cell(arrays[0], None if periodic is None else tuple(periodic), *arrays[1:])
+        return Cell(arrays[0], None if periodic is None else tuple(periodic), *arrays[1:]) if arrays else None
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
-        self._asked += 1
-        key = self._asked
+        key = next(self._keys)
         self._ask(what="chunks", key=key, names=names, size=size, frame=frame)
         while arrays := self._ask(what="next", key=key, frame=frame)[1]:
             yield arrays
@@ -105,59 +101,41 @@ class Alone(Reader):
             self.process.wait()
 
 
-def _exactly(stream: IO[bytes], dtype: str, shape: list[int]) -> np.ndarray:
-    count = np.dtype(dtype).itemsize * math.prod(shape)
-    data = stream.read(count)
-    if len(data) < count:
-        raise EOFError
-    return np.frombuffer(data, dtype).reshape(shape)
-
-
-def main(form: type[Reader], path: str, topology: str | None = None) -> None:
-    """Serve a file on the standard streams, of which a library has none."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    serve(form, [path, *([] if topology is None else [topology])], sys.stdin.buffer, answers)
+def _array(stream: IO[bytes], dtype: str, shape: list[int]) -> np.ndarray:
+    """Return an array of a stream; a ValueError if it ends early."""
+    return np.frombuffer(stream.read(np.dtype(dtype).itemsize * math.prod(shape)), dtype).reshape(shape)
 
 
 def serve(form: type[Reader], files: list[str], requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer requests to a reader until they end."""
+    """Open a file, and answer requests to its reader until they end."""
     parts: dict[int, Iterator[list[np.ndarray]]] = {}
     reader: Reader | None = None
 
-    def answer(request: dict[str, Any]) -> tuple[dict[str, Any], Sequence[np.ndarray]]:
+    def answer(what: str = "", frame: int = 0, key: int = 0, **part: Any) -> tuple[dict[str, Any], Sequence[Any]]:
         nonlocal reader
         if reader is None:
             reader = form(*map(Path, files))
-            columns = {name: [column.tail, column.rows] for name, column in reader.columns.items()}
-            return {"columns": columns, "frames": reader.frames, "unit": reader.unit}, ()
-        if request["what"] == "box":
-            cell = reader.box(request["frame"])
+            return {"columns": reader.columns, "frames": reader.frames, "unit": reader.unit}, ()
+        if what == "box":
+            cell = reader.box(frame)
             if cell is None:
-                return {"box": None}, ()
-            return {"periodic": cell.periodic}, [cell.rows, *([] if cell.origin is None else [cell.origin])]
-        if request["what"] == "chunks":
-            parts[request["key"]] = reader.chunks(request["names"], request["size"], request["frame"])
-            return {"ready": True}, ()
-        return {"more": True}, next(parts[request["key"]], ())
+                return {"periodic": None}, ()
+            return {"periodic": cell.periodic}, [a for a in (cell.rows, cell.origin) if a is not None]
+        if what == "chunks":
+            parts[key] = reader.chunks(part["names"], part["size"], frame)
+        return {}, next(parts[key], ()) if what == "next" else ()
 
-    for line in _chain(requests):
+    for line in itertools.chain((b"{}",), requests):
         try:
             request = json.loads(line)
             frame = request.get("frame") if reader is not None and reader.frames > 1 else None
-            with blame(Path(files[0]), frame=frame):
-                said, arrays = answer(request)
+            with errors_name_file(Path(files[0]), frame=frame):
+                head, arrays = answer(**request)
             arrays = [np.ascontiguousarray(array) for array in arrays]
-            said["arrays"] = [(array.dtype.str, array.shape) for array in arrays]
+            head["arrays"] = [(array.dtype.str, array.shape) for array in arrays]
         except (FileError, ImportError) as error:
-            said, arrays = {"error": str(error), "missing": isinstance(error, ImportError)}, []
-        answers.write(json.dumps(said).encode() + b"\n")
+            head, arrays = {"error": str(error), "missing": isinstance(error, ImportError)}, []
+        answers.write(json.dumps(head).encode() + b"\n")
         for array in arrays:
             answers.write(array.tobytes())
         answers.flush()
-
-
-def _chain(requests: IO[bytes]) -> Iterator[bytes]:
-    """Yield a first request, to open the file, and those of the other process."""
-    yield b"{}"
-    yield from requests

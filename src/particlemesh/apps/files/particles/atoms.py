@@ -6,20 +6,18 @@ from __future__ import annotations
 import importlib
 import io
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.apps.files.boxes import Cell
 from particlemesh.apps.files.libraries import FileError
-from particlemesh.apps.files.particles.boxes import Cell
-from particlemesh.apps.files.particles.reader import Column, Reader, slices
+from particlemesh.apps.files.particles.reader import FrameReader
 
-LEFT_OUT = ("numbers",)
 BOUNDS, TABLE = "ITEM: BOX BOUNDS", "ITEM: ATOMS"
 
 
-class ExtendedXYZ(Reader):
+class ExtendedXYZ(FrameReader):
     """Text of frames, each with its cell; a frame at a time. Masses follow from the elements if there are none.
 
     Empty lines may be between frames. Particles with other names than those of elements have the mass 1.
@@ -29,12 +27,9 @@ class ExtendedXYZ(Reader):
     module = "ase.io"
     unit: str | None = "Å"
 
-    def open(self) -> None:
+    def start(self) -> int:
         self._places = self._frames()
-        self.frames = len(self._places)
-        self._now: tuple[int, Any] = (-1, None)
-        arrays = self._arrays(self.frames - 1)
-        self.columns = {name: Column(data.shape[1:]) for name, data in arrays.items()}
+        return len(self._places)
 
     def _frames(self) -> list[tuple[int, int]]:
         """Return where frames begin and end in the file; each begins with its number of atoms."""
@@ -46,14 +41,14 @@ class ExtendedXYZ(Reader):
                 text = line.decode("utf-8-sig" if not begin else "utf-8", errors="replace").strip()
                 if not text:
                     continue
-                for _ in range(_count(text, len(places)) + 1):
+                if not re.fullmatch(r"\+?\d+", text):
+                    raise FileError(f"frame {len(places)} begins with {text[:60]!r}; a number of atoms is needed")
+                for _ in range(int(text) + 1):
                     more = next(lines, b"")
                     if not more:
                         raise FileError(f"frame {len(places)} ends early")
                     end += len(more)
                 places.append((begin, end))
-        if not places:
-            raise FileError("it is empty")
         return places
 
     def _text(self, frame: int) -> str:
@@ -62,45 +57,24 @@ class ExtendedXYZ(Reader):
             file.seek(begin)
             return file.read(end - begin).decode("utf-8-sig", errors="replace")
 
-    def _atoms(self, frame: int) -> Any:
-        """Return the atoms of a frame; those of the last call are kept."""
-        if self._now[0] != frame:
-            self._now = (frame, self._parsed(self._text(frame)))
-        return self._now[1]
-
-    def _parsed(self, text: str) -> Any:
+    def read(self, frame: int) -> Any:
+        text = self._text(frame)
         try:
             return self.library.read(io.StringIO(text), index=0, format="extxyz")
         except KeyError:  # of a name that is no element
             return self.library.read(io.StringIO(_of_elements(text)), index=0, format="extxyz")
 
-    def _arrays(self, frame: int) -> dict[str, np.ndarray]:
+    def arrays(self, frame: int) -> dict[str, np.ndarray]:
         """Return arrays by name; ASE keeps some of them as results of a calculator."""
-        atoms = self._atoms(frame)
+        atoms = self.frame(frame)
         results = {} if atoms.calc is None else atoms.calc.results
-        arrays = {"masses": atoms.get_masses(), **results, **atoms.arrays}
-        return {
-            name: data
-            for name, data in arrays.items()
-            if name not in LEFT_OUT
-            and isinstance(data, np.ndarray)
-            and data.dtype.kind in "iuf"
-            and data.ndim in (1, 2)
-            and len(data) == len(atoms)
-        }
+        return _reals({"positions": None, "masses": atoms.get_masses(), **results, **atoms.arrays}, "numbers")
 
     def box(self, frame: int) -> Cell | None:
-        atoms = self._atoms(frame)
+        atoms = self.frame(frame)
         if not atoms.cell.any() and not atoms.pbc.any():
             return None
         return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)), atoms.info.get("Origin"))
-
-    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
-        arrays = self._arrays(frame)
-        missing = [name for name in names if name not in arrays]
-        if missing:
-            raise FileError(f"frame {frame} has no {', '.join(missing)}")
-        yield from slices([arrays[name] for name in names], size)
 
 
 class Dump(ExtendedXYZ):
@@ -110,6 +84,7 @@ class Dump(ExtendedXYZ):
     """
 
     suffixes = (".dump", ".lammpstrj", ".lammpsdump")
+    note = "LAMMPS"
     unit = None
 
     def _frames(self) -> list[tuple[int, int]]:
@@ -123,12 +98,13 @@ class Dump(ExtendedXYZ):
             raise FileError("it does not begin with ITEM: TIMESTEP, as text dumps do")
         return list(zip(begins, [*begins[1:], end], strict=True))
 
-    def _parsed(self, text: str) -> Any:
-        text = text.replace(f"{BOUNDS}\n", f"{BOUNDS} pp pp pp\n")  # old versions wrote no flags, which ASE needs
+    def read(self, frame: int) -> Any:
+        # Old versions wrote no flags, which ASE needs.
+        text = self._text(frame).replace(f"{BOUNDS}\n", f"{BOUNDS} pp pp pp\n")
         return self.library.read(io.StringIO(text), index=0, format="lammps-dump-text", order=False)
 
-    def _arrays(self, frame: int) -> dict[str, np.ndarray]:
-        atoms, lines = self._atoms(frame), self._text(frame).splitlines()
+    def arrays(self, frame: int) -> dict[str, np.ndarray]:
+        atoms, lines = self.frame(frame), self._text(frame).splitlines()
         start = next(number for number, line in enumerate(lines) if line.startswith(TABLE))
         names, row = lines[start].split()[2:], lines[start + 1].split() if len(atoms) else []
         places = [place for place, word in enumerate(row) if _is_real(word)]
@@ -137,40 +113,47 @@ class Dump(ExtendedXYZ):
         for form in ("", "u", "s", "su"):
             if all(f"{axis}{form}" in columns for axis in "xyz"):
                 x = np.stack([columns.pop(f"{axis}{form}") for axis in "xyz"], axis=1)
-                return {**columns, "positions": _origin(atoms) + x @ atoms.cell.array if "s" in form else x}
+                return {"positions": _origin(atoms) + x @ atoms.cell.array if "s" in form else x, **columns}
         raise FileError(f"frame {frame} has no positions x, xu, xs or xsu, but {', '.join(names)}")
 
     def box(self, frame: int) -> Cell | None:
-        atoms = self._atoms(frame)
-        said = BOUNDS + "\n" not in self._text(frame).replace("\r", "")
-        return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)) if said else None, _origin(atoms))
+        atoms = self.frame(frame)
+        has_flags = BOUNDS + "\n" not in self._text(frame).replace("\r", "")
+        return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)) if has_flags else None, _origin(atoms))
 
 
 class Data(ExtendedXYZ):
     """Data files of LAMMPS, which do not say which axes repeat. Positions are unfolded by the counts of images."""
 
     suffixes = (".data", ".lmp")
+    note = "LAMMPS"
     unit = None
-    guessed = ("numbers", "momenta", "mmcharges")
 
     def _frames(self) -> list[tuple[int, int]]:
         return [(0, self.path.stat().st_size)]
 
-    def _parsed(self, text: str) -> Any:
-        return self.library.read(io.StringIO(text), format="lammps-data")
+    def read(self, frame: int) -> Any:
+        return self.library.read(io.StringIO(self._text(frame)), format="lammps-data")
 
-    def _arrays(self, frame: int) -> dict[str, np.ndarray]:
-        atoms = self._atoms(frame)
-        return {
-            name: data for name, data in atoms.arrays.items() if name not in self.guessed and data.dtype.kind in "if"
-        }
+    def arrays(self, frame: int) -> dict[str, np.ndarray]:
+        # ASE guesses the others.
+        return _reals({"positions": None, **self.frame(frame).arrays}, "numbers", "momenta", "mmcharges")
 
     def box(self, frame: int) -> Cell | None:
-        atoms = self._atoms(frame)
+        atoms = self.frame(frame)
         origin = _origin(atoms)
         for low, axis in re.findall(r"^\s*(\S+)\s+\S+\s+([xyz])lo\s+[xyz]hi", self._text(frame), re.MULTILINE):
             origin["xyz".index(axis)] = float(low)  # ASE leaves it out
         return Cell(atoms.cell.array, None, origin)
+
+
+def _reals(arrays: dict[str, Any], *left_out: str) -> dict[str, np.ndarray]:
+    """Return arrays of real numbers but for some names."""
+    return {
+        name: data
+        for name, data in arrays.items()
+        if name not in left_out and isinstance(data, np.ndarray) and data.dtype.kind in "iuf" and data.ndim
+    }
 
 
 def _origin(atoms: Any) -> np.ndarray:
@@ -183,16 +166,6 @@ def _is_real(word: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _count(text: str, frame: int) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = -1
-    if count < 0:
-        raise FileError(f"frame {frame} begins with {text[:60]!r}; a number of atoms is needed")
-    return count
 
 
 def _of_elements(text: str) -> str:

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.apps.files import boxes
 from particlemesh.apps.files.hdf5 import opened, try_alone
 from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.openpmd import texts
-from particlemesh.apps.files.particles import boxes
 from particlemesh.apps.files.particles.reader import Column, Reader, is_column
 
 PLACES = ("", "Header", "header", "Cosmology")  # groups whose attributes may have the box
@@ -30,6 +30,7 @@ class HDF5(Reader):
 
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".hdf")
     module = "h5py"
+    note = "openPMD, H5MD, snapshots"
     forms: ClassVar[list[Any]] = []  # with a layout of their own
 
     def __init_subclass__(cls) -> None:
@@ -39,7 +40,7 @@ class HDF5(Reader):
     def of(cls, path: Path, topology: Path | None = None) -> Reader:
         """Return a reader of H5MD, openPMD or plain datasets."""
         reader = cls(path, topology)
-        with reader.blame():
+        with reader.errors_name_file():
             form = next((form for form in cls.forms if form.matches(reader.file)), None)
         return reader if form is None else form(path, topology, reader.file)
 
@@ -162,10 +163,13 @@ class HDF5(Reader):
         return None
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
-        rows = self.columns[names[0]].rows
-        assert rows is not None  # HDF5 has shapes
+        rows = self.rows(names[0], frame)
         for start in range(0, rows, size):
             yield [self.part(name, start, min(start + size, rows), frame) for name in names]
+
+    def rows(self, name: str, frame: int) -> int:
+        """Return the number of particles of a frame."""
+        return self.columns[name].rows or 0
 
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
         """Return rows of a column."""

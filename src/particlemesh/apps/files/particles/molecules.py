@@ -6,17 +6,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from particlemesh.apps.files.boxes import Cell, cell_of
 from particlemesh.apps.files.libraries import FileError
-from particlemesh.apps.files.particles.boxes import Cell, cell_of
-from particlemesh.apps.files.particles.reader import Column, Reader, slices
+from particlemesh.apps.files.particles.reader import FrameReader
 
 
-class Molecules(Reader):
+class Molecules(FrameReader):
     """A frame at a time, in Å. A trajectory takes charges and masses from its topology."""
 
     suffixes = (".pdb", ".gro", ".xtc", ".trr", ".dcd")
@@ -27,26 +27,18 @@ class Molecules(Reader):
     structures = (".pdb", ".gro")  # which need no topology
     scalars = ("charges", "masses", "radii", "tempfactors", "occupancies")
 
-    def open(self) -> None:
-        if self.topology is None and self.path.suffix.lower() not in self.structures:
+    def start(self) -> int:
+        ending = self.path.suffix.lower()
+        if self.topology is None and ending not in self.structures:
             raise FileError(
                 f"{self.path} has no topology: give --topology FILE (topology=), such as a .pdb, .gro, .tpr or .psf."
             )
-        if self.path.suffix.lower() == ".gro":
+        if ending == ".gro":
             self._one_frame()
         files = [self.path] if self.topology is None else [self.topology, self.path]
         with _quiet():
             self.universe = self.library.Universe(*map(str, files), **self._format())
-            self.frames = len(self.universe.trajectory)
-            step = self._at(self.frames - 1)
-            self.columns["positions"] = Column((3,))
-            for name in self.scalars:
-                with contextlib.suppress(AttributeError, self.library.exceptions.NoDataError):
-                    if np.asarray(getattr(self.universe.atoms, name)).dtype.kind in "iuf":
-                        self.columns[name] = Column()
-            for name in ("velocities", "forces"):
-                if getattr(step, f"has_{name}"):
-                    self.columns[name] = Column((3,))
+        return len(self.universe.trajectory)
 
     def _format(self) -> dict[str, Any]:
         """Return a reader of .xtc and .trr that neither reads nor writes files of offsets beside the trajectory."""
@@ -72,22 +64,28 @@ class Molecules(Reader):
             if any(line.strip() for line in lines):
                 raise FileError("it has more than one frame, or lines behind it: give a file with one, or an .xtc")
 
-    def _at(self, frame: int) -> Any:
+    def read(self, frame: int) -> Any:
         """Return the state of a frame, which the universe then has."""
-        if self.universe.trajectory.frame != frame:
-            self.universe.trajectory[frame]
-        return self.universe.trajectory.ts
+        with _quiet():
+            if self.universe.trajectory.frame != frame:
+                self.universe.trajectory[frame]
+            return self.universe.trajectory.ts
+
+    def arrays(self, frame: int) -> dict[str, np.ndarray]:
+        step, atoms = self.frame(frame), self.universe.atoms
+        names = ["positions", *self.scalars]
+        names += [name for name in ("velocities", "forces") if getattr(step, f"has_{name}")]
+        arrays = {}
+        with _quiet():
+            for name in names:
+                with contextlib.suppress(AttributeError, self.library.exceptions.NoDataError):
+                    arrays[name] = np.array(getattr(atoms, name))
+        return arrays
 
     def box(self, frame: int) -> Cell | None:
         with _quiet():
-            dimensions = self._at(frame).dimensions
+            dimensions = self.frame(frame).dimensions
         return None if dimensions is None or not dimensions.any() else cell_of(dimensions, 3, periodic=True)
-
-    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
-        with _quiet():
-            self._at(frame)
-            arrays = [np.array(getattr(self.universe.atoms, name)) for name in names]
-        yield from slices(arrays, size)
 
     def close(self) -> None:
         self.universe.trajectory.close()

@@ -11,8 +11,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from particlemesh.apps.files import boxes
 from particlemesh.apps.files.libraries import FileError
-from particlemesh.apps.files.particles import boxes
 from particlemesh.apps.files.particles.reader import Column, Reader, is_column
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from particlemesh.apps.files.boxes import Cell
 from particlemesh.apps.files.libraries import FileError
 from particlemesh.apps.files.openpmd import box_of, groups, text
-from particlemesh.apps.files.particles.boxes import Cell
 from particlemesh.apps.files.particles.hdf5 import HDF5, attribute
 from particlemesh.apps.files.particles.reader import Column
 
@@ -81,13 +80,11 @@ class OpenPMD(HDF5):
         position = self._species(frame).get(owner, {}).get("position", {})
         return all(float(part.attrs.get("unitSI", 1.0)) == 1 for part in position.values())
 
-    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
-        species = self._species(frame)
-        owner = names[0].partition("/")[0]
-        if owner not in species:
+    def rows(self, name: str, frame: int) -> int:
+        owner = name.partition("/")[0]
+        if owner not in self._species(frame):
             raise FileError(f"frame {frame} has no species {owner}")
-        for start in range(0, _rows(species[owner]), size):
-            yield [self.part(name, start, start + size, frame) for name in names]
+        return _rows(self._species(frame)[owner])
 
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
         owner, _, record = name.partition("/")

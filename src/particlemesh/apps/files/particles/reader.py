@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The contract of a format of particles."""
+"""The contract of a format of particles, and what formats that are read by frame share."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.apps.files.libraries import blame, library
-
-if TYPE_CHECKING:
-    from particlemesh.apps.files.particles.boxes import Cell
+from particlemesh.apps.files.boxes import Cell
+from particlemesh.apps.files.libraries import FileError, Format, errors_name_file, library
 
 WIDEST = 64  # numbers per particle in a column: more is another kind of array
 NUMBERS = "iufc"
@@ -27,7 +24,7 @@ class Column(NamedTuple):
     rows: int | None = None  # None: known once the file has been read
 
 
-class Reader:
+class Reader(Format):
     """An open file of particles. A format fills in what raises NotImplementedError, and says what differs.
 
     Attributes
@@ -47,10 +44,9 @@ class Reader:
         Number of axes of the positions.
     """
 
-    suffixes: ClassVar[tuple[str, ...]]
-    module: ClassVar[str | None] = None  # library of the extra ``files``
     takes_topology: ClassVar[bool] = False  # a second file, with what does not change
     alone: ClassVar[bool] = False  # in a process of its own: the library crashes on some damaged files
+    in_parts: ClassVar[bool] = True  # a file may be larger than the memory
     unit: str | None = None
 
     def __init__(self, path: Path, topology: Path | None = None) -> None:
@@ -62,7 +58,7 @@ class Reader:
         self.chosen: tuple[str, ...] = ()
         self.ndim = 3
         try:
-            with self.blame():
+            with self.errors_name_file():
                 self.open()
         except BaseException:
             with contextlib.suppress(AttributeError):  # what has not been opened
@@ -96,21 +92,58 @@ class Reader:
     def close(self) -> None:
         """Close the file."""
 
-    def blame(self, frame: int | None = None) -> contextlib.AbstractContextManager[None]:
+    def errors_name_file(self, frame: int | None = None) -> contextlib.AbstractContextManager[None]:
         """Turn every error of a library into one that names the file, and the frame if there are several."""
-        return blame(self.path, "", None if self.frames == 1 else frame)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        return errors_name_file(self.path, "", None if self.frames == 1 else frame)
 
 
-def slices(columns: Sequence[np.ndarray], size: int) -> Iterator[list[np.ndarray]]:
-    """Yield parts of arrays that are in memory already."""
-    for start in range(0, len(columns[0]), size):
-        yield [column[start : start + size] for column in columns]
+class FrameReader(Reader):
+    """A format whose library reads a frame at a time; the last one is kept."""
+
+    in_parts = False
+
+    def start(self) -> int:
+        """Open the file, and return the number of frames."""
+        raise NotImplementedError
+
+    def read(self, frame: int) -> Any:
+        """Return a frame as the library has it."""
+        raise NotImplementedError
+
+    def arrays(self, frame: int) -> dict[str, np.ndarray]:
+        """Return the columns of a frame, and whatever else is there; positions are the first."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        self._kept: tuple[int, Any] = (-1, None)
+        self.frames = self.start()
+        if not self.frames:
+            raise FileError("it has no frames")
+        arrays = self.arrays(self.frames - 1)
+        count = len(next(iter(arrays.values())))
+        for name, data in arrays.items():
+            if is_column(data.shape, data.dtype) and len(data) == count:
+                self.columns[name] = Column(data.shape[1:])
+
+    def frame(self, frame: int) -> Any:
+        """Return a frame as the library has it; that of the last call is kept."""
+        if self._kept[0] != frame:
+            self._kept = (-1, None)  # should reading fail
+            self._kept = (frame, self.read(frame))
+        return self._kept[1]
+
+    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
+        arrays = self.arrays(frame)
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            raise FileError(f"frame {frame} has no {', '.join(missing)}")
+        columns = [arrays[name] for name in names]
+        count = len(next(iter(arrays.values())))
+        for name, data in zip(names, columns, strict=True):
+            if len(data) != count:
+                raise FileError(f"frame {frame} has {count} particles and {len(data)} rows of {name}")
+        for start in range(0, count, size):
+            yield [column[start : start + size] for column in columns]
 
 
 def is_column(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

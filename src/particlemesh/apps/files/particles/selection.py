@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.apps.files.libraries import FileError, plain
+from particlemesh.apps.files.libraries import FileError, by_ending, plain
 from particlemesh.apps.files.particles.alone import Alone
 from particlemesh.apps.files.particles.reader import Reader
 
@@ -79,7 +79,7 @@ class Particles:
                 if not math.isfinite(self.constant):
                     raise ValueError(f"values is {values}; give a finite number or names of columns.")
             self._same_rows()
-            with reader.blame():
+            with reader.errors_name_file():
                 reader.select(self._columns(), self.ndim)
                 for factors in self._factors:
                     reader.multiply(factors)
@@ -219,7 +219,7 @@ class Particles:
         frames = [self.frame(number) for number in ((frame,) if isinstance(frame, int) else frame)]
         cells = []
         for number in frames:
-            with self._reader.blame(number):
+            with self._reader.errors_name_file(number):
                 cell = self._reader.box(number)
             if cell is not None and len(cell.rows) == self.ndim:
                 cell = cell._replace(
@@ -234,7 +234,7 @@ class Particles:
                 )
         if cells[0] is None:
             return None
-        with self._reader.blame(frames[0]):
+        with self._reader.errors_name_file(frames[0]):
             box = cells[0].box(lambda directions: self.bounds(frames, CHUNK, "float32", directions))
         self.unsaid = box is not None and cells[0].periodic is None
         return box
@@ -293,7 +293,7 @@ class Particles:
             raise ValueError(f"size is {size}; give a number of particles above 0.")
         number, done = self.frame(frame), 0
         names = self._columns()
-        with self._reader.blame(number):
+        with self._reader.errors_name_file(number):
             for parts in self._reader.chunks(names, size, number):
                 count = len(parts[0])
                 if not count:
@@ -348,20 +348,9 @@ def _native(array: np.ndarray) -> np.ndarray:
 
 
 def open_reader(formats: tuple[type[Reader], ...], path: Any, topology: Any) -> Reader:
-    """Return an open reader by the ending of a file's name.
-
-    Raises
-    ------
-    ImportError
-        If the format's library is missing.
-    ValueError
-        If no format has the ending, or there is no such file.
-    """
+    """Return an open reader by the ending of a file's name."""
     path = Path(path)
-    form = next((f for f in formats if path.suffix.lower() in f.suffixes), None)
-    if form is None:
-        known = ", ".join(suffix for f in formats for suffix in f.suffixes)
-        raise ValueError(f"{path} has an unknown ending; particles are read from {known}.")
+    form = by_ending(formats, path, f"{path} has an unknown ending; particles are read from")
     for file in (path, topology):
         if file is not None and not Path(file).is_file():
             raise ValueError(f"{file} does not exist, or is no file.")

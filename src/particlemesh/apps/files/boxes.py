@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which arrays beside particles are their box, and boxes from what files have."""
+"""Boxes from what files have: lengths, angles, matrices; and which arrays beside particles are their box."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.apps.files.lattice import lattice
 from particlemesh.apps.files.libraries import FileError
 
 NAMES = ("box", "boxsize", "cell", "lengths")
@@ -19,20 +18,29 @@ SETTINGS = (*NAMES, "origin", "periodic")
 LARGEST = 9  # numbers of a setting
 
 
-class Cell(NamedTuple):
-    """What a file says of a box.
+def lattice(lengths: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Return lattice vectors (3, 3) in rows, a along x and b in the plane of x and y; a ValueError if none have these.
 
-    Attributes
-    ----------
-    rows : (d, d) ndarray
-        Lattice vectors; zeros along an axis that has none.
-    periodic : tuple of bool, or None
-        Which axes repeat; None if the file does not say, and all do.
-    origin : (d,) ndarray, optional
+    Angles are alpha between b and c, beta between a and c, gamma between a and b, in degrees.
     """
+    listed = ", ".join(f"{x:g}" for x in angles)
+    if not ((angles > 0) & (angles < 180)).all():
+        raise ValueError(f"angles are {listed}; give 3 angles between 0 and 180 degrees")
+    alpha, beta, gamma = np.where(angles == 90, 0.0, np.cos(np.radians(angles)))  # 90 degrees gives exact zeros
+    sine = math.sqrt(max(0.0, 1 - gamma**2))
+    across = (alpha - beta * gamma) / sine if sine else math.inf
+    height = 1 - beta**2 - across**2
+    if not height > 0:
+        raise ValueError(f"angles are {listed}; no cell has these")
+    a, b, c = lengths
+    return np.array([[a, 0, 0], [b * gamma, b * sine, 0], [c * beta, c * across, c * math.sqrt(height)]])
 
-    rows: np.ndarray
-    periodic: tuple[bool, ...] | None = None
+
+class Cell(NamedTuple):
+    """What a file says of a box."""
+
+    rows: np.ndarray  # (d, d), lattice vectors; zeros along an axis that has none
+    periodic: tuple[bool, ...] | None = None  # None if the file does not say, and all axes repeat
     origin: np.ndarray | None = None
 
     def same(self, other: Cell | None) -> bool:
@@ -43,19 +51,10 @@ class Cell(NamedTuple):
         return np.array_equal(mine, theirs)
 
     def box(self, bounds: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Box | None:
-        """Return the box; None if there is nothing of one.
+        """Return the box; None if there is nothing of one; a FileError if the numbers are none.
 
-        An open axis without a lattice vector is orthogonal to the others, and holds all particles.
-
-        Parameters
-        ----------
-        bounds : callable
-            Takes directions as columns, and returns the least and largest coordinates of particles along each.
-
-        Raises
-        ------
-        FileError
-            If an axis repeats without a lattice vector, or these are no box.
+        An open axis without a lattice vector is orthogonal to the others, and holds all particles. ``bounds`` takes
+        directions as columns, and returns the least and largest coordinates of particles along each.
         """
         rows, ndim = np.array(self.rows, np.float64), len(self.rows)
         repeats = (True,) * ndim if self.periodic is None else self.periodic
@@ -71,11 +70,8 @@ class Cell(NamedTuple):
                 for axis in np.flatnonzero(missing):
                     rows[axis] = _across(rows, int(axis))
                 inverse = np.linalg.inv(rows)
-                low, high = bounds(inverse)
-                low, high = (
-                    np.where(missing, low - origin @ inverse, 0.0),
-                    np.where(missing, high - origin @ inverse, 1.0),
-                )
+                low, high = (end - origin @ inverse for end in bounds(inverse))
+                low, high = np.where(missing, low, 0.0), np.where(missing, high, 1.0)
                 origin, rows = origin + low @ rows, rows * (high - low)[:, None]
             tilted = (rows - np.diag(np.diagonal(rows))).any() or (np.diagonal(rows) <= 0).any()
             return Box(rows if tilted else np.diagonal(rows), origin=origin, periodic=repeats)
@@ -112,21 +108,10 @@ def find(
     shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Any], columns: Collection[str],
     chosen: Collection[str], ndim: int,
 ) -> Cell | None:  # fmt: skip
-    """Return the box among the settings of a file, or None.
+    """Return the box among the settings of a file, whose shapes and a reader are given, or None.
 
     An array that is chosen as positions or values is no box. A row of numbers that may be a column is none: with three
     particles ``lengths (3,)`` may be either.
-
-    Parameters
-    ----------
-    shapes : mapping of str to shape
-        The settings, by name.
-    read : callable
-        Returns the array of a name.
-    columns, chosen : collection of str
-        All columns, and those that are positions and values.
-    ndim : int
-        Number of axes of the positions.
     """
     names = {name.lower(): name for name in shapes if name not in chosen}
     for known in NAMES:
@@ -139,25 +124,13 @@ def find(
     return None
 
 
-def cell_of(given: Any, ndim: int, origin: Any = None, periodic: Any = None) -> Cell:
-    """Return a cell from what a file has.
+def cell_of(numbers: Any, ndim: int, origin: Any = None, periodic: Any = None) -> Cell:
+    """Return a cell from a length for all axes, lengths, a matrix, or lengths and angles; else raise a FileError.
 
-    Parameters
-    ----------
-    given : array
-        A length, which is that of all axes; lengths; a matrix; or three lengths and three angles in degrees.
-    ndim : int
-        Number of axes of the positions.
-    origin, periodic : array, optional
-        One of each for all axes, or one per axis.
-
-    Raises
-    ------
-    FileError
-        If these are no box.
+    ``origin`` and ``periodic`` have one entry for all axes, or one per axis; ``ndim`` is that of the positions.
     """
     try:
-        rows = np.asarray(given).astype(np.float64)
+        rows = np.asarray(numbers).astype(np.float64)
         if rows.ndim < 2 or 1 in rows.shape:
             rows = rows.ravel()
         if rows.size == 1:
