@@ -84,7 +84,7 @@ DEVICE = """
 import _thread, threading, time
 import numpy as np, pyopencl as cl, particlemesh as pm
 few, many = np.random.default_rng(1).random((9, 3)), np.random.default_rng(2).random((4_000_000, 3))
-plan = pm.Plan(pm.Mesh((64, 64, 64), (1.0,) * 3), "bspline8", backend="opencl", method="particle",
+plan = pm.Plan(pm.Mesh((64, 64, 64), (1.0,) * 3), "bspline4", backend="opencl", method="particle",
                interpolation="particle")
 plan.set_positions(few).spread(np.ones((8, 9)))
 queue = plan.backend.queue

@@ -53,7 +53,6 @@ def test_the_dense_matrices_are_the_oracle():
 
 def test_a_row_keeps_every_law(backend, row, request):
     law, seed = BY_NAME[row.method], ROWS.index(row)
-    thin = request.config.thins and backend.name == "opencl"
     window = window_of(row.window)
     real = "float64" if row.precision == "float64" else "float32"
     reason = law.declines(backend, mesh_of(row, window), window, real, int(row.count))
@@ -62,4 +61,4 @@ def test_a_row_keeps_every_law(backend, row, request):
         with pytest.raises(pm.MethodNotSuitable, match="cannot serve this problem"):
             t.spread(t.q) if law.direction == "spread" else t.interpolate(t.f)
         return
-    CHECKS[law.direction](Trial(row, law, backend, seed, thin=thin))  # both directions equal the oracle
+    CHECKS[law.direction](Trial(row, law, backend, seed, thin=request.config.thins))  # both directions equal the oracle
