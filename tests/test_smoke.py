@@ -5,8 +5,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.backends import source
+from particlemesh.choosing.choice import METHODS
 from particlemesh.grid.builders import METHODS as BUILDERS
-from particlemesh.plan.configuration import METHODS
 
 
 def test_spread_and_interpolate_are_adjoint():

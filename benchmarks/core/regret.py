@@ -88,7 +88,7 @@ def plan_on(backend: Any, problem: Problem) -> Any:
 
 def choices(plan: Any, direction: str, hopeless: float) -> tuple[dict[str, Any], set[Any]]:
     """Return the method that each prediction chooses, and the methods to time."""
-    asked, methods = plan.problem(), METHODS[direction]
+    asked, methods = plan.methods.problem(), METHODS[direction]
     tuned = functools.partial(predict.known(asked.backend).predict, direction)
     costs = {"auto": tuned, "untuned": candidates.modelled}
     chosen = {kind: candidates.choose(methods, asked, "auto", cost) for kind, cost in costs.items()}
@@ -108,7 +108,7 @@ def measured(plan: Any, problem: Problem, direction: str, hopeless: float) -> di
     if not totals:
         return None
     best = min(totals, key=lambda m: totals[m])
-    row = problem.case.measured(plan.problem())._asdict()
+    row = problem.case.measured(plan.methods.problem())._asdict()
     row |= dict(cloud=problem.cloud, applications=problem.applications, direction=direction)
     row |= dict(best=best.name, best_s=totals[best])
     for kind, method in chosen.items():

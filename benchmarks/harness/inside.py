@@ -18,7 +18,8 @@ from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.predict import known
 from particlemesh.methods.contract import Method
-from particlemesh.plan.configuration import Configuration
+from particlemesh.plan import Plan
+from particlemesh.plan.methods import PlanMethods
 from particlemesh.window import window_of
 
 __all__ = [
@@ -51,19 +52,19 @@ def backend_of(name: str) -> Any:
 
 def method_of(plan: Any, direction: str) -> Any:
     """Return the method that a plan takes."""
-    return plan._method(direction)
+    return plan.methods.of(direction)
 
 
 def ask(plan: Any, method: Any) -> candidates.Candidate:
     """Return what a method says of a plan's problem: its reason to decline, or its estimates."""
-    return candidates.ask(method, plan.problem())
+    return candidates.ask(method, plan.methods.problem())
 
 
 def automatic(plan: Any, direction: str) -> str:
     """Return the name of the automatic choice for a plan's problem."""
     predicted = functools.partial(known(plan.backend).predict, direction)
     methods = tuple(m for m in METHODS[direction] if plan.backend.name in m.backends)
-    return candidates.choose(methods, plan.problem(), "auto", predicted).name
+    return candidates.choose(methods, plan.methods.problem(), "auto", predicted).name
 
 
 def prepares(method: Any) -> bool:
@@ -73,14 +74,14 @@ def prepares(method: Any) -> bool:
 
 def replace_method(plan: Any, direction: str, method: Any) -> None:
     """Let a plan use a method that the library does not have."""
-    plan._methods[direction] = method
+    plan.methods.known[direction] = method
 
 
 def prepare(plan: Any, direction: str) -> None:
     """Prepare for new positions as the first call after ``set_positions`` does, without waiting."""
     with plan.backend.scope():
-        plan._token = plan.backend.follow(plan._token)
-        plan._prepare(direction, plan._method(direction))
+        plan.follow()
+        plan.methods.prepare(direction, plan.methods.of(direction))
 
 
 def prepare_again(plan: Any, direction: str) -> None:
@@ -90,9 +91,9 @@ def prepare_again(plan: Any, direction: str) -> None:
     """
     plan.workspace.orders.clear()
     with plan.backend.scope():
-        plan._token = plan.backend.follow(plan._token)
-        plan._method(direction).prepare(plan.workspace)
-    plan._prepared.add(direction)
+        plan.follow()
+        plan.methods.of(direction).prepare(plan.workspace)
+    plan.methods.prepared.add(direction)
 
 
 def order_of(plan: Any) -> np.ndarray:
@@ -159,8 +160,8 @@ def launches(backend: Any, mark: Callable[[], Any]) -> Iterator[list[tuple[str, 
         mock.patch.object(kernel, "__call__", watched(kernel.__call__, _kernel_name)),
         mock.patch.object(type(backend), "clear", watched(type(backend).clear, lambda _: "clear")),
         mock.patch.object(type(backend), "copy", watched(type(backend).copy, lambda _: "copy")),
-        mock.patch.object(Configuration, "set_positions", phased(Configuration.set_positions, "locate")),
-        mock.patch.object(Configuration, "_prepare", phased(Configuration._prepare, "prepare")),
+        mock.patch.object(Plan, "set_positions", phased(Plan.set_positions, "locate")),
+        mock.patch.object(PlanMethods, "prepare", phased(PlanMethods.prepare, "prepare")),
     ):
         yield records
 

@@ -40,7 +40,7 @@ def _plan(
         options = {**options, "dtype": real_dtype(array, kind, what)}
     plan = Plan(mesh, window, **options)
     plan.set_positions(positions)
-    recorded = recorder_of(array, *plan._tracked) is not None  # then derivatives will use the plan
+    recorded = recorder_of(array, *plan.tracked) is not None  # then derivatives will use the plan
     with contextlib.nullcontext() if recorded else plan:
         yield plan
 

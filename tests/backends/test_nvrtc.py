@@ -10,7 +10,7 @@ import pytest
 from particlemesh import Mesh, Plan, backends, sorting
 from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import CompilationError
-from particlemesh.plan.configuration import METHODS
+from particlemesh.choosing.choice import METHODS
 from particlemesh.sorting import radix, scan
 from ptx import NVRTC, single
 

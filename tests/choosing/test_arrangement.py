@@ -20,7 +20,7 @@ def test_clusters_are_seen(backend, order, share, low, high):
     mesh = pm.Mesh((8, 8, 8), box)
     plan = pm.Plan(mesh, "cic", applications=1000)
     plan.set_positions(backend.array((box.origin + x @ box.matrix).astype(np.float32), order))
-    assert low <= plan.problem().filled <= high
+    assert low <= plan.methods.problem().filled <= high
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
@@ -29,10 +29,10 @@ def test_few_particles_anywhere_are_no_cluster(ndim):
     for count in (1, 2, 100):
         plan = pm.Plan(mesh, "cic", applications=10**6)
         plan.set_positions(np.random.default_rng(count).random((count, ndim)))
-        assert 0.5 < plan.problem().filled <= 1.0
+        assert 0.5 < plan.methods.problem().filled <= 1.0
     plan.set_positions(np.full((100, ndim), 0.25))
     plan.set_positions(np.full((1000, ndim), 0.25))
-    assert plan.problem().filled < 0.005
+    assert plan.methods.problem().filled < 0.005
 
 
 def in_rows(count, ndim, rng):
@@ -61,9 +61,9 @@ def test_particles_in_order_are_seen(cloud, ndim, count, side):
     x = side * cloud(count, ndim, rng)
     plan = pm.Plan(pm.Mesh((8,) * ndim, (1.0,) * ndim), "cic", applications=1000)
     plan.set_positions(x)
-    assert plan.problem().in_order
+    assert plan.methods.problem().in_order
     plan.set_positions(rng.permutation(np.tile(x, (3, 1))))  # so many that it looks anew
-    assert not plan.problem().in_order
+    assert not plan.methods.problem().in_order
 
 
 def test_molecules_in_any_order_are_not_in_order():
@@ -72,7 +72,7 @@ def test_molecules_in_any_order_are_not_in_order():
         x = np.repeat(rng.random((60_000 // sites, 3)), sites, axis=0)
         plan = pm.Plan(MESH, "cic", applications=1000)
         plan.set_positions((x + rng.normal(0, 0.002, x.shape)) % 1)
-        assert not plan.problem().in_order
+        assert not plan.methods.problem().in_order
 
 
 def test_order_is_of_lengths():
@@ -81,14 +81,14 @@ def test_order_is_of_lengths():
     cells = np.floor(x[:, 0] / 8) * 32 + np.floor(x[:, 1] / 8)
     plan = pm.Plan(slab, "cic", applications=1000)
     plan.set_positions(x[np.argsort(cells)])  # anywhere along z
-    assert plan.problem().in_order
+    assert plan.methods.problem().in_order
 
 
 def test_kinds_on_the_same_lattice_are_in_order():
     x = in_rows(32_768, 3, None)
     plan = pm.Plan(MESH, "cic", applications=1000)
     plan.set_positions(np.concatenate([x, x]))
-    assert plan.problem().in_order
+    assert plan.methods.problem().in_order
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_kinds_on_the_same_lattice_are_in_order():
 def test_a_lattice_is_no_cluster(ndim, edge):
     plan = pm.Plan(pm.Mesh((8,) * ndim, (1.0,) * ndim), "cic", applications=1000)
     plan.set_positions(in_rows(edge**ndim, ndim, None))
-    assert plan.problem().filled > 0.5 and plan.problem().in_order
+    assert plan.methods.problem().filled > 0.5 and plan.methods.problem().in_order
 
 
 @pytest.mark.parametrize(("edge", "nodes"), [(20, 50), (31, 96), (9, 200), (40, 300), (64, 65)])
@@ -109,9 +109,9 @@ def test_layers_of_a_lattice_are_seen(edge, nodes, shuffled):
         x = np.random.default_rng(2).permutation(x)
     plan = pm.Plan(pm.Mesh((nodes,) * 3, (1.0,) * 3), "cic", applications=10**6)
     plan.set_positions(x)
-    assert plan.problem().occupied == seen
+    assert plan.methods.problem().occupied == seen
     plan.set_positions(np.tile(x, (3, 1)))  # so many that it looks anew, at sites that are taken three times
-    assert plan.problem().occupied == seen
+    assert plan.methods.problem().occupied == seen
 
 
 @pytest.mark.parametrize("share", [1.0, 0.03])
@@ -121,13 +121,13 @@ def test_particles_anywhere_are_in_all_layers(shape, count, share):
     x = np.random.default_rng(8).random((count, len(shape))) * share ** (1 / len(shape))
     plan = pm.Plan(pm.Mesh(shape, (1.0,) * len(shape)), "cic", applications=10**6)
     plan.set_positions(x)
-    assert plan.problem().occupied > (0.85 if count > 300 else 0.4)
+    assert plan.methods.problem().occupied > (0.85 if count > 300 else 0.4)
 
 
 def test_finer_lattices_are_in_all_layers():
     plan = pm.Plan(pm.Mesh((16, 20, 24), (1.0,) * 3), "cic", applications=10**6)
     plan.set_positions(in_rows(40**3, 3, None))
-    assert plan.problem().occupied == 1.0
+    assert plan.methods.problem().occupied == 1.0
 
 
 @pytest.mark.parametrize("order", ["planar", "strided", "fortran"])
@@ -135,14 +135,14 @@ def test_order_is_seen_in_every_layout(backend, order):
     x = in_rows(8000, 3, None).astype(np.float32)
     plan = pm.Plan(MESH, "cic", applications=1000)
     plan.set_positions(backend.array(x, order))
-    assert plan.problem().in_order
+    assert plan.methods.problem().in_order
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 1000])
 def test_particles_in_one_place_are_in_no_order(count):
     plan = pm.Plan(MESH, "cic", applications=10**6)
     plan.set_positions(np.full((count, 3), 0.25))
-    assert not plan.problem().in_order
+    assert not plan.methods.problem().in_order
 
 
 def test_it_is_looked_at_only_where_it_decides(monkeypatch):
@@ -154,12 +154,12 @@ def test_it_is_looked_at_only_where_it_decides(monkeypatch):
     ):  # fmt: skip
         plan = pm.Plan(MESH, "cic", **options)
         plan.set_positions(crowd)
-        assert (plan.problem().filled < 1) == looked, options
+        assert (plan.methods.problem().filled < 1) == looked, options
     plan = pm.Plan(MESH, "cic", applications=100)
     plan.set_positions(crowd, check=False)  # never waits
-    assert plan.problem().filled == 1.0
+    assert plan.methods.problem().filled == 1.0
     plan.set_positions(np.tile(crowd, (3, 1)))
-    assert plan.problem().filled < 0.005
+    assert plan.methods.problem().filled < 0.005
     others = np.random.default_rng(3).random((9000, 3))  # so many more that methods are chosen anew
     plan.set_positions(others, check=False)
-    assert plan.problem().filled == 1.0
+    assert plan.methods.problem().filled == 1.0

@@ -12,7 +12,7 @@ MESH = pm.Mesh((12, 10, 14), (1.0, 1.0, 1.0))
 
 
 def chosen(plan):
-    return [plan._method(direction).name for direction in METHODS]
+    return [plan.methods.of(direction).name for direction in METHODS]
 
 
 def plan_of(backend, **options):

@@ -32,7 +32,7 @@ def cloud(dense, volume, count=COUNT, ndim=3, seed=1):
 def seen(x, ndim=3):
     """The arrangement of positions that a plan samples."""
     plan = pm.Plan(pm.Mesh((NODES,) * ndim, (1.0,) * ndim), "cic", applications=1000).set_positions(x)
-    return plan.problem()
+    return plan.methods.problem()
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
@@ -58,11 +58,11 @@ def test_particles_of_one_crowd_have_one_density(ndim, volume):
 
 
 def test_what_is_denser_than_parts_of_the_box_show():
-    small = arrangement.look(_host(), pm.Mesh((512,) * 3, (1.0,) * 3), _coordinates(cloud(1.0, 1e-4)))
+    small = arrangement.sample(_host(), pm.Mesh((512,) * 3, (1.0,) * 3), _coordinates(cloud(1.0, 1e-4)))
     dense = dict(small.crowds or ((1.0, small.filled),))
     assert sum(share * filled for share, filled in dense.items()) == pytest.approx(1e-4, rel=1.0)
     # Within a window of 8 nodes it makes no difference how dense particles are.
-    one = arrangement.look(_host(), pm.Mesh((512,) * 3, (1.0,) * 3), _coordinates(np.full((COUNT, 3), 0.25)))
+    one = arrangement.sample(_host(), pm.Mesh((512,) * 3, (1.0,) * 3), _coordinates(np.full((COUNT, 3), 0.25)))
     assert one.filled == pytest.approx(64.0**-3) and one.crowds == ()
 
 
@@ -110,7 +110,7 @@ def choose():
     sizes = predict.problem_of(times.rows[0], GPU, applications=1000)
 
     def chosen(x, **more):
-        look = arrangement.look(_host(), sizes.mesh, _coordinates(x))._replace(in_order=False)
+        look = arrangement.sample(_host(), sizes.mesh, _coordinates(x))._replace(in_order=False)
         asked = replace(sizes, count=len(x), **look._asdict(), **more)
         return candidates.choose(methods, asked, "auto", lambda m, p: times.predict("spread", m, p)).name
 

@@ -96,7 +96,7 @@ def test_both_directions_are_measured_apart(backend, timed):
     assert {what for what, _, _ in timed} == {"spread", "interpolate"}
     for line in starred(plan.explain()):
         assert line.endswith("measured")
-    named = plan_of(x, method=plan._method("spread").name, interpolation=plan._method("interpolate").name)
+    named = plan_of(x, method=plan.methods.of("spread").name, interpolation=plan.methods.of("interpolate").name)
     expected = named.spread(q)
     np.testing.assert_allclose(backend.host(field), backend.host(expected), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(backend.host(values), backend.host(named.interpolate(expected)), rtol=1e-4, atol=1e-3)
@@ -121,7 +121,7 @@ def test_a_trial_leaves_everything_as_it_was(backend):
     for array, same in zip((x, q, field), before, strict=True):
         np.testing.assert_array_equal(backend.host(array), same)
     # What others took is given back.
-    alone = plan_of(x, method=plan._method("spread").name, interpolation=plan._method("interpolate").name)
+    alone = plan_of(x, method=plan.methods.of("spread").name, interpolation=plan.methods.of("interpolate").name)
     alone.spread(q, out=alone.empty_field())
     alone.interpolate(field, out=values)
     assert set(plan.workspace.memory.arrays) == set(alone.workspace.memory.arrays)
@@ -314,5 +314,5 @@ def test_a_launch_that_finds_no_memory_is_the_next_methods_turn(backend, monkeyp
     monkeypatch.setitem(METHODS, "spread", (Particle, FixedPoint))
     plan = plan_of(backend.array(X.astype(np.float32)))
     plan.spread(backend.array(Q.astype(np.float32)))
-    assert plan._method("spread").name == "fixed_point"
+    assert plan.methods.of("spread").name == "fixed_point"
     assert "no memory to try it: enqueue_nd_range_kernel failed" in " ".join(plan.explain().split())

@@ -178,6 +178,6 @@ def test_threads_that_a_plan_names_count(monkeypatch):
     for threads in (1, 8, None):
         with pm.Plan(pm.Mesh((32, 32, 32), (1.0,) * 3), "cic", threads=threads) as plan:
             plan.set_positions(x)
-            times.append(METHODS["interpolate"][-1].cost(plan.problem())[1])
+            times.append(METHODS["interpolate"][-1].cost(plan.methods.problem())[1])
     assert METHODS["interpolate"][-1].name == "tiles"
     assert times[0] > 4 * times[1] > 4 * times[2]

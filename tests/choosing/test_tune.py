@@ -111,7 +111,7 @@ def test_times_that_are_still_valid_are_kept(cache, small, monkeypatch):
 def test_a_case_has_the_particles_it_says():
     case = tune.Case(12, 4, "float32", 2, 5000, 0.125)
     with tune.plan_of(CPU, case, applications=1000) as plan:
-        problem = plan.problem()
+        problem = plan.methods.problem()
         assert (problem.count, problem.nodes, problem.components, problem.dtype) == (5000, 12**3, 2, np.float32)
         assert 0.1 < problem.filled < 0.3
         asked = case.problem(CPU)
@@ -127,7 +127,7 @@ def test_particles_of_a_case_are_in_order_or_not(in_order, particles, filled):
     side = filled ** (1 / 3) / 2
     assert np.abs(x - 0.5).max() <= side * (1 + 1e-6) and np.abs(x - 0.5).max() > 0.8 * side
     with tune.plan_of(CPU, case, applications=1000) as plan:
-        assert plan.problem().in_order == case.problem(CPU).in_order == bool(in_order)
+        assert plan.methods.problem().in_order == case.problem(CPU).in_order == bool(in_order)
 
 
 def test_only_methods_that_may_be_best_are_tried():
@@ -178,7 +178,7 @@ def test_auto_goes_by_what_was_measured(monkeypatch):
         plan = pm.Plan(pm.Mesh((9, 9, 9), (1.0, 1.0, 1.0)), "cic")
         plan.set_positions(x)
         plan.spread(np.ones(100))
-        return type(plan._method("spread"))
+        return type(plan.methods.of("spread"))
 
     assert chosen() is Colouring
     rows = [

@@ -16,7 +16,6 @@ from particlemesh import backends
 from particlemesh.command import cli, consoles, demo, info, self_test
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.neighbour_list import neighbour_list
-from particlemesh.plan.configuration import METHODS
 from particlemesh.window import WINDOWS
 
 run = CliRunner().invoke
@@ -95,7 +94,7 @@ def test_info_begins_with_what_plans_select_and_stops_in_time(monkeypatch, cpu_o
     rows = sorted(lines, key=lambda line: line[1], reverse=True)
     with self_test.Plan(self_test.Mesh((11, 12, 13), (1.0, 1.1, 1.2)), self_test.WINDOW) as plan:
         plan.set_positions(np.random.default_rng(1).random((1000, 3)))
-        assert [row[1:3] for row in rows] == [["spread", plan._method("spread").name], ["grid", rows[1][2]]]
+        assert [row[1:3] for row in rows] == [["spread", plan.methods.of("spread").name], ["grid", rows[1][2]]]
     with self_test.UniformGrid((1.0, 1.1, 1.2), cell_size=0.15) as grid:
         assert f"by {rows[1][2]!r}" in repr(grid.build(np.random.default_rng(1).random((500, 3)), 0.07))
     assert f"{self_test.checks(backends.current('cpu')) - 2} more tests were not started" in result.output

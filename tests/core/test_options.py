@@ -80,7 +80,7 @@ def test_options_reach_the_method(backend):
         plan = pm.Plan(MESH, "cic", method="line_mesh", options={"line_mesh": {"lanes_per_cell": lanes}})
         plan.set_positions(backend.array(x))
         fields.append(backend.host(plan.spread(backend.array(np.ones(20)))))
-        assert plan._methods["spread"].lanes(plan.workspace) == lanes
+        assert plan.methods.known["spread"].lanes(plan.workspace) == lanes
     np.testing.assert_allclose(*fields, rtol=1e-14)
 
 

@@ -8,6 +8,7 @@ import oracle
 import particlemesh as pm
 from late_work import FIELDS, MESH, Q, X
 from particlemesh.particles.located import DeviceParticles
+from particlemesh.plan import calls
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 
@@ -47,7 +48,7 @@ def test_time_steps_in_place_are_played(backend, monkeypatch, method, interpolat
             with monkeypatch.context() as patch:
                 if turn > 6:  # two rooms for particles, three turns each
                     patch.setattr(DeviceParticles, "locate", refuse)
-                    patch.setattr(pm.Plan, "_spread", refuse), patch.setattr(pm.Plan, "_interpolate", refuse)
+                    patch.setattr(calls, "spread", refuse), patch.setattr(calls, "interpolate", refuse)
                 plan.set_positions(x, check=check)
                 plan.spread(q, out=rho)
                 plan.interpolate(field, out=values)
@@ -116,7 +117,7 @@ def test_a_capture_is_never_played(backend, monkeypatch):
         monkeypatch.setattr(type(plan.backend), "capturing", lambda self: True)
         monkeypatch.setattr(plan._tapes, "again", refuse)
         plan.spread(q, out=out)
-        assert plan._captured
+        assert plan.methods.captured
     np.testing.assert_allclose(backend.host(out), oracle.spread(MESH, pm.bspline(3), X, Q[0]), atol=1e-11)
 
 

@@ -211,8 +211,12 @@ def test_methods_that_walk_find_the_order_made(backend, monkeypatch, determinist
         plan.set_positions(backend.array(x), check=False)
         plan.interpolate(field)
         assert len(made) == 1
-        assert plan.problem().sorted
-        assert block_order.seconds(plan.problem(), (3, 3, 3)) == block_order.order_bytes(plan.problem(), (3, 3, 3)) == 0
+        assert plan.methods.problem().sorted
+        assert (
+            block_order.seconds(plan.methods.problem(), (3, 3, 3))
+            == block_order.order_bytes(plan.methods.problem(), (3, 3, 3))
+            == 0
+        )
 
 
 @pytest.mark.backends("cuda", "opencl")

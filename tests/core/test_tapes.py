@@ -9,6 +9,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from late_work import FIELDS, MESH, Q, X, here, plan_on, wait
+from particlemesh.plan import calls
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 TURNS = 5  # the third call for the same arrays is the first that is played
@@ -50,7 +51,7 @@ def test_what_is_played_is_what_a_call_does(backend, plan, monkeypatch, verb, la
         put(backend, given, host)
         with monkeypatch.context() as patch:
             if turn > 1 and as_it_is:
-                patch.setattr(pm.Plan, "_spread", refuse), patch.setattr(pm.Plan, "_interpolate", refuse)
+                patch.setattr(calls, "spread", refuse), patch.setattr(calls, "interpolate", refuse)
             assert getattr(plan, verb)(given, out=out) is out
         np.testing.assert_allclose(backend.host(out), expected, atol=1e-12 * np.abs(expected).max())
 
@@ -63,7 +64,7 @@ def test_value_and_gradient_are_played_together(backend, plan, monkeypatch):
         put(backend, field, host)
         with monkeypatch.context() as patch:
             if turn > 1:
-                patch.setattr(pm.Plan, "_interpolate", refuse)
+                patch.setattr(calls, "interpolate", refuse)
             assert plan.value_and_gradient(field, out=outs) == outs
         for got, expected in zip(outs, plan.value_and_gradient(backend.array(host)), strict=True):
             np.testing.assert_allclose(backend.host(got), backend.host(expected), atol=1e-12 * np.abs(host).max())
@@ -156,7 +157,7 @@ def test_the_third_call_is_played_by_every_method(backend, law, monkeypatch):
         for turn in range(4):
             with monkeypatch.context() as patch:
                 if turn > 1:
-                    patch.setattr(pm.Plan, "_spread", refuse)
+                    patch.setattr(calls, "spread", refuse)
                 plan.spread(q, out=out)
             np.testing.assert_allclose(backend.host(out), FIELDS[0], atol=1e-12)
 
@@ -178,7 +179,7 @@ def test_calls_that_fail_are_no_calls(backend, plan, monkeypatch):
     failing()
     plan.spread(q, out=out)
     with monkeypatch.context() as patch, pytest.raises(AssertionError, match="worked out"):
-        patch.setattr(pm.Plan, "_spread", refuse)
+        patch.setattr(calls, "spread", refuse)
         plan.spread(q, out=out)
     failing()
     for _ in range(TURNS):
@@ -245,7 +246,7 @@ def test_what_is_played_goes_to_the_queue_of_its_arrays(backend, monkeypatch):
         for queue in queues:
             with monkeypatch.context() as patch:
                 if turn > 1:
-                    patch.setattr(pm.Plan, "_spread", refuse)
+                    patch.setattr(calls, "spread", refuse)
                 result = plan.spread(q.with_queue(queue), out=out.with_queue(queue))
             assert result.events[0].command_queue == queue
             np.testing.assert_allclose(backend.host(result), FIELDS[0], atol=1e-12)
@@ -264,7 +265,7 @@ def test_memory_that_moves_is_not_played(backend, monkeypatch, move):
         else:  # they want more scratch memory, which gets another place
             plan.spread(backend.array(values))
         with monkeypatch.context() as patch, pytest.raises(AssertionError, match="worked out"):
-            patch.setattr(pm.Plan, "_spread", refuse)
+            patch.setattr(calls, "spread", refuse)
             plan.spread(q, out=out)
         for _ in range(TURNS):
             plan.spread(q, out=out)

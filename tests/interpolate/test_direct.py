@@ -29,7 +29,7 @@ def test_all_groups_of_channels_get_their_own_results(backend, layout):
         plan.reserve(COUNT)
         plan.set_positions(backend.array(x), check=False)
         values, slopes = map(backend.host, plan.value_and_gradient(given))
-        batches = next(iter(plan._methods["interpolate"]._batches.values()))
+        batches = next(iter(plan.methods.known["interpolate"]._batches.values()))
     if layout == "planar":
         assert [batch[-1] for batch in batches] == [2, 1]  # twice four channels in a launch, and the three others
     with pm.Plan(mesh, "bspline4", **options) as plan:
@@ -83,7 +83,7 @@ def test_lines_of_blocks_along_any_axis_have_the_same_particles(backend, monkeyp
                 plan.set_positions(native(x), check=False)
                 results.append(plan.interpolate(native(field)))
             if options["backend"] == backend.name:
-                assert block_order.blocks_of(plan.problem().axes, cells).along == cells.index(min(cells))
+                assert block_order.blocks_of(plan.methods.problem().axes, cells).along == cells.index(min(cells))
     for mine, other in zip(results[:2], results[2:], strict=True):
         np.testing.assert_allclose(backend.host(mine), other, rtol=0, atol=1e-5 if dtype == "float32" else 1e-13)
 

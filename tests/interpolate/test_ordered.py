@@ -44,7 +44,7 @@ def test_any_lanes_read_the_same(backend, lanes, shape, support, kind, request):
         with pm.Plan(mesh, f"bspline{support}", dtype=x.dtype, backend=backend.name, interpolation=method) as plan:
             plan.set_positions(backend.array(x))
             if method == "ordered":
-                given = plan._method("interpolate").lanes(plan.workspace, 1)
+                given = plan.methods.of("interpolate").lanes(plan.workspace, 1)
                 assert given == ({"LANES_ALL": lanes, "LANES_ROW": 1} if lanes else LANES)
             native = backend.array(field)
             results[method] = list(map(backend.host, (plan.interpolate(native), *plan.value_and_gradient(native))))

@@ -66,7 +66,7 @@ def test_a_crowd_has_many_parts_and_reads_the_same(backend, method):
             native = backend.array(field)
             results[name] = [backend.host(a) for a in plan.value_and_gradient(native)]
             if name in ("tile", "ring"):
-                _, parts = plan._method("interpolate").parts(plan.workspace)
+                _, parts = plan.methods.of("interpolate").parts(plan.workspace)
                 listed = int(backend.host(parts.listed)[0])
                 pieces = backend.host(parts.parts[: 4 * listed]).reshape(-1, 4)
                 assert len(np.unique(pieces, axis=0)) == listed <= parts.most

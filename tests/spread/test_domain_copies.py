@@ -75,13 +75,13 @@ def test_extended_blocks_add_up_to_the_field(backend, mesh):
     x, q = cloud(mesh, 50), np.random.default_rng(8).normal(size=(2, 50))
     with plan_of(backend, mesh, chosen={"block": (2, 3, 8)}) as plan:
         with pytest.raises(RuntimeError, match="no extended mesh"):
-            plan._method("spread").extended_blocks(plan.workspace)
+            plan.methods.of("spread").extended_blocks(plan.workspace)
         plan.set_positions(x)
         field = plan.spread(q)
-        blocks, first = plan._method("spread").extended_blocks(plan.workspace)
+        blocks, first = plan.methods.of("spread").extended_blocks(plan.workspace)
         wraps = [axis.wraps for axis in plan.workspace.axes][3 - mesh.ndim :]
         read = plan.interpolate(field)
-        copied, _ = plan._method("interpolate").extended_blocks(plan.workspace)
+        copied, _ = plan.methods.of("interpolate").extended_blocks(plan.workspace)
         np.testing.assert_allclose(read, oracle.interpolate(mesh, pm.bspline(4), x, field), atol=1e-12)
     d = mesh.ndim
     assert blocks.shape == (2, *first.shape[:-1], *blocks.shape[1 + d :])
@@ -118,8 +118,8 @@ def test_memory_is_as_predicted(backend, mesh, dtype):
         plan.spread(np.ones((2, 300), dtype))
         plan.interpolate(np.ones((2, *mesh.field_shape), dtype))
         held = sum(array.nbytes for name, array in plan.workspace.memory.arrays.items() if name.startswith("copies."))
-        for method in (plan._method("spread"), plan._method("interpolate")):
-            assert held == method.scratch_bytes(plan.problem()) - node_order.order_bytes(plan.problem())
+        for method in (plan.methods.of("spread"), plan.methods.of("interpolate")):
+            assert held == method.scratch_bytes(plan.methods.problem()) - node_order.order_bytes(plan.methods.problem())
 
 
 @pytest.mark.parametrize(("mean", "cells"), [(0.05, 20000), (1.0, 20000), (30.0, 5000)])

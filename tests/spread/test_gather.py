@@ -52,7 +52,7 @@ def test_a_placement_serves_many_values_and_goes_with_its_positions(backend, met
             x = everywhere(CUBE, count, seed=count)
             plan.set_positions(backend.array(x))
             plan.spread(backend.array(np.zeros(count)))
-            chosen = plan._method("spread")
+            chosen = plan.methods.of("spread")
             with monkeypatch.context() as patch:
                 patch.setattr(chosen, "prepare", None)  # a second preparation would fail
                 for _ in range(2):

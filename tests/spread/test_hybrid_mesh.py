@@ -51,7 +51,7 @@ def test_the_width_is_bell_and_garlands(backend, monkeypatch, count, least, long
         close(
             backend.host(plan.spread(backend.array(Q[:, :count]))), oracle.spread(MESH, WINDOW, X[:count], Q[:, :count])
         )
-        matrix = plan._methods["spread"]._room(plan.workspace, slopes=False)
+        matrix = plan.methods.known["spread"]._room(plan.workspace, slopes=False)
         lengths, (width,), start = (backend.host(a) for a in (matrix.lengths, matrix.width, matrix.start))
         np.testing.assert_array_equal(lengths, expected)
         assert width == ruled(expected, least, longest)

@@ -142,7 +142,7 @@ def test_many_channels_share_launches(backend, monkeypatch, together):
         plan.set_positions(backend.array(x))
         field = backend.host(plan.spread(backend.array(q)))
         walk_cases.close(field, expected, "float64", np.abs(q).sum(1).max())
-        (launches,) = plan._methods["spread"]._batches.values()
+        (launches,) = plan.methods.known["spread"]._batches.values()
         assert [channel[-1] for channel in launches] == {1: [1, 1, 1, 1], 2: [2, 1, 1], 4: [3, 1]}[together]
 
 
@@ -208,7 +208,7 @@ def test_plans_reserve_for_fewer_particles_as_well(backend, monkeypatch):
     with pm.Plan(mesh, "bspline4", components=4, dtype="float32", backend=backend.name, method="owner") as plan:
         monkeypatch.setattr(plan.workspace.backend, "units", 132)
         plan.reserve(len(many))
-        owner, memory = plan._method("spread"), plan.nbytes
+        owner, memory = plan.methods.of("spread"), plan.nbytes
         lengths = []
         for x in (few, many, few):
             plan.set_positions(backend.array(x))

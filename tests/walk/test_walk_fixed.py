@@ -101,7 +101,7 @@ def test_many_blocks_at_one_node_do_not_overflow(backend):
     mesh, window = pm.Mesh((7, 8, 8), (7.0, 8.0, 8.0)), pm.window.kaiser_bessel(7)
     x = np.repeat(np.stack(np.meshgrid(*map(np.arange, mesh.shape), indexing="ij"), -1).reshape(-1, 3), 7, axis=0)
     plan = fixed_plan(backend, mesh, window, "float64", x, levels=7, patch=8)
-    assert plan._method("spread").patch(plan.workspace).cells == (1, 2, 2)
+    assert plan.methods.of("spread").patch(plan.workspace).cells == (1, 2, 2)
     total = 7 * 1.9999 * window.weights(0.0).sum() ** 3
     assert total > 2 ** (63 - (62 - 5 - 1))  # 28 particles of a block are 5 bits, a value one
     result = backend.host(plan.spread(backend.array(np.full(len(x), 1.9999))))

@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("direction", DIRECTIONS)
 
 
 def patch_of(direction, plan):
-    return plan._method(direction).patch(plan.workspace)
+    return plan.methods.of(direction).patch(plan.workspace)
 
 
 # ---- windows, borders, orders in memory ------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_memory_reserved_for_many_serves_few(backend, direction):
     chosen = {"method" if direction == "spread" else "interpolation": "walk"}
     plan = pm.Plan(mesh, "bspline4", **chosen, dtype="float32", backend=backend.name)
     plan.reserve(4000)
-    method = plan._method(direction)
+    method = plan.methods.of(direction)
     assert len(method.kinds(plan.workspace)) == 2, "few particles have another patch than many"
     held = plan.nbytes
     for count in (2000, 3, 0, 65):

@@ -22,7 +22,7 @@ def track(plan: Plan, positions: Any, *, boxes: Any = None, **options: Any) -> N
         )
     with torch.no_grad():
         plan.set_positions(positions, boxes=boxes, **options)
-    plan._tracked = list(positions) if isinstance(positions, tuple) else [positions]
+    plan.track(positions)
 
 
 def record(plan: Plan, what: Any, array: Any, *outs: Any) -> Any:
@@ -40,7 +40,7 @@ def record(plan: Plan, what: Any, array: Any, *outs: Any) -> Any:
         )
     if len(outs) > 1:  # value and gradient, and the hessian
         return tuple(record(plan, each, array) for each in INTERPOLATE[: len(outs)])
-    columns = plan._tracked
+    columns = plan.tracked
     if columns and plan.workspace is not None and plan.workspace.sorted:
         # The plan's order is its memory, which the next positions overwrite.
         order = plan.order.to(torch.int64, copy=True)
@@ -53,7 +53,7 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, name: str, array: Tensor, *columns: Tensor) -> Tensor:
-        ctx.plan, ctx.name, ctx.tracked = plan, name, plan._tracked
+        ctx.plan, ctx.name, ctx.tracked = plan, name, plan.tracked
         ctx.shapes = [(column.shape, column.dtype) for column in columns]
         ctx.save_for_backward(array if any(ctx.needs_input_grad[3:]) else None)
         return getattr(plan, name)(array)
@@ -61,7 +61,7 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         plan, name = ctx.plan, ctx.name
-        if plan._tracked is not ctx.tracked:
+        if plan.tracked is not ctx.tracked:
             raise RuntimeError(
                 f"the plan has new positions since {name}(): derivatives need the old ones. Call backward() before "
                 "set_positions(), use one plan per configuration, or use particlemesh.autograd.torch."

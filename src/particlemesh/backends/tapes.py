@@ -70,7 +70,7 @@ class Taping:
 
 
 class Tapes:
-    """The tapes of a plan or a grid; its owner has a ``backend`` and the ``_token`` of the stream that last worked."""
+    """The tapes of a plan or a grid: their owner has a ``backend``, and ``follow`` orders its work after its last."""
 
     def __init__(self) -> None:
         self._by_key: dict[Any, Any] = {}
@@ -106,8 +106,7 @@ class Tapes:
         if known:
             tape, returned = known
             with backend.scope(*arrays):
-                owner._token = backend.follow(owner._token)
-                tape.play(owner._token, *arrays)
+                tape.play(owner.follow(), *arrays)
                 backend.mark(*arrays)
             if state is not None:
                 state.restore(tape.after)

@@ -53,7 +53,7 @@ def worth(backend: Backend, particles: int, applications: int) -> bool:
     return particles * applications >= (WORTH_ON_CPU if backend.name == "cpu" else WORTH)
 
 
-def look(backend: Backend, mesh: Mesh, x: Coordinates) -> Arrangement:
+def sample(backend: Backend, mesh: Mesh, x: Coordinates) -> Arrangement:
     """Return the arrangement of particles, from a sample; waits for the device."""
     box = mesh.box
     # Odd strides visit every site of a lattice's row of even length.

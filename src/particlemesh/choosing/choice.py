@@ -107,14 +107,14 @@ class Choice:
         self.arrangement = arrangement.Arrangement()  # of particles; uniform unless sampled
         self._measured: dict[str, list[candidates.Candidate]] = {}  # by direction
 
-    def look(self, workspace: Workspace, x: Coordinates) -> None:
+    def sample_arrangement(self, workspace: Workspace, x: Coordinates) -> None:
         """Estimate the arrangement of particles where it pays for a selection; waits for the device."""
         chooses = any(name in BY_ITSELF for name in self.names.values()) and not self._deterministic
-        self.look_away()
+        self.assume_uniform()
         if chooses and arrangement.worth(workspace.backend, x.count, workspace.applications):
-            self.arrangement = arrangement.look(workspace.backend, workspace.mesh, x)
+            self.arrangement = arrangement.sample(workspace.backend, workspace.mesh, x)
 
-    def look_away(self) -> None:
+    def assume_uniform(self) -> None:
         """Assume uniform particles: sampling waits, and the previous particles' arrangement says nothing."""
         self.arrangement = arrangement.Arrangement()
 

@@ -30,11 +30,16 @@ class Trial:
         self._views = views if self._spreads else views[::-1]
         self._is_prepared = False
 
+    def follow(self) -> Any:
+        """Order later work after that of the last call; return the token of the current stream."""
+        self._token = token = self.backend.follow(self._token)
+        return token
+
     def prepare(self) -> None:
         # Build shared orders again: used alone, this method would have to build them.
         self._workspace.orders.clear()
         with self.backend.scope():
-            self._token = self.backend.follow(self._token)
+            self.follow()
             self._method.prepare(self._workspace)
         self._is_prepared = True
 
@@ -46,7 +51,7 @@ class Trial:
 
     def _call(self) -> None:
         with self.backend.scope(self._values, self._field):
-            self._token = self.backend.follow(self._token)
+            self.follow()
             fresh = self._spreads and self._method.fills and self._workspace.count > 0
             if self._spreads and not fresh:
                 self.backend.clear(self._field)

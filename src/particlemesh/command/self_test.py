@@ -139,7 +139,7 @@ def adjointness(backend: Any, count: int = 1000) -> Iterator[Run]:
     selecting = contextlib.suppress(Exception)  # what fails is reported below
     with selecting, unoptimised(backend), Plan(mesh, WINDOW, backend=backend.name) as plan, backend.scope():
         plan.set_positions(positions)
-        names = {d: _led_by(plan._method(d).name, listed) for d, listed in names.items()}
+        names = {d: _led_by(plan.methods.of(d).name, listed) for d, listed in names.items()}
     chosen = {OPTION[direction]: listed[0] for direction, listed in names.items()}
     first = [(d, listed[0]) for d, listed in names.items()]
     for direction, name in first + [(d, n) for d, listed in names.items() for n in listed[1:]]:

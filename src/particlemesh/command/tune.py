@@ -170,7 +170,10 @@ def _rows(backend: Any, case: Case, stop: float, kept: Kept) -> list[Row]:
     def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
         assert plan.workspace is not None
         return Row(
-            direction, method.name, *case.measured(plan.problem()), *trial.seconds(plan.workspace, direction, method)
+            direction,
+            method.name,
+            *case.measured(plan.methods.problem()),
+            *trial.seconds(plan.workspace, direction, method),
         )
 
     return _each(backend, case, stop, timed, kept)

@@ -143,7 +143,7 @@ def listed(
 
 def _begun(listing: StrayListing, residents: Residents, given: Given, guess: int) -> Callable[[], Listed | None]:
     """Begin to sort the first of the list on the GPU; what is returned returns None if there may be more of them."""
-    particles, read = listing.begin(residents.memory(), given.count, guess)
+    particles, read = listing.begin(residents.memory, given.count, guess)
     rows = given.rows(particles) if given.xp is not np else None
 
     def finish() -> Listed | None:

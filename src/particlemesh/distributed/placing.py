@@ -68,6 +68,7 @@ class Placing(checks.Fixed):
         )  # fmt: skip
         self._strays_before = 4096
         self._listing: StrayListing | None = None  # on a GPU
+        self._strays: Any = None  # memory for them there
         self._settled = False  # whether they do, and guests have a plan of their own
         self._guests: LocalPlan | None = None
         self._route: Route | None = None  # to the parts, or to all that a particle reaches
@@ -125,6 +126,7 @@ class Placing(checks.Fixed):
             if given.home == "opencl" and self._settings["backend"] is None:
                 self._settings["backend"] = "opencl"
                 self._plans, self._guests, self._listing = self._local_plans("opencl"), None, None
+                self._strays = None
             stays = self._stays(given, check)
             text = f"set_positions(check={check}) on {given.memory}"
 
@@ -187,7 +189,8 @@ class Placing(checks.Fixed):
         assert plan is not None
         if given.xp is np and self._settings["backend"] in (None, "cpu"):  # there a part lists none
             return lambda: self._stays_on_host(plan, given, check)
-        residents, support = Residents(plan, given.local()), self.window.support
+        residents, support = Residents(plan, given.local(), self._strays), self.window.support
+        self._strays = residents.memory
         if given.xp is not np and self.domain.size > 1 and self._listing is None:
             self._listing = StrayListing(self.domain, shift_of(plan.mesh, support), residents.backend)
         departures_of = listed(

@@ -20,17 +20,22 @@ class Residents:
     plan : Plan
         On a part of a mesh; its own memory holds what is located. Make no other call of it in between.
     positions : array (N, d) or tuple of d arrays (N,)
+    memory : array, optional
+        That of earlier positions, for the list.
+
+    Attributes
+    ----------
+    memory : array or None
+        Memory of the list, uint64: four numbers of which the first counts, then the entries.
     """
 
-    def __init__(self, plan: Plan, positions: Any) -> None:
+    def __init__(self, plan: Plan, positions: Any, memory: Any = None) -> None:
         self._plan = plan
-        kind, backend, x = coordinates(positions, plan.mesh.ndim, plan.backend, upload=plan._named is not None)
-        self.backend, self._user, self._arrays = backend, x.user, x.arrays
-        self._kind = kind
+        kind, backend, x = coordinates(positions, plan.mesh.ndim, plan.backend, upload=plan.uploads)
+        self.backend, self._kind, self._x = backend, kind, x
         with kind.scope(x.user), backend.scope(*x.arrays):
-            room = None if backend.name == "cpu" else strays.room(backend, x.count, plan._strays)
-            plan._strays = self._room = room
-            self._located = plan._located(kind, backend, x, None, None, True, room)
+            self.memory = None if backend.name == "cpu" else strays.room(backend, x.count, memory)
+            self._located = plan.locate(kind, backend, x, None, None, check=True, strays=self.memory)
 
     def strays(self) -> tuple[int, Any] | None:
         """Return how many particles are bad or elsewhere, and their entries; None on the CPU, which lists none.
@@ -38,16 +43,12 @@ class Residents:
         Entries are uint64 (4 n,): for each its index, and the first node of its stencil along three axes, missing ones
         first. Nodes are int64, counted as the part's, and -2**31 for bad particles. Without room there are None.
         """
-        if self._room is None:
+        if self.memory is None:
             return None
-        with self._kind.scope(self._user), self.backend.scope(*self._arrays):
-            return strays.listed(self.backend, self._room)
-
-    def memory(self) -> Any:
-        """Return the memory of the list, uint64, or None: four numbers of which the first counts, then the entries."""
-        return self._room
+        with self._kind.scope(self._x.user), self.backend.scope(*self._x.arrays):
+            return strays.listed(self.backend, self.memory)
 
     def take(self, check: bool) -> None:
         """Take these particles; with ``check`` their arrangement may be sampled to choose methods, which waits."""
-        with self._kind.scope(self._user), self.backend.scope(*self._arrays):
-            self._plan._take(self._located, check)
+        with self._kind.scope(self._x.user), self.backend.scope(*self._x.arrays):
+            self._plan.take(self._located, self._x, check=check)

@@ -114,7 +114,7 @@ class OnMesh(checks.Fixed):
         same_positions(self._plans, self._set, self._rows is not None)
         strain = self._strain(work) if len(outs) > 1 else None
         operands.check_apart(*(o for o in outs if o is not None))
-        core, upload = (*self._stack, *self._wide.field_shape), self.plan._named is not None
+        core, upload = (*self._stack, *self._wide.field_shape), self.plan.uploads
         operand = operands.take(field, core, len(core), work.dtype, work.owner, "field", upload=upload)
         if operand.native.dtype != work.dtype:
             raise TypeError("the field is complex; give real and imaginary parts as two fields.")

@@ -220,15 +220,15 @@ class Solver(OnMesh):
             The solver itself.
         """
         rows, factors, each = None, self._common, [self._modes]
-        if boxes is not None and self.plan._systems is not None:
-            boxes = rows = matrices(boxes, self.plan._systems)
+        if boxes is not None and self.plan.stack is not None:
+            boxes = rows = matrices(boxes, self.plan.stack)
             same = self._rows is not None and np.array_equal(rows, self._rows)
             each = self._each if same else [Modes(self._boxed(row), real=True) for row in rows]
             factors = self._by_box if same else [self._factors(modes) for modes in each]
         for plan in self._plans:
             plan.set_positions(positions, system=system, boxes=boxes, check=check)
         self._rows, self._by_box, self._each = rows, factors, each
-        self._set = [plan._tracked for plan in self._plans]
+        self._set = [plan.tracked for plan in self._plans]
         return self
 
     @alone
@@ -370,7 +370,7 @@ class Solver(OnMesh):
     def _take(self, values: Any) -> tuple[Work, operands.Operand]:
         work, plan = self._ready(), self.plan
         same_positions(self._plans, self._set, self._rows is not None)
-        upload = plan._named is not None
+        upload = plan.uploads
         operand = operands.take(values, (plan.count,), 1, work.dtype, work.owner, "values", upload=upload)
         if operand.native.dtype != work.dtype:
             raise TypeError("values are complex; give real and imaginary parts as two channels.")
@@ -423,7 +423,7 @@ class Solver(OnMesh):
             work.interpolate(plan, spectrum, None if work.on_cpu else field, self._inner(), phi, slopes)
 
     def _result(self, work: Work, operand: operands.Operand, out: Any, core: tuple[int, ...]) -> operands.Result:
-        upload = self.plan._named is not None
+        upload = self.plan.uploads
         return operands.give(
             out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False, upload=upload
         )

@@ -225,7 +225,7 @@ class VectorSolver(checks.Fixed):
         return self._work
 
     def _take(self, work: _Work, array: Any, core: tuple[int, ...], what: str) -> operands.Operand:
-        upload = self.plan._named is not None
+        upload = self.plan.uploads
         operand = operands.take(array, core, min(3, len(core)), work.dtype, work.owner, what, upload=upload)
         if operand.native.dtype != work.dtype:
             raise TypeError(f"{what} are complex; give real and imaginary parts as two channels.")
@@ -239,7 +239,7 @@ class VectorSolver(checks.Fixed):
         shape = operand.batch + core
         result = operands.give(
             out, operand, shape, len(core), min(3, len(core)), work.owner, accumulate=False,
-            upload=self.plan._named is not None,
+            upload=self.plan.uploads,
         )  # fmt: skip
         with operand.kind.scope(user), work.backend.scope(operand.native):
             self._token = work.backend.follow(self._token)

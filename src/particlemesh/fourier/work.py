@@ -37,12 +37,12 @@ def outputs(out: Any, *names: str) -> list[Any]:
 def same_positions(plans: list[Plan], known: list[Any], boxes: bool) -> None:
     """Check that the plans of a solver have particles: with a twin or with tables of ``boxes``, those that it has set.
 
-    ``known`` has the lists in which the plans track positions; each set of positions begins a new one.
+    ``known`` has what the plans track; it is another object for each set of positions.
     """
     plan, *twins = plans
-    plan._ready()
-    alike = [id(each._tracked) for each in plans] == [id(tracked) for tracked in known]
-    if not alike and (twins or boxes or plan._boxes is not None):
+    plan.ready()
+    alike = [id(each.tracked) for each in plans] == [id(tracked) for tracked in known]
+    if not alike and (twins or boxes or plan.boxes is not None):
         raise RuntimeError(
             "the plan has positions that its solver did not set completely: the other mesh, or the tables of boxes, "
             "have others. Call set_positions of the solver."

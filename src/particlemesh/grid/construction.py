@@ -139,6 +139,11 @@ class Construction(common.Fixed):
         self._built = self._builder = self._rooms = self._searcher = None
         self._tapes.clear()
 
+    def follow(self) -> Any:
+        """Order later work after that of the last call; return the token of the current stream."""
+        self._token = token = self.backend.follow(self._token)
+        return token
+
     def _open(self) -> None:
         if self._closed:
             raise RuntimeError("this grid is closed; make a new one.")

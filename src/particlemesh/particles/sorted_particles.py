@@ -164,7 +164,7 @@ class SortedDeviceParticles:
         self._room.located.locate(*arguments, **{**options, "packed": True})
         self.count = self._room.located.count
 
-    def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
+    def choose_blocks(self, workspace: Workspace, cells_for: CellsFor) -> None:
         """Choose blocks for these particles, and allocate the memory to sort by them."""
         self._cells = cells_for(workspace, self.count)
         block_order.reserve_to_sort(workspace, {self._cells: self.count}, stable=workspace.deterministic)
@@ -216,7 +216,7 @@ class SortedHostParticles(HostParticles):
         """The caller's index of the particle at each place."""
         return self._order[: self.count]
 
-    def hold(self, workspace: Workspace, cells_for: CellsFor) -> None:
+    def choose_blocks(self, workspace: Workspace, cells_for: CellsFor) -> None:
         """Do nothing: the memory is allocated."""
 
     def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:

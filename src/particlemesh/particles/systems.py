@@ -185,7 +185,7 @@ class Boxes:
         )  # fmt: skip
 
 
-def belong(
+def assign_systems(
     x: Coordinates, systems: Systems | None, system: Any, boxes: Any, workspace: Workspace, *, upload: bool,
     before: Boxes | None = None,
 ) -> Boxes | None:  # fmt: skip

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users call: sizes and positions (`configuration`), values (`calls`), `integers`, the verbs (`plan`)."""
+"""What users call (`plan`), the way of values (`calls`, `integers`), the methods and the memory of a plan."""
 
 from particlemesh.plan.plan import Plan as Plan
