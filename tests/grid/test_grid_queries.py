@@ -363,7 +363,7 @@ def test_some_particles_have_the_rows_that_all_have(backend, periodic):
         grid.build(backend.array(x))
         every, some = (
             (backend.host(pairs.start), backend.host(pairs.j))
-            for pairs in (grid.pairs(0.2, half=True, quantities="j"), grid._rows_of(0.2, "j", 100, 250))
+            for pairs in (grid.pairs(0.2, half=True, quantities="j"), grid.rows_of(0.2, "j", 100, 250))
         )
         for i in range(400):
             row, here = (sorted(j[start[i] : start[i + 1]]) for start, j in (every, some))

@@ -241,7 +241,7 @@ def test_rows_of_some_particles(backend, case, quantities):
     radius = float(0.3 / np.linalg.norm(case.domain.inverse, axis=1).max())
     for _ in range(2):  # the second search knows how many pairs to expect
         every = grid.pairs(radius, half=True, quantities=quantities)
-        some = grid._rows_of(radius, quantities, least, most)
+        some = grid.rows_of(radius, quantities, least, most)
         start, starts = backend.host(every.start), backend.host(some.start)
         rows = np.diff(start)
         rows[:least] = rows[most + 1 :] = 0

@@ -276,7 +276,7 @@ class UniformGrid(checks.Fixed):
         with held.kind.scope():
             some = half and held.xp is not np and format != "dense" and held.count > 0
             if some:
-                pairs = held.grid._rows_of(radius, needed, held.first, held.first + held.count - 1)
+                pairs = held.grid.rows_of(radius, needed, held.first, held.first + held.count - 1)
             else:
                 form = "dense" if format == "dense" else "csr"
                 pairs = held.grid.pairs(radius, half=half, format=form, quantities=needed, width=width)

@@ -134,6 +134,14 @@ def narrow_enough(source: np.dtype, dtype: np.dtype, *, listed: bool, what: str 
         raise TypeError(f"{what}: dtype is {source}, that of the positions {dtype}: convert one of them yourself.")
 
 
+def keys_are_integers(dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Check keys of buckets."""
+    if dtype.kind not in "iu" or len(shape) != 1:
+        raise TypeError(f"keys have dtype {dtype} and shape {shape}; integers (N,) are needed.")
+    if dtype == np.uint64:
+        raise TypeError("keys have dtype uint64; int32 or int64 are needed.")
+
+
 def letters(quantities: Any) -> None:
     """Check that quantities are letters of "ijdDS", each once."""
     if not isinstance(quantities, str) or set(quantities) - set("ijdDS") or len(set(quantities)) < len(quantities):

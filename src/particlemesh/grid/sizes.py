@@ -114,3 +114,9 @@ class Input(NamedTuple):
         native = operands.to_backend(kind, array, backend, "radii", upload=upload)
         checks.narrow_enough(native.dtype, self.x.dtype, listed=array is not radii)
         return native, axes
+
+
+def spread_evenly(box: Box, count: int) -> np.ndarray:
+    """Return positions (count, d) that are spread evenly over a box."""
+    fractions = np.arange(count)[:, None] * np.array((0.618033988749895, 0.754877666246693, 0.8191725133961645))
+    return (fractions % 1)[:, : box.ndim] @ box.matrix + box.origin

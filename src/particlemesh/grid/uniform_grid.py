@@ -3,22 +3,46 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
+from types import SimpleNamespace, TracebackType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
-from particlemesh.busy import in_use
+from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.arrays.memory import overlap
+from particlemesh.arrays.positions import Coordinates, coordinates
+from particlemesh.arrays.systems import indices
+from particlemesh.backends.base import NOTHING, Backend
+from particlemesh.backends.cpu import at_most_cores
+from particlemesh.backends.tapes import Tapes
+from particlemesh.busy import alone, in_use
+from particlemesh.choosing import candidates
 from particlemesh.grid import checks
-from particlemesh.grid.asking import Asking
 from particlemesh.grid.builders import METHODS
+from particlemesh.grid.builders.build import build_on_gpu
+from particlemesh.grid.builders.built import Built
+from particlemesh.grid.choice import BuilderChoice
+from particlemesh.grid.cpu.build import build_on_cpu
 from particlemesh.grid.queries import nearest
+from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.pair_function import PairFunction
+from particlemesh.grid.queries.pairs import Searcher
 from particlemesh.grid.results import Pairs
+from particlemesh.grid.room import Rooms
+from particlemesh.grid.sizes import Input, Sizes, spread_evenly
+from particlemesh.grid.storage import Storage
+from particlemesh.grid.systems import SystemBoxes, boxes_of
 
 
-class UniformGrid(Asking):
+class UniformGrid(common.Fixed):
     """A box cut into cells of one size, for finding what is near.
 
     Only one thread may use a grid at a time: a call from a second thread raises a RuntimeError. Work on a GPU goes to
@@ -93,7 +117,212 @@ class UniformGrid(Asking):
     methods: ClassVar[tuple[str, ...]] = tuple(builder.name for builder in METHODS)
     methods_with_radii: ClassVar[tuple[str, ...]] = tuple(builder.name for builder in METHODS if builder.needs_radii)
 
-    # ---- queries --------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        box: Any,
+        *,
+        cell_size: Any = None,
+        shape: Any = None,
+        periodic: Any = None,
+        levels: int | None = None,
+        method: str = "auto",
+        deterministic: bool = False,
+        queries: bool = True,
+        dtype: Any = None,
+        backend: str | None = None,
+        systems: int | None = None,
+        threads: int | None = None,
+        **options: Any,
+    ) -> None:
+        domain = checks.box_of(box, periodic)
+        cells = checks.cells_along(domain, cell_size, shape)
+        number = 1 if levels is None else common.integer(levels, "levels", 1, checks.MOST_LEVELS)
+        threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
+        self._sizes = Sizes(
+            domain, cells, number, levels is None, common.flag(deterministic, "deterministic"),
+            common.flag(queries, "queries"), threads, options,
+            None if systems is None else common.integer(systems, "systems", 1, checks.MOST),
+        )  # fmt: skip
+        checks.few_enough(self.cells, "cells")
+        common.method_name(method, METHODS, "method")
+        checks.options_of(method, METHODS, options)
+        self._choice = BuilderChoice(method, options)
+        for builder in METHODS:
+            if builder.name == method and builder(**options).one_level:  # an option that is not allowed is an error now
+                self._sizes = replace(self._sizes, follows_radii=False)
+        self._dtype: Any = None if dtype is None else common.real_type(dtype)
+        self._named, self._uploads = backend, backend is not None  # host arrays are copied there and back
+        if backend is not None:
+            candidates.check_backend(METHODS, method, "method", backend)
+        self._backend: Any = None if backend is None else backends.current(backend)
+        self._kind: Kind | None = None
+        self._place: Any = None
+        self._built: Built | None = None
+        self._boxes: SystemBoxes | None = None  # of the last build's systems
+        self._rooms: Rooms | None = None  # on a GPU
+        self._searcher: Searcher | None = None  # for pairs, with what it has learned
+        self._tapes = Tapes()
+        self._token: Any = None  # the stream that last worked for this grid
+        self._closed = False
+        self.busy = threading.RLock()
+
+    # ---- sizes --------------------------------------------------------------------------------------------
+
+    box: Any = property(attrgetter("_sizes.box"), doc="The domain.")
+    dtype: Any = property(attrgetter("_dtype"), doc="Type of the positions; None if it is that of the given ones.")
+    backend: Any = property(attrgetter("_backend"), doc="Where the grid is; None until it is named or built.")
+    shape: Any = property(attrgetter("_sizes.shape"), doc="Cells along each axis; with several levels, of the finest.")
+    cells: Any = property(attrgetter("_sizes.cells"), doc="Cells of all levels.")
+    levels: Any = property(attrgetter("_sizes.levels"), doc="Levels of cells.")
+    deterministic: Any = property(attrgetter("_sizes.deterministic"), doc="Whether cells are in the order of indices.")
+    queries: Any = property(attrgetter("_sizes.queries"), doc="Whether a build ends with what queries need.")
+    systems: Any = property(attrgetter("_sizes.systems"), doc="Number of systems; None without systems.")
+    threads: Any = property(attrgetter("_sizes.threads"), doc="The most threads on the CPU.")
+
+    # ---- building -----------------------------------------------------------------------------------------
+
+    @alone
+    def reserve(self, count: int, *, radii: int = 0) -> None:
+        """Allocate for up to ``count`` particles, so that builds with ``check=False`` allocate nothing.
+
+        The grid must know where it runs and in which type: name ``backend`` and ``dtype``, or build once before.
+
+        Parameters
+        ----------
+        count : int
+            Particles.
+        radii : int
+            0: without radii; 1: one radius per particle; d: half the edges of boxes.
+
+        Raises
+        ------
+        ValueError
+            If backend or dtype are not known yet.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> grid = pm.UniformGrid((1.0, 1.0, 1.0), shape=(8, 8, 8), backend="cpu", dtype="float64")
+        >>> grid.reserve(1000)
+        """
+        self._open()
+        count = common.integer(count, "count", 0, checks.MOST)
+        dtype = self.dtype if self.dtype is not None or self._built is None else self._built.problem.dtype
+        if self.backend is None or dtype is None:
+            raise ValueError("reserve needs to know where and in which type: give UniformGrid backend= and dtype=.")
+        if radii not in (0, 1, self.box.ndim):
+            raise ValueError(f"radii is {radii!r}; 0, 1 or {self.box.ndim} numbers of each particle are possible.")
+        self._choice.capacity = count
+        if self.backend.name == "cpu":
+            return
+        # A build of as many particles, spread evenly, asks for all the memory that any build takes. It has new memory:
+        # what is in the grid now stays where it is.
+        with self.backend.scope():
+            x = self.backend.upload(np.ascontiguousarray(spread_evenly(self.box, count), dtype))
+            sizes = None
+            if radii:
+                sizes = self.backend.upload(np.zeros((count,) if radii == 1 else (count, radii), dtype))
+            system = None if self.systems is None else np.arange(count, dtype=np.int32) % self.systems
+            self._rooms = None
+            self._tapes.clear()
+            before = self._built, self._kind, self._boxes
+            try:
+                self._build(x, sizes, None if system is None else self.backend.upload(system), check=False)
+            finally:
+                self._built, self._kind, self._boxes = before
+
+    @alone
+    def build(
+        self, positions: Any, radii: Any = None, *, system: Any = None, boxes: Any = None, check: bool = True
+    ) -> Self:
+        """Put particles into cells; what the grid held before is gone.
+
+        Parameters
+        ----------
+        positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
+            Positions in the user's length unit; any strides; never modified. A list is taken as the array that NumPy
+            makes of it, points (N, d). A tuple always has one array or list for each axis. Periodic axes fold what is
+            at most 2**20 boxes away; an open axis takes ``[origin, origin + length]``, both ends included.
+        radii : None, number, array (N,) or (N, d)
+            Radii of spheres, or half the edges of boxes along the Cartesian axes. They choose the level, and are
+            what :meth:`overlaps` compares.
+        system : int array (N,)
+            The system of each particle, for a grid with ``systems``; any order. Indices on the host are always checked.
+            Particles with an index of no system count as outside on a GPU.
+        boxes : array (S, d) or (S, d, d), optional
+            The box of each system, if they differ: lengths, or lattice vectors as rows. Origin and periodic axes are
+            those of the grid's box. Arrays on a GPU are read back; unchanged boxes are not sent again.
+        check : bool
+            If False, never wait and, after :meth:`reserve`, never allocate: bad particles are left out and
+            recorded in :attr:`status`, which :meth:`check` raises.
+
+        Returns
+        -------
+        UniformGrid
+            This grid.
+
+        Raises
+        ------
+        ValueError
+            If a position is not finite or outside an open axis, or a radius is not a finite number of at least
+            zero. The message names the first one. The grid is as it was.
+        OverflowError
+            If the method gives each cell a number of places and a cell needs more; the error names the number.
+        particlemesh.MethodNotSuitable
+            If the named builder cannot serve; the message says why.
+        """
+        self._open()
+        common.flag(check, "check")
+        played = self.systems is None and system is None and boxes is None and (radii is None or np.isscalar(radii))
+        if check or self.backend is None or not played:
+            return self._build(positions, radii, system, boxes, check=check)
+
+        def call() -> Any:
+            self._build(positions, radii, check=False)
+            return self._built, self._kind, self._place
+
+        self._built, self._kind, self._place = self._tapes.again(self, radii, (positions,), call)
+        return self._forget_searches()
+
+    @alone
+    def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
+        """Put items into ``n`` buckets by a number each, as in a hash table: no positions, no queries.
+
+        Parameters
+        ----------
+        keys : array (N,) of int32 or int64
+            The bucket of each item; negative ones take no part.
+        n : int
+            Buckets.
+        check : bool
+            As for :meth:`build`.
+
+        Returns
+        -------
+        UniformGrid
+            This grid; ``cell_start``, ``order``, ``rank`` and ``storage`` are of the buckets.
+
+        Raises
+        ------
+        ValueError
+            If a key is ``n`` or more; the first one is named.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid(1.0, shape=1).build_keys(np.array([3, 0, 3, -1]), 4)
+        >>> grid.cell_start, grid.order
+        (array([0, 1, 1, 1, 3], dtype=int32), array([1, 0, 2], dtype=int32))
+        """
+        self._open()
+        common.flag(check, "check")
+        n = common.integer(n, "n", 1, checks.MOST)
+        kind, array = operands.adopt(keys, "keys")
+        checks.keys_are_integers(kind.dtype(array), tuple(array.shape))
+        backend = self.backend or kind.backend(array)
+        return self._run(kind, backend, array, None, None, n, check)
+
+    # ---- queries ------------------------------------------------------------------------------------------
 
     def pairs(
         self,
@@ -359,3 +588,312 @@ class UniformGrid(Asking):
         if copies:
             target[...] = np.asarray(sums)
         return sums if out is None else out
+
+    # ---- contents; arrays of a GPU are views of the grid's memory, where the next builds write ------------
+
+    @property
+    def size(self) -> int:
+        """Particles given to the last build, including those left out."""
+        return 0 if self._built is None else self._built.count
+
+    @property
+    def status(self) -> checks.GridStatus:
+        """What was wrong with the last build; waits for the device."""
+        return self._from_build(lambda built: built.status())
+
+    @alone
+    def check(self) -> None:
+        """Raise the errors of the last build and of unchecked queries; waits for the device.
+
+        A build drops the errors of the build before: check after each build whose errors matter.
+        """
+        built, status = self._ready(), self.status
+        if status.bad:
+            raise checks.bad_particles(
+                status, None, None, None if built.keyed else self.box, taken=True, systems=self.systems
+            )
+        if status.fullest:
+            raise checks.overflow(status, built.capacity, built.method.remedy(status.fullest), taken=True)
+        self._from_build(lambda built: built.check_queries())
+
+    @property
+    def storage(self) -> Storage:
+        """What the builder stored, arrays included, as one of the types in ``particlemesh.grid.storage``.
+
+        NumPy arrays are read-only, and tensors of the CPU are copies. Never write to arrays of a GPU: kernels use
+        their numbers unchecked as indices.
+        """
+        storage = self._from_build(lambda built: built.public_storage())
+        return type(storage)(*map(self._out, storage))
+
+    @property
+    def cell_start(self) -> Any:
+        """Where each cell starts in the order of cells, (cells + 1,) int32; the last number is how many there are.
+
+        With Morton order this is the start of each cell where it has particles, and ``storage.ends`` its end.
+        """
+        return self._from_build(lambda built: built.cell_start())
+
+    @property
+    def order(self) -> Any:
+        """The particle at each place of the order of cells, (n,) int32; those left out are missing. Waits."""
+        return self._from_build(lambda built: built.order())
+
+    @property
+    def rank(self) -> Any:
+        """The place of each particle in the order of cells, (N,) int32; -1 for one that was left out. Waits."""
+        return self._from_build(lambda built: built.rank())
+
+    @property
+    def positions(self) -> Any:
+        """Positions in the order of cells, (n, d), folded into the box; needs ``queries=True``. Waits."""
+        return self._from_build(lambda built: built.positions())
+
+    # ---- reports and lifetime -----------------------------------------------------------------------------
+
+    @alone
+    def explain(self) -> str:
+        """Return each builder's estimate, or why it declines; the chosen one is starred.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> grid = pm.UniformGrid((1.0, 1.0), shape=(8, 8)).build(np.random.default_rng(1).random((100, 2)))
+        >>> print(grid.explain())  # doctest: +ELLIPSIS
+        grid ...
+        """
+        return self._choice.explain(self._ready())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the grid holds."""
+        return sum(held.nbytes for held in (self._built, self._rooms) if held is not None)
+
+    def __repr__(self) -> str:
+        cells = " x ".join(map(str, self.shape)) + (f" on {self.levels} levels" if self.levels > 1 else "")
+        cells += f" in each of {self.systems} systems" if self.systems else ""
+        held = "empty" if self._built is None else f"{self._built.count:,} particles by {self._built.method.name!r}"
+        return f"<UniformGrid of {cells} cells, {held}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A recipe, never handles: the copy starts without particles.
+        options = dict(
+            shape=self.shape, levels=None if self._sizes.follows_radii else self.levels, method=self._choice.name,
+            deterministic=self.deterministic, queries=self.queries, backend=self._named, threads=self.threads,
+            systems=self.systems, dtype=None if self.dtype is None else self.dtype.name, **self._sizes.options,
+        )  # fmt: skip
+        return functools.partial(type(self), self.box, **options), ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @alone
+    def close(self) -> None:
+        """Release the grid's memory; using it afterwards is a RuntimeError. May be called twice."""
+        self._closed = True
+        self._built = self._rooms = self._searcher = None
+        self._choice.forget()
+        self._tapes.clear()
+
+    # ---- for other parts of the library -------------------------------------------------------------------
+
+    def follow(self) -> Any:
+        """Order later work after that of the last call; return the token of the current stream."""
+        self._token = token = self.backend.follow(self._token)
+        return token
+
+    def rows_of(self, radius: float, quantities: str, least: int, most: int) -> Pairs:
+        """Return the half list of some particles, on a GPU; the rows of the others are empty."""
+        reach = self._reach(radius)
+        return self._answer(lambda queries: queries.rows_of(reach, quantities, least, most))
+
+    # ---- how a build is made ------------------------------------------------------------------------------
+
+    def _build(self, positions: Any, radii: Any, system: Any = None, boxes: Any = None, *, check: bool) -> Self:
+        if self.systems is None and (system is not None or boxes is not None):
+            raise TypeError("system or boxes is given, but this grid has no systems: make it with systems=.")
+        if self.systems is not None and system is None:
+            raise TypeError(f"this grid has {self.systems} systems: give system=, the index of each particle's system.")
+        kind, backend, x = coordinates(positions, self.box.ndim, self.backend, upload=self._uploads, least=self.dtype)
+        if self.dtype is not None and x.dtype != self.dtype:
+            raise TypeError(
+                f"positions have dtype {x.dtype}, more than this grid's {self.dtype.name} holds: use "
+                "UniformGrid(..., dtype='float64') or convert them yourself."
+            )
+        given = None if self.systems is None else boxes_of(boxes, self.systems, self.box, self._boxes)
+        return self._run(kind, backend, positions, x, radii, 0, check, given, system)
+
+    def _run(
+        self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool,
+        boxes: SystemBoxes | None = None, system: Any = None,
+    ) -> Self:  # fmt: skip
+        first = given if x is None else x.user
+        count = int(first.shape[0]) if x is None else x.count
+        checks.few_enough(count, "particles")
+        if self._choice.capacity and not check and count > self._choice.capacity:
+            raise ValueError(
+                f"{count} particles, but room is reserved for {self._choice.capacity}: reserve({count}) first."
+            )
+        arrays = () if x is None else x.arrays
+        sizes = kind_of(radii)
+        if sizes is not None and sizes.home == backend.name:
+            arrays = (*arrays, sizes.native(radii))
+        self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
+        with kind.scope(first), backend.scope(*arrays):
+            token = backend.follow(self._token)
+            if boxes is not None:
+                system = indices(system, count, boxes.count, backend, upload=self._uploads)
+            user_input = Input(kind, given, x, radii, buckets, self._uploads, check, boxes, system)
+            if backend.name == "cpu":
+                self._built = build_on_cpu(self._sizes, user_input, self._choice.choose)
+            else:
+                rooms, searcher = self._memory(backend)
+                self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, searcher, self._choice.choose)
+            self._sizes, self._boxes = self._sizes.on_levels(self._built.problem.levels), boxes
+            self._backend, self._kind, self._token = backend, kind, token
+            backend.mark(*arrays)
+        return self._forget_searches()
+
+    def _memory(self, backend: Backend) -> tuple[Rooms, Searcher]:
+        """Return the memory of builds and of queries on a GPU, and what searches for pairs in it."""
+        if self._rooms is None or self._searcher is None or self._rooms.backend is not backend:
+            self._rooms = Rooms(backend, self._tapes)
+            self._searcher = Searcher(backend, self._rooms.queries)
+        return self._rooms, self._searcher
+
+    def _forget_searches(self) -> Self:
+        """Drop the errors of unchecked searches: they are about former particles."""
+        if self._searcher is not None:
+            self._searcher.unread.forget()
+        return self
+
+    def _open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this grid is closed; make a new one.")
+
+    def _ready(self) -> Built:
+        self._open()
+        if self._built is None:
+            raise RuntimeError("this grid has no particles yet: call build first.")
+        return self._built
+
+    # ---- how contents and answers are read ----------------------------------------------------------------
+
+    @alone
+    def _from_build(self, read: Callable[[Any], Any]) -> Any:
+        """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
+        built = self._ready()
+        with self._stream(), built.backend.scope():
+            self.follow()
+            return self._out(read(built))
+
+    def _built_for_queries(self) -> Any:
+        built = self._ready()
+        if built.queries is None:
+            what = "it has keys, not positions" if built.keyed else "it was made with queries=False"
+            raise RuntimeError(f"this grid answers no queries: {what}.")
+        return built
+
+    @alone
+    def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
+        """Run a query, one thread at a time; see :meth:`_ask`."""
+        return self._ask(ask, given)
+
+    def _ask(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
+        """Run a query on the stream or queue of the arrays ``given``; return arrays of the user's kind."""
+        built = self._built_for_queries()
+        arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
+        local = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
+        stream = local[0][0].scope(given[0] if isinstance(given, tuple) else given) if local else self._stream()
+        natives = [native for _, native in local]
+        with stream, built.backend.scope(*natives):
+            self.follow()
+            answer = ask(built.queries)
+            built.backend.mark(*natives)
+            if isinstance(answer, Pairs):
+                fields = {f: self._out(getattr(answer, f)) for f in Pairs.__slots__}
+                return Pairs(**fields)
+            if isinstance(answer, tuple):
+                return tuple(self._out(x) for x in answer)
+            return self._out(answer)
+
+    def _stream(self) -> Any:
+        """Enter the stream that the library of the grid's arrays works on, where it is not the backend's own."""
+        local = self._kind is not None and self.backend is not None and self._kind.home == self.backend.name
+        return self._kind.scope(self._place) if local else NOTHING  # type: ignore[union-attr]  # it is one
+
+    def _out(self, array: Any) -> Any:
+        """Return a native array as the user's kind; other things as they are."""
+        if not hasattr(array, "strides") or self._kind is None:
+            return array
+        if self._kind.home != self.backend.name:
+            return self._kind.wrap(self.backend.download(array))
+        if hasattr(array, "with_queue"):
+            array = array.with_queue(self.backend.queue)
+        return self._kind.wrap(array)
+
+    def _target(self, out: Any, shape: tuple[int, ...], values: Any) -> Any:
+        """Return the native array over the memory of an output, checked: of the backend, or of the host."""
+        kind, dtype = kind_of(out), self._ready().problem.dtype
+        if kind is None:
+            raise TypeError(f"out is of type {type(out).__name__}; give an array of the particles' library.")
+        if not (kind is self._kind and self._uploads):  # else the result is copied to the host
+            operands.to_backend(kind, out, self.backend, "out", upload=False)
+        if tuple(out.shape) != shape or kind.dtype(out) != dtype:
+            raise ValueError(
+                f"out has shape {tuple(out.shape)} and dtype {kind.dtype(out)}; this call writes {shape} of {dtype}."
+            )
+        target, other = kind.target(out), kind_of(values)
+        if other is not None and other.home == kind.home and overlap(target, other.native(values)):
+            raise ValueError("out shares memory with the input; give a separate array.")
+        return target
+
+    # ---- arguments as queries take them -------------------------------------------------------------------
+
+    def _reach(self, radius: Any) -> float:
+        number = checks.radius(radius)
+        few_images(number, self.box, None if self._boxes is None else self._boxes.per)
+        return number
+
+    def _cutoff(self, radius: Any) -> Any:
+        if not isinstance(radius, (list, tuple)) and not getattr(radius, "shape", ()):
+            return self._reach(radius)
+        native = self._native(radius, "radius")
+        count = self._ready().count
+        checks.one_each(tuple(native.shape), count)
+        dense = self.backend.empty((max(count, 1),), native.dtype)
+        if count:
+            self.backend.copy(dense[:count], native)
+        return dense if self.backend.name != "cpu" else dense[:count]
+
+    def _points(self, points: Any) -> Any:
+        dtype = self._ready().problem.dtype
+        _, _, x = coordinates(points, self.box.ndim, self.backend, upload=self._uploads, least=dtype)
+        if x.dtype != dtype:
+            raise TypeError(f"points have dtype {x.dtype}, more than the {dtype} of the particles: convert them.")
+        return x
+
+    def _systems_of(self, system: Any, x: Coordinates | None) -> Any:
+        """Return the systems of points ``x``; None if they have none."""
+        if system is None and (x is None or self.systems is None):
+            return None
+        if self.systems is None:
+            raise TypeError("system is given, but this grid has no systems: make it with systems=.")
+        if x is None:
+            raise TypeError("system is given, but no points: particles have the systems given to build.")
+        if system is None:
+            raise TypeError(f"this grid has {self.systems} systems: give system=, the index of each point's system.")
+        return indices(system, x.count, self.systems, self.backend, upload=self._uploads, what="point")
+
+    def _native(self, array: Any, what: str) -> Any:
+        """Return one of the user's arrays on the grid's backend, in the type of the positions."""
+        if array is None:
+            return None
+        dtype = self._ready().problem.dtype
+        kind, given = operands.adopt(array, what)
+        native = operands.to_backend(kind, given, self.backend, what, upload=self._uploads)
+        checks.narrow_enough(native.dtype, dtype, listed=given is not array, what=what)
+        return native if native.dtype == dtype else native.astype(dtype)

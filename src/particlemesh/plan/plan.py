@@ -812,10 +812,10 @@ class Plan(checks.Fixed):
         # Kernels on a tape read the caller's memory: it has no converted copies.
         taped = stays and all(any(array is column for column in columns) for array in x.arrays)
         if taped and not backend.capturing():
-            facts = self._tapes.again(self, self._locating(room), columns, locate)
+            kind, packed, counting = self._tapes.again(self, self._locating(room), columns, locate)
         else:
-            facts = locate()
-        return Located(workspace, *facts, of_boxes, stays)
+            kind, packed, counting = locate()
+        return Located(workspace, kind, packed, counting, of_boxes, stays)
 
     def _set_from_tape(self, positions: Any, check: bool) -> bool:
         """Set positions that lie where earlier ones did, from a tape; return whether there is one."""
