@@ -157,12 +157,12 @@ def test_the_order_of_particles_does_not_change_the_choice(choose, dense, volume
 def test_the_same_positions_are_always_of_the_same_crowds():
     x, other = cloud(0.9, 0.01), cloud(0.0, 1.0)
     plan = pm.Plan(MESH, "cic", applications=1000)
-    asked = [plan.set_positions(positions).problem() for positions in (x, other[:5000], x, other[:5000], x)]
+    asked = [plan.set_positions(positions).methods.problem() for positions in (x, other[:5000], x, other[:5000], x)]
     assert asked[0] == asked[2] == asked[4] == seen(x) and asked[1] == asked[3]
     assert asked[0].crowds and not asked[1].crowds
 
 
 def test_a_reproducible_choice_knows_no_crowds():
     plan = pm.Plan(MESH, "cic", applications=1000, deterministic=True)
-    asked = [plan.set_positions(cloud(dense, 0.01)).problem() for dense in (0.0, 0.9)]
+    asked = [plan.set_positions(cloud(dense, 0.01)).methods.problem() for dense in (0.0, 0.9)]
     assert asked[0] == asked[1] and asked[0].crowds == () and asked[0].filled == 1.0

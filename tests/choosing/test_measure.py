@@ -65,8 +65,8 @@ def starred(text):
 def test_the_faster_of_two_is_found_whatever_they_say(two):
     auto, measuring = plan_of(method="auto"), plan_of()
     np.testing.assert_array_equal(auto.spread(Q), measuring.spread(Q))
-    assert type(auto._method("spread")) is two[0]
-    assert type(measuring._method("spread")) is two[1]
+    assert type(auto.methods.of("spread")) is two[0]
+    assert type(measuring.methods.of("spread")) is two[1]
     chosen = starred(measuring.explain())[0]
     assert chosen.startswith("* modest") and chosen.endswith("measured")
     assert float(chosen.split()[3]) > 1.0 and chosen.split()[4] == "ms"

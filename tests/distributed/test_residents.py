@@ -10,7 +10,7 @@ import particlemesh as pm
 import test_plans_on_ranks as plans
 from mpi import on_ranks
 from particlemesh import distributed as pmd
-from particlemesh.distributed import journeys
+from particlemesh.distributed import migration
 from particlemesh.distributed.listing import StrayListing
 from particlemesh.distributed.residents import Residents
 from particlemesh.distributed.routes import Departures
@@ -23,11 +23,11 @@ SETTLING = [row for row in plans.ROWS if row.ghosts == "nodes" and row.per_rank 
 @contextlib.contextmanager
 def any_share():
     """Let particles stay in place however many of them leave."""
-    before, journeys.SHARE = journeys.SHARE, np.inf
+    before, migration.SHARE = migration.SHARE, np.inf
     try:
         yield
     finally:
-        journeys.SHARE = before
+        migration.SHARE = before
 
 
 @on_ranks(1, 2, 3, each=SETTLING)
@@ -48,7 +48,7 @@ def test_small_moves_and_back(world):
     for step in (0.0, 0.4 * world.rank / 12, -0.1 / 12, 0.0):
         near_home = (at_home + [step, 0, 0]) % 1.0
         plan.set_positions(near_home)
-        assert plan._settled == (plan.route.moved + plan.route.guests <= journeys.SHARE * count)
+        assert plan._settled == (plan.route.moved + plan.route.guests <= migration.SHARE * count)
         everywhere = np.concatenate(world.allgather(near_home))
         values = numbers((2, count), np.complex128, world.rank)
         alone.set_positions(everywhere)
@@ -103,9 +103,9 @@ def test_a_gpu_lists_strays(backend, real):
     x[5], x[6, 1] = np.nan, 9.0
     cells = pm.locate(x, mesh, window="bspline4", check=False).cells
     expected = domain.part_of(cells)
-    bad = cells[:, -1] == journeys.SKIP
+    bad = cells[:, -1] == migration.SKIP
     starts, shapes = domain.windows(reach_of(support, 3))
-    given = journeys.Given(x, 3)
+    given = migration.Given(x, 3)
     with any_share():
         for rank in range(4):
             part = mesh_of(mesh, domain.parts(rank)[0], tuple(starts[rank].tolist()), tuple(shapes[rank].tolist()))
@@ -113,8 +113,8 @@ def test_a_gpu_lists_strays(backend, real):
                 residents = Residents(plan, backend.array(x))
                 listing = None
                 if rank % 2:  # sorted on the GPU; with a guess of 1 there are more
-                    listing = StrayListing(domain, journeys.shift_of(part, support), backend.library)
-                of_them = journeys.listed(domain, rank, residents, part, given, support, (1, 100)[rank > 1], listing)
+                    listing = StrayListing(domain, migration.shift_of(part, support), backend.library)
+                of_them = migration.listed(domain, rank, residents, part, given, support, (1, 100)[rank > 1], listing)
                 leaving, indices, _ = of_them()
                 right = Departures.of(np.where(bad, rank, expected), rank, 4, 1)
                 assert indices.tolist() == [5, 6]
@@ -124,7 +124,7 @@ def test_a_gpu_lists_strays(backend, real):
                 residents.take(True)
                 stay = np.flatnonzero((expected == rank) & ~bad)
                 node = np.array(plan.backend.download(plan.particles.node))[2, : len(x)]
-                assert np.array_equal(np.flatnonzero(node != journeys.SKIP), stay)
+                assert np.array_equal(np.flatnonzero(node != migration.SKIP), stay)
 
 
 @pytest.mark.backends("opencl")
@@ -135,4 +135,4 @@ def test_no_room_for_a_list(backend, monkeypatch):
     part = domain.mesh.part((0, 0), (4, 8), [(1, 2), (0, 0)])
     x = np.random.default_rng(1).random((100, 2))
     residents = Residents(pm.Plan(part, "bspline4"), backend.array(x))
-    assert journeys.listed(domain, 0, residents, part, journeys.Given(x, 2), 4)() is None
+    assert migration.listed(domain, 0, residents, part, migration.Given(x, 2), 4)() is None

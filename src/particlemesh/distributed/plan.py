@@ -1,27 +1,57 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plan over many ranks: the verbs of the local plan, on a mesh that is cut into parts."""
+"""A plan over many ranks: the verbs of the local plan, on a mesh that is cut into parts.
+
+Each rank works, all agree, then they communicate.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from particlemesh import checks
 from particlemesh.busy import alone
-from particlemesh.distributed.calls import Calls
 from particlemesh.distributed.domain import Domain, hash_of
-from particlemesh.distributed.routes import Route
+from particlemesh.distributed.halo import Halo
+from particlemesh.distributed.listing import StrayListing
+from particlemesh.distributed.migration import SKIP, Given, Migration, few, listed, shift_of
+from particlemesh.distributed.residents import Residents
+from particlemesh.distributed.routes import Departures, Route
+from particlemesh.distributed.staging import DTYPES, Staged, Target, batch_of, module_of, several
+from particlemesh.distributed.windows import Crops, copies, mesh_of, reach_of
 from particlemesh.distributed.world import World
+from particlemesh.functions import locate
 from particlemesh.particles.located import Status
-from particlemesh.window import DEFAULT, Window
+from particlemesh.plan import Plan as LocalPlan
+from particlemesh.window import DEFAULT, Window, window_of
+
+GHOSTS = "nodes", "particles", "replicated"
+_NOTHING = -(2**20)  # exponent of sums without particles
+_SPREAD = "spread", "spread_gradient", "spread_hessian"
+_SPREAD_OF = "values", "vectors", "tensors"
+_INTERPOLATE = {
+    (0,): "interpolate", (1,): "gradient", (2,): "hessian", (0, 1): "value_and_gradient",
+    (0, 1, 2): "value_gradient_hessian",
+}  # fmt: skip
+_T = TypeVar("_T")
 
 
-class Plan(Calls):
+class Call(NamedTuple):
+    """What a rank is about to do, checked."""
+
+    given: list[Staged]
+    arrays: list[Any]
+    batch: tuple[int, ...]
+    targets: list[Target | None]
+    ready: Callable[[], Any]  # communicates
+
+
+class Plan(checks.Fixed):
     """Spread and interpolate on a mesh whose parts belong to many ranks.
 
     Any rank may give any particles. They travel to the owners of their cells, and results come back to the caller's
@@ -115,7 +145,61 @@ class Plan(Calls):
         with self.world.agreement(same):
             self._build(domain, window, ghosts, settings, check)
 
-    # ---- positions ------------------------------------------------------------------------------------
+    def _build(self, domain: Domain, window: Any, ghosts: str, settings: dict[str, Any], check: bool) -> None:
+        """Check the arguments of this rank, and make its plans."""
+        if not isinstance(domain, Domain):
+            raise TypeError(f"domain is of type {type(domain).__name__}; give a particlemesh.distributed.Domain.")
+        if domain.size != self.world.size:
+            raise ValueError(
+                f"the domain is for {domain.size} ranks, and the world has {self.world.size}: make one for these."
+            )
+        self.domain, self.ghosts = domain, checks.one_of(ghosts, "ghosts", GHOSTS)
+        self.window: Window = window_of(window)
+        self.deterministic = checks.flag(settings["deterministic"], "deterministic")
+        if self.deterministic and ghosts != "nodes":
+            raise ValueError(
+                f"deterministic=True with ghosts={ghosts!r}: values of one particle are sums of several ranks there; "
+                "use ghosts='nodes'."
+            )
+        self._checked = checks.flag(check, "check")
+        self._settings = settings
+        support, ndim = self.window.support, domain.mesh.ndim
+        self._windows: Halo | Crops
+        if ghosts == "particles":
+            self._windows = Crops(domain, self.world, support)
+        else:
+            self._windows = Halo(domain, self.world, None if ghosts == "replicated" else reach_of(support, ndim))
+        self._per_rank = 1 if ghosts == "replicated" else domain.per_rank
+        self._plans = self._local_plans(settings["backend"])
+        # Whether this rank's part takes the particles that it owns and no others, so that they stay where they are.
+        (start,), (shape,) = self._windows.starts[:1], self._windows.shapes[:1]
+        part = domain.parts(self.world.rank)[0]
+        self._settles = ghosts == "nodes" and domain.per_rank == 1 and part.size > 0 and not self.deterministic and all(
+            owned == nodes or (first, held) != (0, nodes)
+            for owned, nodes, first, held in zip(part.shape, domain.mesh.shape, start, shape, strict=True)
+        )  # fmt: skip
+        self._strays_before = 4096
+        self._listing: StrayListing | None = None  # on a GPU
+        self._strays: Any = None  # memory for them there
+        self._settled = False  # whether they do, and guests have a plan of their own
+        self._guests: LocalPlan | None = None
+        self._route: Route | None = None  # to the parts, or to all that a particle reaches
+        self._owners: Route | None = None
+        self._bad_here = -1, 0, 0
+        self._dtype: Any = None if settings["dtype"] is None else checks.real_type(settings["dtype"])
+        self._closed = False
+
+    def _local_plans(self, backend: str | None) -> list[LocalPlan | None]:
+        meshes = [
+            mesh_of(self.domain.mesh, part, start, shape)
+            for part, start, shape in zip(
+                self.domain.parts(self.world.rank), self._windows.starts, self._windows.shapes, strict=False
+            )
+        ]
+        settings = self._settings | {"backend": backend}
+        return [None if mesh is None else LocalPlan(mesh, self.window, **settings) for mesh in meshes]
+
+    # ---- positions ----------------------------------------------------------------------------------------
 
     @alone
     def set_positions(self, positions: Any, *, check: bool = True) -> Self:
@@ -141,8 +225,126 @@ class Plan(Calls):
         RankError
             If another rank raised. If its local plan did, for lack of memory, the plan has no positions afterwards.
         """
-        self._set_positions(positions, check)
+
+        def work() -> tuple[str, int | None, tuple[str, Given, Callable[[], Migration]]]:
+            self._open()
+            checks.flag(check, "check")
+            given = Given(positions, self.domain.mesh.ndim)
+            if given.home == "opencl" and self._settings["backend"] is None:
+                self._settings["backend"] = "opencl"
+                self._plans, self._guests, self._listing = self._local_plans("opencl"), None, None
+                self._strays = None
+            stays = self._stays(given, check)
+            text = f"set_positions(check={check}) on {given.memory}"
+
+            def migration() -> Migration:
+                return (None if stays is None else stays()) or self._goes(given, check)
+
+            return text, DTYPES.index(given.real) if given.count else None, (text, given, migration)
+
+        (text, given, located), number = self._agreed(work)  # while a GPU locates
+        if number is None:  # no rank has a particle, and all know it
+            real = np.dtype(f"f{int(self.world.allreduce(given.real.itemsize, 'max'))}")
+        else:
+            real = DTYPES[number]
+
+        def counted() -> tuple[Migration, np.ndarray]:
+            migration = located()
+            return migration, migration.sent()
+
+        each = self.domain.per_rank
+        columns = {"nodes": each, "replicated": each + 1, "particles": 2 * each}[self.ghosts]  # of what `sent` returns
+        migration, coming = self.world.announce(columns, text, counted)
+        owners, route = migration.routes(self.world, coming)
+        settled = migration.residents is not None and few(route.strays.shape[0] + route.guests, given.count)
+
+        def pack() -> tuple[str, None, Callable[[], Any]]:
+            if settled:
+                return "travel", None, route.fetch(given.rows if migration.rows is None else lambda _: migration.rows)
+            return "travel", None, route.forward(given.table().astype(real, copy=False))
+
+        deliver, _ = self._agreed(pack)
+        rows, ends = deliver(), np.cumsum(route.counts)
+        self._route = self._owners = None  # until every rank has its particles
+
+        def place() -> tuple[str, None, None]:
+            if settled:
+                if route.guests:
+                    self._guests = self._guests or self._local_plans(self._settings["backend"])[0]
+                    assert self._guests is not None
+                    self._guests.set_positions(rows, check=False)  # their ranks have checked them
+                assert migration.residents is not None
+                migration.residents.take(check)
+            else:
+                for plan, n, end in zip(self._plans, route.counts, ends, strict=True):
+                    if plan is not None:
+                        plan.set_positions(rows[end - n : end], check=check)
+            return "set_positions at the owners", None, None
+
+        self._agreed(place)
+        self._dtype = real if self._dtype is None else self._dtype
+        self._bad_here, self._route, self._owners, self._settled = migration.bad, route, owners, settled
         return self
+
+    def _stays(self, given: Given, check: bool) -> Callable[[], Migration | None] | None:
+        """Begin to locate particles in this rank's part, in one pass; None if the part cannot tell strays.
+
+        What is returned waits. It returns None where most particles leave.
+        """
+        if not self._settles or not given.count:
+            return None
+        plan = self._plans[0]
+        assert plan is not None
+        if given.xp is np and self._settings["backend"] in (None, "cpu"):  # there a part lists none
+            return lambda: self._stays_on_host(plan, given, check)
+        residents, support = Residents(plan, given.local(), self._strays), self.window.support
+        self._strays = residents.memory
+        if given.xp is not np and self.domain.size > 1 and self._listing is None:
+            self._listing = StrayListing(self.domain, shift_of(plan.mesh, support), residents.backend)
+        departures_of = listed(
+            self.domain, self.world.rank, residents, plan.mesh, given, support, self._strays_before,
+            self._listing if given.xp is not np else None,
+        )  # fmt: skip
+
+        def migration() -> Migration | None:
+            departures = departures_of()
+            if departures is None:
+                return None
+            leaving, bad, rows = departures
+            if bad.shape[0] and check:
+                self._cells(given.user, True)  # raises
+            # A guess for the next time, which forgets slowly.
+            self._strays_before = max(leaving.strays.shape[0] * 5 // 4 + 4096, self._strays_before * 7 // 8)
+            return Migration([leaving], given.bad(bad), residents, rows)
+
+        return migration
+
+    def _stays_on_host(self, plan: LocalPlan, given: Given, check: bool) -> Migration:
+        migration = self._goes(given, check)
+        if not few(migration.leaving[0].strays.shape[0], given.count):
+            return migration
+        return migration._replace(residents=Residents(plan, given.local()))
+
+    def _goes(self, given: Given, check: bool) -> Migration:
+        """Locate particles in the whole mesh, and find the part that owns each."""
+        domain, per_rank, (rank, size) = self.domain, self.domain.per_rank, (self.world.rank, self.world.size)
+        cells, xp = self._cells(given.user, check), given.xp
+        if self.ghosts == "replicated":
+            parts = xp.full(given.count, rank * per_rank, np.int64)
+            leaving = [Departures.of(parts, rank, size, per_rank), Departures.of(parts // per_rank, rank, size, 1)]
+        else:
+            parts = domain.part_of(cells)
+            leaving = [Departures.of(parts, rank, size, per_rank)]
+        if self.ghosts == "particles":
+            to, particles = copies(domain, cells, parts, self.window.support)
+            leaving.append(Departures.of(to, rank, size, per_rank, particles, given.count))
+        bad = (-1, 0, 0) if check else given.bad(xp.flatnonzero(cells[-1] == SKIP))
+        return Migration(leaving, bad, None)
+
+    def _cells(self, positions: Any, check: bool) -> tuple[Any, ...]:
+        """Return the cell of each particle along each axis, int32 (N,) of NumPy or CuPy."""
+        cells = Staged(locate(positions, self.domain.mesh, window=self.window, check=check).cells, "cells").native
+        return tuple(cells[:, axis] for axis in range(self.domain.mesh.ndim))
 
     @alone
     def reserve(self, count: int) -> None:
@@ -177,6 +379,11 @@ class Plan(Calls):
         self._ready()
         assert self._owners is not None
         return self._owners
+
+    @property
+    def particles_by_part(self) -> list[int]:
+        """Number of particles in each of this rank's parts, copies of other parts' particles included."""
+        return [] if self._route is None else self._route.counts.tolist()
 
     @property
     @alone
@@ -235,14 +442,12 @@ class Plan(Calls):
                 nodes = mesh.shape[axis]
                 inside = cell.astype(np.int64) % nodes if mesh.periodic[axis] else cell.clip(0, nodes - 1)
                 ends = np.arange(1, shape[axis] + 1) * nodes // shape[axis]
-                box = box * shape[axis] + self._module(cell).searchsorted(
-                    self._module(cell).asarray(ends), inside, "right"
-                )
-            here = self._module(cells[0]).bincount(box, minlength=math.prod(shape))
+                box = box * shape[axis] + module_of(cell).searchsorted(module_of(cell).asarray(ends), inside, "right")
+            here = module_of(cells[0]).bincount(box, minlength=math.prod(shape))
             here = here if isinstance(here, np.ndarray) else here.get()
         return self.world.allreduce(here.astype(np.int64)).reshape(shape)
 
-    # ---- values ---------------------------------------------------------------------------------------
+    # ---- values -------------------------------------------------------------------------------------------
 
     def spread(self, values: Any, *, out: Any = None, accumulate: bool = False) -> Any:
         """Spread values onto the mesh: ``field[m] = sum_p W(x_m - x_p) values[p]``, over the particles of all ranks.
@@ -302,7 +507,247 @@ class Plan(Calls):
         """Interpolate value, gradient and second derivatives with one exchange; see :meth:`hessian`."""
         return self._interpolate(field, (0, 1, 2), out)
 
-    # ---- what it is -----------------------------------------------------------------------------------
+    # ---- how values become fields -------------------------------------------------------------------------
+
+    @alone
+    def _spread(self, given: Any, order: int, out: Any, accumulate: bool) -> Any:
+        core, parts = (self.domain.mesh.ndim,) * order, self.domain.parts(self.world.rank)
+
+        def work() -> tuple[str, int | None, Call]:
+            self._ready()
+            checks.flag(accumulate, "accumulate")
+            if accumulate and out is None:
+                raise ValueError("accumulate=True adds to out: give out=.")
+            staged = Staged(given, _SPREAD_OF[order])
+            batch = batch_of(staged.native.shape, (self.count, *core), _SPREAD_OF[order])
+            targets: list[Target | None] = [None] * len(parts)
+            outs = [None] * len(parts) if out is None else several(out, len(parts), "out")
+            values = staged.promoted(self._dtype, _SPREAD_OF[order], outs[0])
+            if out is not None:
+                targets = [
+                    Target(one, staged, (*batch, *part.shape), values.dtype)
+                    for one, part in zip(outs, parts, strict=True)
+                ]
+            text = f"{_SPREAD[order]} of {batch} on {staged.memory}"
+            number = DTYPES.index(values.dtype) if values.size or out is not None else None
+            with staged.scope():
+                ready = self._forward(values, len(batch), order)
+            return text, number, Call([staged], [values], batch, targets, ready)
+
+        call, number = self._agreed(work, always=False)
+        staged, values, batch = call.given[0], call.arrays[0], call.batch
+        with staged.scope():
+            deliver = call.ready
+            if number is not None and values.dtype != DTYPES[number]:  # a rank without particles
+                values = values.astype(DTYPES[number])
+                deliver = self._forward(values, len(batch), order)
+            fields = self._fields(deliver(), batch, order, values.dtype, module_of(values))
+            results = [
+                staged.like(field) if target is None else target.write(field, accumulate=accumulate)
+                for field, target in zip(fields, call.targets, strict=True)
+            ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _forward(self, values: Any, axis: int, order: int) -> Callable[[], list[Any]]:
+        """Make ready to send values to the parts; there particles are along ``axis`` again, in any memory order.
+
+        Where particles stay in place, their values are spread at once, so that a GPU works while the host makes ready.
+        The result then returns a window, and the guests' values or None.
+        """
+        assert self._route is not None
+        xp, counts, ends = module_of(values), self._route.counts, np.cumsum(self._route.counts)
+        rows = xp.moveaxis(values, axis, 0)
+        if self._settled:
+            window = getattr(self._plans[0], _SPREAD[order])(values)
+            if self._route.is_local:
+                return lambda: [window, None]
+            guests = self._route.fetch(lambda strays: xp.take(rows, strays, axis=0))
+            return lambda: [window, xp.moveaxis(guests(), 0, axis)]
+        deliver = self._route.forward(rows)
+
+        def at_parts() -> list[Any]:
+            rows = deliver()
+            return [xp.moveaxis(rows[end - n : end], 0, axis) for n, end in zip(counts, ends, strict=True)]
+
+        return at_parts
+
+    def _fields(self, values: Any, batch: tuple[int, ...], order: int, dtype: np.dtype, xp: Any) -> list[Any]:
+        """Return the fields of this rank's parts, of values at the parts."""
+        parts = self.domain.parts(self.world.rank)
+        two = (2,) * (self.deterministic and dtype.kind == "c")
+        shapes = [(*batch, *two, *shape) for shape in self._windows.shapes]
+        bounds = None
+        if self.deterministic:
+            bounds = xp.full(1 + math.prod((*batch, *two)), _NOTHING, np.int32)
+            bounds = self._worked(lambda: self._bounds(values, order, bounds, xp))
+            bounds = self.world.allreduce(bounds, "max")
+
+        def windows() -> Callable[[], list[Any]]:
+            filled = []
+            if self._settled:
+                window, guests = values
+                if guests is not None and guests.size:
+                    getattr(self._guests, _SPREAD[order])(guests, out=window, accumulate=True)
+                return self._windows.fold([window], batch)
+            for plan, some, shape in zip(self._plans, values, shapes, strict=True):
+                if plan is None:
+                    filled.append(xp.zeros(shape, dtype if bounds is None else np.int64))
+                elif bounds is None:
+                    filled.append(getattr(plan, _SPREAD[order])(some))
+                else:
+                    filled.append(plan.spread_integers(some, bounds, derivative=order))
+            return self._windows.fold(filled, (*batch, *two))
+
+        fields = self._worked(windows)()
+        if bounds is None:
+            return fields
+        return [
+            xp.zeros((*batch, *part.shape), dtype) if plan is None else plan.convert(sums, bounds, dtype=dtype)
+            for plan, sums, part in zip(self._plans, fields, parts, strict=True)
+        ]
+
+    def _bounds(self, values: list[Any], order: int, bounds: Any, xp: Any) -> Any:
+        """Return what bounds the sums of this rank's parts."""
+        for plan, some in zip(self._plans, values, strict=True):
+            if plan is not None:
+                bounds = xp.maximum(bounds, plan.bounds(some, derivative=order))
+        return bounds
+
+    # ---- how fields become values -------------------------------------------------------------------------
+
+    @alone
+    def _interpolate(self, field: Any, orders: tuple[int, ...], out: Any) -> tuple[Any, ...]:
+        """Interpolate derivatives of some orders; ``out`` is None or has an array or None for each."""
+        ndim, parts, name = self.domain.mesh.ndim, self.domain.parts(self.world.rank), _INTERPOLATE[orders]
+
+        def work() -> tuple[str, int | None, Call]:
+            self._ready()
+            outs = (None,) * len(orders) if out is None else out
+            if not isinstance(outs, (tuple, list)) or len(outs) != len(orders):
+                raise TypeError(f"out is of type {type(out).__name__}; {name} needs a tuple of {len(orders)} arrays.")
+            staged = [Staged(one, "field") for one in several(field, len(parts), "field")]
+            arrays, batches = [], []
+            for given, part in zip(staged, parts, strict=True):
+                batches.append(batch_of(given.native.shape, part.shape, "field"))
+                arrays.append(given.promoted(self._dtype, "field", outs[0]))
+            if len({array.dtype for array in arrays if array.size}) > 1 or len(set(batches)) > 1:
+                raise ValueError("the fields of this rank's parts differ in dtype or in batch axes: give equal ones.")
+            known = next((array.dtype for array in arrays if array.size), arrays[0].dtype)
+            arrays = [array.astype(known, copy=False) for array in arrays]  # empty ones
+            shapes = [(*batches[0], self.count, *(ndim,) * order) for order in orders]
+            targets = [
+                None if one is None else Target(one, staged[0], shape, arrays[0].dtype)
+                for one, shape in zip(outs, shapes, strict=True)
+            ]
+            text = f"{name} of {batches[0]} on {staged[0].memory}"
+            given_type = any(array.size for array in arrays) or any(one is not None for one in outs)
+            number = DTYPES.index(known) if given_type else None
+            with staged[0].scope():
+                ready = self._windows.fill(arrays, batches[0])
+            return text, number, Call(staged, arrays, batches[0], targets, ready)
+
+        call, number = self._agreed(work, always=False)
+        staged, dtype, fill = call.given[0], call.arrays[0].dtype, call.ready
+        with staged.scope():
+            if number is not None and dtype != DTYPES[number]:  # a rank without nodes
+                fill = self._windows.fill([array.astype(DTYPES[number]) for array in call.arrays], call.batch)
+            windows = fill()
+            results = self._worked(lambda: self._at_particles(windows, call.batch, orders, name))()
+            return tuple(
+                staged.like(result) if target is None else target.write(result)
+                for result, target in zip(results, call.targets, strict=True)
+            )
+
+    def _at_particles(
+        self, windows: list[Any], batch: tuple[int, ...], orders: tuple[int, ...], name: str
+    ) -> Callable[[], list[Any]]:
+        """Interpolate at the parts' particles; what is returned sends results back, (*batch, N, ...), in one round."""
+        assert self._route is not None
+        route, count, xp = self._route, self.count, module_of(windows[0])
+        if self._settled:
+            return self._at_residents(windows[0], batch, orders, name)
+        channels, cores = math.prod(batch), [(self.domain.mesh.ndim,) * order for order in orders]
+        widths, tables = list(map(math.prod, cores)), []
+        for plan, window, n in zip(self._plans, windows, route.counts.tolist(), strict=True):
+            if plan is None or not n:
+                continue
+            arrays = _several(getattr(plan, name)(window))
+            if route.stays and len(self._plans) == 1:
+                return lambda arrays=arrays: arrays  # type: ignore[misc]
+            tables.append([x.reshape((channels, n, width)) for x, width in zip(arrays, widths, strict=True)])
+        rows = [xp.moveaxis(table[0] if len(table) == 1 else xp.concatenate(table, -1), 1, 0) for table in tables]
+        whole = xp.concatenate(rows) if rows else xp.empty((0, channels, sum(widths)), windows[0].dtype)
+        deliver = route.backward(whole)
+
+        def results() -> list[Any]:
+            table = xp.moveaxis(deliver(), 0, 1)  # (channels, N, widths)
+            ends = np.cumsum(widths)
+            columns = [table[:, :, end - width : end] for width, end in zip(widths, ends, strict=True)]
+            return [
+                xp.ascontiguousarray(x).reshape((*batch, count, *core)) for x, core in zip(columns, cores, strict=True)
+            ]
+
+        return results
+
+    def _at_residents(self, window: Any, batch: tuple[int, ...], orders: tuple[int, ...], name: str) -> Any:
+        """Do the work of `_at_particles` where particles stay in place: only strays' and guests' results travel."""
+        route, xp, channels = self._route, module_of(window), math.prod(batch)
+        assert route is not None
+        if route.is_local:
+            local = _several(getattr(self._plans[0], name)(window))
+            return lambda: local
+        widths, rows = [self.domain.mesh.ndim**order for order in orders], None
+        if route.guests:  # first, so that their results travel while residents are worked on
+            arrays = _several(getattr(self._guests, name)(window))
+            tables = [x.reshape((channels, route.guests, width)) for x, width in zip(arrays, widths, strict=True)]
+            rows = xp.moveaxis(tables[0] if len(tables) == 1 else xp.concatenate(tables, -1), 1, 0)
+        deliver = route.push(xp.empty((0, channels, sum(widths)), window.dtype) if rows is None else rows)
+        arrays, strays = _several(getattr(self._plans[0], name)(window)), route.strays
+        results = [xp.ascontiguousarray(x) for x in arrays]
+
+        def all_of_them() -> list[Any]:
+            table, ends = xp.moveaxis(deliver(), 0, 1), np.cumsum(widths)
+            for result, width, end in zip(results, widths, ends, strict=True):
+                result.reshape((channels, self.count, width))[:, strays] = table[:, :, end - width : end]
+            return results
+
+        return all_of_them
+
+    # ---- work, then agree ---------------------------------------------------------------------------------
+
+    def _agreed(self, work: Callable[[], tuple[str, int | None, _T]], always: bool = True) -> tuple[_T, int | None]:
+        """Work on this rank, then agree on errors, on the call and on the number of a dtype."""
+        error: BaseException | None = None
+        text, number, result = "", None, None
+        try:
+            text, number, result = work()
+        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
+            error = caught
+        if always or self._checked:
+            number = self.world.agree(error, text, number)
+        elif error is not None:
+            raise error
+        return result, number  # type: ignore[return-value]
+
+    def _worked(self, work: Callable[[], _T]) -> _T:
+        """Do what only this rank's errors can stop; then all go on, or none."""
+        return self._agreed(lambda: ("", None, work()), always=False)[0]
+
+    def _open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this plan is closed; make a new one.")
+
+    def _ready(self) -> None:
+        self._open()
+        if self._route is None:
+            raise RuntimeError("this plan has no particles yet: call set_positions first.")
+
+    def _local(self) -> list[LocalPlan]:
+        """Return the plans that have particles."""
+        guests = self._guests if self._settled and self._route is not None and self._route.guests else None
+        return [plan for plan in (*self._plans, guests) if plan is not None]
+
+    # ---- reports and lifetime -----------------------------------------------------------------------------
 
     @alone
     def explain(self) -> str:
@@ -345,3 +790,7 @@ class Plan(Calls):
         for plan in (*self._plans, self._guests):
             if plan is not None:
                 plan.close()
+
+
+def _several(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple) else [results]

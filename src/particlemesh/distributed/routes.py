@@ -239,11 +239,11 @@ class Route(checks.Fixed):
         return checks.kept(self._departures.strays)
 
     @property
-    def quiet(self) -> bool:
+    def is_local(self) -> bool:
         """Whether this rank has neither strays nor guests, so that it takes part in no message."""
         return not (self.guests or self.strays.shape[0])
 
-    def visit(self, rows_of: Callable[[Any], Any]) -> Callable[[], Any]:
+    def fetch(self, rows_of: Callable[[Any], Any]) -> Callable[[], Any]:
         """Make ready to send the rows of strays, which a function returns for indices; the result returns the guests'.
 
         The messages are those of `forward`, so that other ranks may do either.
@@ -258,7 +258,7 @@ class Route(checks.Fixed):
 
         return deliver
 
-    def leave(self, rows: Any) -> Callable[[], Any]:
+    def push(self, rows: Any) -> Callable[[], Any]:
         """Make ready to return rows of guests (guests, ...); the result returns those of strays."""
         rows = self._xp.ascontiguousarray(rows)
         result = self._xp.empty((self.strays.shape[0], *rows.shape[1:]), rows.dtype)

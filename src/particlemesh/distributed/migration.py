@@ -63,7 +63,7 @@ class Given:
         return int(index[0]), int(index.shape[0]) - finite, finite
 
 
-class Journey(NamedTuple):
+class Migration(NamedTuple):
     """Where this rank's particles go: to their owners, and where this is elsewhere, to all that they reach."""
 
     leaving: list[Departures]
