@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import particlemesh as pm
 from particlemesh import backends
+from particlemesh.choosing.choice import METHODS
 from particlemesh.command import cli, consoles, demo, info, self_test
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.neighbour_list import neighbour_list
