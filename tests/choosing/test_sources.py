@@ -49,7 +49,7 @@ def test_a_fingerprint_is_of_all_that_a_method_imports(where, direction, method)
     assert sources.PACKAGE / "plan" / "plan.py" not in of
     if where != "cpu":
         kernel = Path(inspect.getfile(method)).with_suffix(".c")
-        assert {kernel, sources.PACKAGE / f"backends/{where}.h", sources.PACKAGE / "backends/stencil.h"} <= of
+        assert {kernel, sources.PACKAGE / f"backends/{where}.h", sources.PACKAGE / "particles/stencil.h"} <= of
 
 
 @pytest.mark.opencl

@@ -92,6 +92,6 @@ def test_includes_that_cannot_be_read_are_named(tmp_path, files, error, message)
 def test_code_in_a_string_is_no_path_and_has_no_folder():
     with pytest.raises(FileNotFoundError, match="kernel, line 2: .* code in a string: give a Path"):
         source.code_of('\n#include "absent.h"\n')
-    assert "struct" in source.code_of('#include "backends/coordinates.h"\n').expanded
+    assert "struct" in source.code_of('#include "particles/coordinates.h"\n').expanded
     with pytest.raises(TypeError, match=r"names a file; give Path\('fill\.c'\)"):
         kernels.compile_kernel(kernels.backend("cpu"), "fill.c", "fill", np.float64)

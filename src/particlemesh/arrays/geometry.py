@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A box as a kernel argument (backends/coordinates.h): three axes, missing ones first."""
+"""A box as a kernel argument (particles/coordinates.h): three axes, missing ones first."""
 
 from __future__ import annotations
 

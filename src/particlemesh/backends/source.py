@@ -124,7 +124,7 @@ def program(prelude: str, file: File, defines: dict[str, Any], texts: Texts | No
     ``texts[name]`` replaces ``#include <name>``, with lines counted from 1 under that name.
     """
     head = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    shared = text("backends/stencil.h") if "SUPPORT" in defines else ""
+    shared = text("particles/stencil.h") if "SUPPORT" in defines else ""
     given = texts or {}
     body = _GIVEN.sub(lambda include: f'#line 1 "{include[1]}"\n{given[include[1]]}', text(file))
     return head + text(prelude) + shared + body

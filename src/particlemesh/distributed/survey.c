@@ -2,7 +2,7 @@
 // Which particles of a rank belong to others, and which of them others see as ghosts, in one pass; and ghosts on their
 // way into a local grid. The arithmetic is that of surroundings.py, rounding by rounding: real is double.
 
-#include "backends/coordinates.h"
+#include "particles/coordinates.h"
 #include "distributed/owner.h"
 
 typedef struct {

@@ -29,7 +29,7 @@ def compile_kernel(backend: Backend, source: str | Path, name: str, dtype: Any, 
         A GPU, or OpenCL on the CPU.
     source : str or Path
         The C code, or the file that holds it. A file may include files beside it and files of the library by their
-        paths in it: ``#include "backends/coordinates.h"``. Files of yours are read at each call: edited ones, included
+        paths in it: ``#include "particles/coordinates.h"``. Files of yours are read at each call: edited ones, included
         ones among them, are compiled again.
     name : str
         Which of its kernels.

@@ -4,7 +4,7 @@
 // takes GROUP_SIZE cells of a block at a time, a chunk. Chunks are filled up with cells past the block's end along x,
 // which are always empty.
 
-#include "backends/lattice.h"
+#include "particles/lattice.h"
 
 typedef struct {
     int cells[3];  // of a block

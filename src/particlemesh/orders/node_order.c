@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Particles by the first node of their stencils.
 
-#include "backends/lattice.h"
+#include "particles/lattice.h"
 
 KERNEL node_keys(GLOBAL const int* RESTRICT node, GLOBAL int* RESTRICT keys, const i64 count, const i64 rows,
                  const Lattice lattice)

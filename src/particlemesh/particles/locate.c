@@ -7,7 +7,7 @@
 // other along the first axis. PART: the mesh is a part of another, and particles may be elsewhere. STRAYS: those are listed,
 // with the first nodes of their stencils, counted as the part's.
 
-#include "backends/coordinates.h"
+#include "particles/coordinates.h"
 #if COUNTING
 #include "orders/block_count.h"
 #else

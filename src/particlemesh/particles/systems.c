@@ -2,7 +2,7 @@
 // Fields of systems, and the field in which they lie one behind the other with ghosts between them (systems.py).
 
 #if MOVES
-#include "backends/coordinates.h"
+#include "particles/coordinates.h"
 
 typedef struct {
     real origin[3];

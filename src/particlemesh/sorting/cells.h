@@ -21,7 +21,7 @@
 
 #if KEYS_ARE_POSITIONS
 
-#include "backends/coordinates.h"
+#include "particles/coordinates.h"
 
 typedef coordinate item_t;
 

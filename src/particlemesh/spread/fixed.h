@@ -8,7 +8,7 @@
 #ifndef FIXED_H
 #define FIXED_H
 
-#include "backends/magnitude.h"
+#include "particles/magnitude.h"
 #include "spread/values.h"
 
 #define COMPONENTS (CHANNELS * PARTS) // each with its own scale: a small one loses no digits to a large one

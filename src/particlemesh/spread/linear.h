@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Nodes numbered along z first: ((x size_y) + y) size_z + z.
 
-#include "backends/lattice.h"
+#include "particles/lattice.h"
 
 // The place of a node's first real in the field.
 DEVICE i64 offset_of(i64 n, PRIVATE const Field* field)

@@ -12,7 +12,7 @@
 //                 ... a particle whose first node is in cell c along z has kz = run.k + run.cell + run.cells - 1 - c
 //         }
 
-#include "backends/lattice.h"
+#include "particles/lattice.h"
 
 // The cell along an axis whose stencils have the node as their k-th, or -1.
 DEVICE int cell_meeting(PRIVATE const Lattice* lattice, int axis, int node, int k)

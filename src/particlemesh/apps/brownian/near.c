@@ -4,7 +4,7 @@
 // follow each other have common neighbours, whose forces are in the cache: the k-th is the caller's sphere order[k].
 
 // Blocks are computed as coordinates, in double precision where the device has it.
-#include "backends/coordinates.h"
+#include "particles/coordinates.h"
 
 #define CLOSE 0.05 // times a + b: nearer than this the closed form loses digits
 #define PI 3.14159265358979323846

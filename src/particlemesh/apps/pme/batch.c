@@ -5,8 +5,8 @@
 // Totals are sums of 64-bit integers, whose order does not matter: the same particles give the same bits. Their unit is a
 // power of two for each term of a system, and follows from its largest number. So particles are read twice.
 
-#include "backends/coordinates.h"
-#include "backends/magnitude.h"
+#include "particles/coordinates.h"
+#include "particles/magnitude.h"
 
 #define TERMS 7    // energy and six terms of the virial
 #define COLUMNS 11  // of sums: potential, field, six terms, particles in one place
