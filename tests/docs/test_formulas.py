@@ -75,3 +75,14 @@ def test_what_would_be_shown_otherwise_is_refused(tex):
 )
 def test_what_is_shown_as_written_is_taken(tex):
     assert checked(tex) == tex
+
+
+def test_every_formula_of_a_page_names_the_test_that_shows_it():
+    """A comment before it: ``.. shown by tests/FILE.py::NAME``."""
+    for page in ROOT.glob("docs/**/*.rst"):
+        blocks = [block for block in re.split(r"\n\s*\n", page.read_text()) if block.strip()]
+        for before, block in zip(["", *blocks], blocks, strict=False):
+            if block.lstrip().startswith(".. math::"):
+                shown = re.fullmatch(r"\.\. shown by (tests/[\w/]+\.py)::(\w+)", before.strip())
+                assert shown, f"{page.relative_to(ROOT)}: {block}"
+                assert f"def {shown[2]}(" in (ROOT / shown[1]).read_text(), f"{page.name}: {before}"

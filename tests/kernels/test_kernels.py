@@ -226,7 +226,7 @@ def test_every_item_is_claimed_once(size, threads):
 
 def test_a_loop_typed_at_a_prompt_is_compiled_but_not_kept():
     names = {}
-    exec(compile("def fill(x, out):\n    for i in range(x.size): out[i] = term(x[i])", "<prompt>", "exec"), names)
+    exec(compile("def fill(x, out):\n    for i in range(x.size): out[i] = function(x[i])", "<prompt>", "exec"), names)
     out = np.empty(3)
-    cpu.loop_with(names["fill"], "term", lambda x: x + 1)(np.arange(3.0), out)
+    cpu.loop_with(names["fill"], "function", lambda x: x + 1)(np.arange(3.0), out)
     np.testing.assert_array_equal(out, [1.0, 2.0, 3.0])

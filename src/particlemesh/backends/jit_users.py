@@ -41,7 +41,7 @@ def _frozen(function: Callable) -> Frozen:
     return known
 
 
-def _copy(function: Any, digest: str, **names: Any) -> Any:
+def _copy(function: Any, digest: str, /, **names: Any) -> Any:
     """Return a function under a unique name: all cached code shares one symbol table."""
     copy = types.FunctionType(
         function.__code__, {**function.__globals__, **names}, f"{function.__name__}_{digest}", function.__defaults__,
