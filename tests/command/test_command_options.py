@@ -155,15 +155,15 @@ def test_options_change_the_result_or_are_refused(words, option):
 
 
 REFUSED = {
-    "neighbours few.npz --radius 1 --overwrite": "--overwrite would change nothing",
-    "spectrum few.npz --overwrite": "--overwrite would change nothing",
+    "neighbours few.npz --radius 1 --overwrite": "--overwrite has no effect",
+    "spectrum few.npz --overwrite": "--overwrite has no effect",
     "spread few.npz --picture p.png --kind isosurface --scale log": "isosurface",
-    "spread few.npz --picture p.png --at 1": "--at would change nothing: it needs --kind slice",
+    "spread few.npz --picture p.png --at 1": "--at has no effect: it needs --kind slice",
     "spread few.npz --picture out/field.npz": "the picture is",
     "spread few.npz --out p.png --picture p.png": "--out and --picture are both p.png",
     "spectrum few.npz --out s.svg --picture ./s.svg": "--out and --picture are both s.svg",
-    "tune --show --quick": "--quick would change nothing",
-    "tune --show --changed": "--changed would change nothing",
+    "tune --show --quick": "--quick has no effect",
+    "tune --show --changed": "--changed has no effect",
     "brownian --out b.foo": "give a name that ends in .png",
     "brownian --out z.png --checkpoint z.png": "--out and --checkpoint are both z.png",
     "brownian --out /proc/none/z.png": "cannot be written to",

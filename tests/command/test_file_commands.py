@@ -58,7 +58,7 @@ def test_spread_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypatch):
     for said in (
         "particles 300, float64; positions: positions; values: charges also in the file: velocities",
         "box 4 x 5 x 6, periodic along xyz, from the file", "mesh 8 x 9 x 10 nodes (given), spacing 0.5, 0.555556, 0.6",
-        "window bspline4, support 4", "on cpu", "spreading keeps the sum", "particles/s", "written f.npz",
+        "window bspline4, support 4", "on cpu", "spreading conserves the sum", "particles/s", "written f.npz",
     ):  # fmt: skip
         assert said in output
     assert f"values {Q.sum():.8g}"[:-2] in output
@@ -178,8 +178,8 @@ ERRORS = {
     "radius": (("neighbours", "few.npz", "--radius", "-1"), "radius"),
     "several": (("neighbours", "few.npz", "--radius", "1", "--frames", "7"), "but few.npz has 1"),
     "vectors": (("spectrum", "few.npz", "--values", "velocities"), "a spectrum has one weight per particle."),
-    "given": (("spectrum", "line.npz", "--field", "--shape", "8"), "--shape would change nothing: with --field"),
-    "open": (("spectrum", "line.npz", "--field"), "the field has open axes; a spectrum takes a mesh that repeats"),
+    "given": (("spectrum", "line.npz", "--field", "--shape", "8"), "--shape has no effect: with --field"),
+    "open": (("spectrum", "line.npz", "--field"), "the field has open axes; a spectrum needs a mesh that is periodic"),
     "divisor": (("spectrum", "few.npz", "--shape", "8", "--compensation", "x"), "compensation is 'x'; choose from"),
 }  # fmt: skip
 
@@ -307,9 +307,9 @@ def damaged(path):
 @pytest.mark.parametrize("window", ["kaiser_bessel6", "prolate4"])
 def test_windows_that_keep_no_sums_are_refused(few, tmp_path, monkeypatch, window):
     monkeypatch.chdir(tmp_path)
-    assert "sums would not be kept" in fails("spread", few, "--shape", "8", "--window", window, "--out", "f.npz")
+    assert "sums would not be conserved" in fails("spread", few, "--shape", "8", "--window", window, "--out", "f.npz")
     run("spread", few, "--shape", "8", "--window", "peskin4", "--out", "f.npz")
-    assert "sums would not be kept" in fails(
+    assert "sums would not be conserved" in fails(
         "interpolate", few, "--field", "f.npz", "--window", window, "--out", "v.npz"
     )
 

@@ -82,9 +82,9 @@ def run(console: Any, options: Mapping[str, Any], given: set[str]) -> None:
         table.add_row(*(f"{x:.4g}" for x in cells), f"{ratio:.4f}", f"{error:.4f}")
     console.print(table)
     console.print(
-        f"law: 6 x {spheres.law:.5f} D t, exact for short times and time steps; repulsion and\n"
-        "hydrodynamic interactions slow the spheres later. a: radius, D: diffusion\n"
-        "coefficient of one sphere alone\n",
+        f"law: 6 x {spheres.law:.5f} D t, exact in the limit of short times and time steps;\n"
+        "repulsion and hydrodynamic interactions slow the spheres at later times.\n"
+        "a: radius, D: diffusion coefficient of a single sphere\n",
         style="dim",
     )
     if checkpoint is not None:

@@ -46,14 +46,28 @@ def main(
     """Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs."""
 
 
+def _option(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, show_default=False, **more)
+
+
+Picture = Annotated[Path, typer.Option(help="Picture; needs matplotlib.")]
+Backend = Annotated[str, typer.Option(help="cpu, cuda or opencl.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+Checkpoint = Annotated[
+    Path, typer.Option(help="Written at the end and after Ctrl-C; by default the file of --restart, if given.")
+]
+Often = Annotated[int, typer.Option(min=0, help="Also write the checkpoint every so many steps; 0: never.")]
+Restart = Annotated[Path | None, _option("Continue from this checkpoint, by --steps further steps.")]
+
+
 @app.command()
 def info(
-    everything: Annotated[bool, typer.Option("--all", help="Test all methods, however long they compile.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Test all methods, without a time limit.")] = False,
 ) -> None:
     """List the backends of this machine and test their methods.
 
-    Results appear as tests end, those of the methods that plans select first. Methods are compiled at their first use.
-    Without --all no test begins after 8 s.
+    Each result is printed when its test ends. Methods that plans select by default come first. A method is compiled at
+    its first use. Without --all, no test is started after 8 s.
     """
     from particlemesh.command.info import info
 
@@ -66,9 +80,9 @@ def demo(
         Path | None,
         typer.Argument(help="An .npz with positions (N, 3), charges (N,) and box, in nm and e.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/demo.png"),
-    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of the tests' mesh.")] = 48,
-    sizes: Annotated[str, typer.Option(help="Nodes per axis of the picture's meshes.")] = "16,24,32,48,64,96",
+    out: Picture = Path("out/demo.png"),
+    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis for the comparison.")] = 48,
+    sizes: Annotated[str, typer.Option(help="Nodes per axis for the picture.")] = "16,24,32,48,64,96",
 ) -> None:
     """Run every method on a box of salt water.
 
@@ -87,13 +101,10 @@ def demo(
 
 @app.command()
 def tune(
-    backend: Annotated[
-        str | None,
-        typer.Option(help="cuda, opencl or cpu; by default the first available one.", show_default=False),
-    ] = None,
+    backend: Annotated[str | None, _option("cuda, opencl or cpu; by default the first available one.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Less than a minute, with fewer problems.")] = False,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Keep stored times of methods whose code has not changed.")
+        bool, typer.Option("--changed", help="Measure only methods whose code has changed; keep the other times.")
     ] = False,
     show: Annotated[bool, typer.Option("--show", help="Only print the stored times of this machine.")] = False,
 ) -> None:
@@ -113,28 +124,28 @@ def tune(
 @app.command()
 def brownian(
     context: typer.Context,
-    count: Annotated[int, typer.Option(min=2, max=10**7, help="Spheres.")] = 500,
-    fraction: Annotated[float, typer.Option(help="Part of the volume that they fill, at most 0.4.")] = 0.15,
+    count: Annotated[int, typer.Option(min=2, max=10**7, help="Number of spheres.")] = 500,
+    fraction: Annotated[float, typer.Option(help="Volume fraction, at most 0.4.")] = 0.15,
     steps: Annotated[int, typer.Option(min=1, max=10**7, help="Time steps.")] = 250,
-    time_step: Annotated[float, typer.Option(help="In a²/D, the time in which a sphere alone diffuses.")] = 0.002,
-    mobility: Annotated[str, typer.Option(help="rpy, or drag: no hydrodynamic interactions.")] = "rpy",
+    time_step: Annotated[
+        float, typer.Option(help="In a²/D: squared radius / diffusion coefficient of a single sphere.")
+    ] = 0.002,
+    mobility: Annotated[
+        str, typer.Option(help="rpy (Rotne-Prager-Yamakawa), or drag: no hydrodynamic interactions.")
+    ] = "rpy",
     integrator: Annotated[str, typer.Option(help="euler or midpoint.")] = "euler",
     accuracy: Annotated[float, typer.Option(help="Relative error of the mobility.")] = 1e-3,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 1,
-    backend: Annotated[str, typer.Option(help="cpu, cuda or opencl.")] = "cpu",
-    checkpoint: Annotated[
-        Path, typer.Option(help="Written at the end and after Ctrl-C; by default that of --restart, if there is one.")
-    ] = Path("out/brownian.h5"),
-    checkpoint_every: Annotated[int, typer.Option(min=0, help="Also every so many steps; 0: not.")] = 0,
-    restart: Annotated[
-        Path | None, typer.Option(help="Go on from this checkpoint, by --steps more.", show_default=False)
-    ] = None,
-    out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/brownian.png"),
+    seed: Seed = 1,
+    backend: Backend = "cpu",
+    checkpoint: Checkpoint = Path("out/brownian.h5"),
+    checkpoint_every: Often = 0,
+    restart: Restart = None,
+    out: Picture = Path("out/brownian.png"),
 ) -> None:
-    """Let spheres diffuse in a fluid.
+    """Simulate spheres that diffuse in a fluid.
 
-    Run Brownian dynamics of a suspension of soft spheres, compare their mean square displacement with the
-    law of short times, and draw the spheres. Ctrl-C leaves a checkpoint.
+    Run Brownian dynamics of a suspension of soft spheres, compare their mean square displacement with its
+    short-time limit, and draw the spheres. Ctrl-C ends the run and writes a checkpoint.
     """
     from particlemesh.command import brownian
 
@@ -146,47 +157,39 @@ def brownian(
 @app.command()
 def dem(
     context: typer.Context,
-    count: Annotated[int, typer.Option(min=1, max=10**9, help="Spheres.")] = 8000,
-    shape: Annotated[str, typer.Option(help="Start: column, which makes a wave, or rain.")] = "column",
-    radius: Annotated[float, typer.Option(help="Mean radius, in m.")] = 0.005,
-    polydispersity: Annotated[float, typer.Option(help="Radii differ by this part up and down, below 0.9.")] = 0.0,
-    contact: Annotated[str, typer.Option(help="Law of contact: hertz or spring.")] = "hertz",
-    young: Annotated[float, typer.Option(help="Young's modulus of hertz, in Pa.")] = 5e6,
-    stiffness: Annotated[float, typer.Option(help="Of spring, in N/m.")] = 5e3,
-    restitution: Annotated[float, typer.Option(help="Speed after a head-on impact / before, 0 to 1.")] = 0.7,
-    friction: Annotated[float, typer.Option(help="Coulomb's coefficient.")] = 0.1,
-    density: Annotated[float, typer.Option(help="In kg/m³.")] = 2500.0,
-    gravity: Annotated[float, typer.Option(help="In m/s².")] = 9.81,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, max=10**12, help="Time steps; by default 4 falls.", show_default=False),
-    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=10**9, help="Number of spheres.")] = 8000,
+    shape: Annotated[str, typer.Option(help="Initial state: column, which collapses, or rain.")] = "column",
+    radius: Annotated[float, typer.Option(help="Mean radius in m.")] = 0.005,
+    polydispersity: Annotated[
+        float, typer.Option(help="Largest deviation of radii from their mean / mean, below 0.9.")
+    ] = 0.0,
+    contact: Annotated[str, typer.Option(help="Contact law: hertz or spring.")] = "hertz",
+    young: Annotated[float, typer.Option(help="Young's modulus in Pa, for hertz.")] = 5e6,
+    stiffness: Annotated[float, typer.Option(help="Spring constant in N/m, for spring.")] = 5e3,
+    restitution: Annotated[float, typer.Option(help="Coefficient of restitution, 0 to 1.")] = 0.7,
+    friction: Annotated[float, typer.Option(help="Coulomb's friction coefficient.")] = 0.1,
+    density: Annotated[float, typer.Option(help="Mass density in kg/m³.")] = 2500.0,
+    gravity: Annotated[float, typer.Option(help="Acceleration in m/s², downwards.")] = 9.81,
+    steps: Annotated[int | None, _option("Time steps; by default 4 free-fall times.", min=1, max=10**12)] = None,
     time_step: Annotated[
-        float | None,
-        typer.Option(
-            help="By default 0.1 of the critical one (hertz), or 1/63 of a contact; in s.", show_default=False
-        ),
+        float | None, _option("In s; by default 0.1 of the critical one (hertz), or 1/63 of a contact (spring).")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers of the start.")] = 1,
+    seed: Seed = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible results.")] = False,
-    method: Annotated[str, typer.Option(help="Builder of the grid, by name.")] = "auto",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Bitwise reproducible results.")] = False,
+    method: Annotated[str, typer.Option(help="Builder of the grid of cells, by name.")] = "auto",
     backend: Annotated[str | None, typer.Option(help="cpu, cuda or opencl.", show_default="cpu")] = None,
-    trajectory: Annotated[Path | None, typer.Option(help=f"Frames: {TRAJECTORIES}.", show_default=False)] = None,
-    every: Annotated[int, typer.Option(min=1, help="Steps between two frames.")] = 100,
-    checkpoint: Annotated[
-        Path, typer.Option(help="Written at the end and after Ctrl-C; by default that of --restart, if there is one.")
-    ] = Path("out/dem.h5"),
-    checkpoint_every: Annotated[int, typer.Option(min=0, help="Also every so many steps; 0: not.")] = 0,
-    restart: Annotated[
-        Path | None, typer.Option(help="Go on from this checkpoint; needs --steps.", show_default=False)
-    ] = None,
+    trajectory: Annotated[Path | None, _option(f"Trajectory: {TRAJECTORIES}.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Steps between frames of the trajectory.")] = 100,
+    checkpoint: Checkpoint = Path("out/dem.h5"),
+    checkpoint_every: Often = 0,
+    restart: Restart = None,
     out: Annotated[Path, typer.Option(help="Picture: a series .png, or an animation .gif.")] = Path("out/dem.png"),
 ) -> None:
-    """Let spheres fall, collide and settle.
+    """Simulate spheres that fall, collide and settle.
 
     Run a granular simulation by the discrete element method, in SI units. Print energy, contacts and speed,
-    write checkpoints and a trajectory, and draw the spheres. Ctrl-C leaves a checkpoint.
+    write checkpoints and a trajectory, and draw the spheres. Ctrl-C ends the run and writes a checkpoint.
     """
     from particlemesh.command import dem
 
@@ -202,17 +205,17 @@ def dem(
 
 @app.command()
 def distributed(
-    particles: Annotated[float, typer.Option(help="Particles of each rank, such as 1e6.")] = 1e5,
-    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes along the edge of each rank's cube.")] = 32,
-    backend: Annotated[str, typer.Option(help="cpu, or cuda with one GPU for each rank.")] = "cpu",
+    particles: Annotated[float, typer.Option(help="Particles per rank, such as 1e6.")] = 1e5,
+    nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of each rank's block.")] = 32,
+    backend: Annotated[str, typer.Option(help="cpu, or cuda with one GPU per rank.")] = "cpu",
     transport: Annotated[str, typer.Option(help="auto, host, mpi or nccl.")] = "auto",
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="Calls of which the median is taken.")] = 5,
-    out: Annotated[Path, typer.Option(help="File of the picture; needs matplotlib.")] = Path("out/distributed.png"),
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="Timed calls; their median is printed.")] = 5,
+    out: Picture = Path("out/distributed.png"),
 ) -> None:
-    """Test the ranks of this run, and time them.
+    """Test and time the ranks of this run.
 
-    Start it by mpiexec -n 4 particlemesh distributed. Compare what all ranks do with one rank's result, time 1, 2,
-    4, ... of the ranks, and draw how they share a mesh.
+    Start it by mpiexec -n 4 particlemesh distributed. Compare the results of all ranks with those of one rank, time
+    1, 2, 4, ... of the ranks, and draw how they share a mesh.
     """
     from particlemesh.command import distributed
 
@@ -226,9 +229,7 @@ app.add_typer(file_commands.app)
 
 
 @app.command()
-def cite(
-    method: Annotated[str | None, typer.Option(help="Only the papers of this method, builder or window.")] = None,
-) -> None:
+def cite(method: Annotated[str | None, _option("Only the papers of this method, builder or window.")] = None) -> None:
     """Print the papers of methods, builders and windows as BibTeX."""
     uses = _uses()
     if method is not None:

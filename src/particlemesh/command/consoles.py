@@ -57,10 +57,10 @@ def given(context: typer.Context, names: Mapping[str, Any]) -> tuple[dict[str, A
 
 
 def refuse_idle(stated: set[str], names: str, acts: bool, why: str) -> None:
-    """Raise an error if one of the options ``names`` was given and would change nothing, since it does not act."""
+    """Raise an error if one of the options ``names`` was given and has no effect, since ``acts`` is false."""
     idle = [f"--{name.replace('_', '-')}" for name in names.split() if name in stated]
     if idle and not acts:
-        raise ValueError(f"{', '.join(idle)} would change nothing: {why}.")
+        raise ValueError(f"{', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect: {why}.")
 
 
 def check_ending(out: Path, *endings: str) -> None:

@@ -102,7 +102,7 @@ def _run(
     if communicator is None:
         console.print("mpi4py is not installed: this is one rank. pip install mpi4py", style="yellow")
     elif world.size == 1:
-        console.print("start more ranks by: mpiexec -n 4 particlemesh distributed", style="dim")
+        console.print("start more ranks with: mpiexec -n 4 particlemesh distributed", style="dim")
     compile_once(world, communicator, xp)
     table, passed = consoles.table("test", ">error", ">allowed", "result"), True
     for test in tests(world, xp):

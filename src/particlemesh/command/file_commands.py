@@ -26,33 +26,34 @@ def _option(text: str, *names: str, **more: Any) -> Any:
 
 
 File = Annotated[Path, typer.Argument(help=f"Particles: {PARTICLES}.")]
-Positions = Annotated[str | None, _option("Column, or columns as x,y,z; by default those with usual names.")]
+Positions = Annotated[str | None, _option("Column, or columns as x,y,z; by default those with the usual names.")]
 Values = Annotated[str | None, _option("Column, product a*b, columns as a,b, or a number; 1 by default.")]
-Topology = Annotated[Path | None, _option("File with what a trajectory of molecules lacks: charges and masses.")]
-Frames = Annotated[str, typer.Option(help="A number, a slice such as 10:20:2, or all; -1: the last.")]
-Frame = Annotated[str, typer.Option("--frames", help="Number of a frame; -1: the last.")]
+Topology = Annotated[Path | None, _option("Topology file, with charges and masses, of a trajectory of molecules.")]
+Frames = Annotated[str, typer.Option(help="Frame number, slice such as 10:20:2, or all; -1: the last.")]
+Frame = Annotated[str, typer.Option("--frames", help="Frame number; -1: the last.")]
 Cell = Annotated[
-    str | None, _option("Lengths, lengths and angles, or rows of lattice vectors; fit: bounds; else the file's.")
+    str | None,
+    _option("Lengths, lengths and angles, lattice vectors, or fit (bounds of the particles); by default the file's."),
 ]
-Origin = Annotated[str | None, _option("Corner of the box.")]
-Periodic = Annotated[str | None, _option("Axes that repeat, as xy, or none; else as the file has it, or all.")]
-Shape = Annotated[str | None, _option("Nodes, as 64 or 64,64,32.")]
-Spacing = Annotated[str | None, _option("Largest distance of nodes, instead of --shape.")]
-Offset = Annotated[float, typer.Option(help="Of node 0, in spacings; 0 or 0.5 on open axes.")]
-Name = Annotated[str, typer.Option(help="Name, as pcs or bspline6, or a family with --order.")]
+Origin = Annotated[str | None, _option("Origin of the box: its lower corner.")]
+Periodic = Annotated[str | None, _option("Periodic axes, such as xy, or none; by default those of the file, or all.")]
+Shape = Annotated[str | None, _option("Nodes per axis: 64 or 64,64,32.")]
+Spacing = Annotated[str | None, _option("Largest mesh spacing, instead of --shape.")]
+Offset = Annotated[float, typer.Option(help="Position of node 0 in mesh spacings; 0 or 0.5 on open axes.")]
+Name = Annotated[str, typer.Option(help="Name, such as pcs or bspline6, or a family with --order.")]
 Order = Annotated[int | None, _option("Order of the window's family.")]
-Real = Annotated[str | None, _option("float32 or float64; else that of the positions.")]
+Real = Annotated[str | None, _option("float32 or float64; by default that of the positions.")]
 Backend = Annotated[str | None, _option("cpu, cuda or opencl.")]
-Method = Annotated[str, typer.Option(help="By name; auto: the least predicted time.")]
-Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, or lose, without weight.")]
-Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Most particles in memory at once.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
-Drawn = Annotated[Path | None, _option("Also draw it: .png, .pdf, .svg or .jpg.", "--picture")]
-Kind = Annotated[str, typer.Option(help="Of the picture in 3-D: projection, slice or isosurface.")]
-Axis = Annotated[str, typer.Option(help="Of the projection or across the slice: x, y, z; triclinic a, b, c.")]
-At = Annotated[float | None, _option("Place of the slice; the middle by default.")]
-Level = Annotated[float | None, _option("Value on the isosurface; by default half of the field is beyond.")]
-Scale = Annotated[str, typer.Option(help="Of the colours: linear or log.")]
+Method = Annotated[str, typer.Option(help="Method, by name; auto: the least predicted time.")]
+Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, or lose (weight 0).")]
+Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Largest number of particles in memory.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
+Drawn = Annotated[Path | None, _option("Picture: .png, .pdf, .svg or .jpg.", "--picture")]
+Kind = Annotated[str, typer.Option(help="Kind of picture in 3-D: projection, slice or isosurface.")]
+Axis = Annotated[str, typer.Option(help="Axis of the projection, or normal to the slice: x, y, z; triclinic: a, b, c.")]
+At = Annotated[float | None, _option("Position of the slice; by default the middle.")]
+Level = Annotated[float | None, _option("Value on the isosurface; by default half of the field is beyond it.")]
+Scale = Annotated[str, typer.Option(help="Colour scale: linear or log.")]
 
 
 def _run(command: str, context: typer.Context, names: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ def spread(
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frames = "-1",
     box: Cell = None, origin: Origin = None, periodic: Periodic = None, shape: Shape = None, spacing: Spacing = None,
     offset: Offset = 0.0, window: Name = "bspline4", order: Order = None,
-    density: Annotated[bool, typer.Option("--density", help="Divide by the volume of a node.")] = False,
+    density: Annotated[bool, typer.Option("--density", help="Divide by the volume per node.")] = False,
     dtype: Real = None, backend: Backend = None, method: Method = "auto",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible methods only.")] = False,
     outside: Outside = "error", chunk: Chunk = CHUNK, picture: Drawn = None, kind: Kind = "projection",
@@ -80,8 +81,8 @@ def spread(
 ) -> None:  # fmt: skip
     """Spread the particles of a file onto a mesh.
 
-    Write the field, and print what was chosen, the sums of values and field, and the rate. Several frames are
-    averaged. Files PARTS may be larger than the memory.
+    Write the field, and print the method, the sums of values and field, and the rate. Several frames are averaged.
+    Files PARTS may be larger than the memory.
     """
     _run("spread", context, locals())
 
@@ -99,7 +100,7 @@ def interpolate(
 ) -> None:  # fmt: skip
     """Interpolate a field at the particles of a file.
 
-    The field has its mesh and box. Write positions, values and gradients.
+    The mesh and the box are those of the field. Write positions, values and gradients.
     """
     _run("interpolate", context, locals())
 
@@ -113,13 +114,13 @@ def neighbours(
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1", box: Cell = None,
     origin: Origin = None, periodic: Periodic = None,
     quantities: Annotated[str, typer.Option(help="Columns: i, j, d (distance), D (vector), S (shift).")] = "ijd",
-    half: Annotated[bool, typer.Option("--half", help="Each pair once.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="List each pair once.")] = False,
     backend: Backend = None, chunk: Chunk = CHUNK, overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """List the pairs of particles within a radius.
 
-    Print numbers of neighbours and distances, and write the pairs. Files PARTS may be larger than
-    the memory: more particles than --chunk are searched in slabs. The pairs of a slab have to fit into memory.
+    Print the numbers of neighbours and the distances, and write the pairs. Files PARTS may be
+    larger than the memory: more particles than --chunk are searched in slabs. The pairs of a slab must fit into memory.
     """
     _run("neighbours", context, locals())
 
@@ -133,16 +134,16 @@ def spectrum(
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frame = "-1",
     box: Cell = None, origin: Origin = None, shape: Shape = None, spacing: Spacing = None, window: Name = "pcs",
     order: Order = None,
-    interlaced: Annotated[bool, typer.Option(help="Average over two meshes, against aliases.")] = True,
+    interlaced: Annotated[bool, typer.Option(help="Average over two shifted meshes, which reduces aliasing.")] = True,
     compensation: Annotated[
-        str, typer.Option(help="window or aliases; of --field by --window, with which it was spread.")
+        str, typer.Option(help="window or aliases; with --field it needs the --window of spreading.")
     ] = "window",
     dtype: Real = None, backend: Backend = None, method: Method = "auto", chunk: Chunk = CHUNK, picture: Drawn = None,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Compute the power spectrum of the particles of a file, or of a field.
 
-    The box repeats along all axes. Files PARTS may be larger than the memory.
+    The box is periodic along all axes. Files PARTS may be larger than the memory.
     """
     _run("spectrum", context, locals())
 

@@ -66,7 +66,7 @@ def box_of(
                 f"{particles.path} has a box of {stored.ndim} axes and positions of {ndim}: give --box or --positions."
             )
         if flags is None and corner is None:
-            return stored, f"from the file{', which does not say what repeats' if particles.unsaid else ''}"
+            return stored, f"from the file{', which does not state the periodicity' if particles.unsaid else ''}"
         return stored, "from the file, but for --periodic or --origin"
     count = {1: (1,), 2: (2, 4), 3: (3, 6, 9)}[ndim]
     given = numbers(box, "--box", count)
@@ -126,7 +126,7 @@ def summing(window: Window) -> Window:
     sums = window.weights(np.linspace(-0.5, 0.5, 33)).sum(axis=-1)
     if abs(sums - 1).max() > 1e-6:
         raise ValueError(
-            f"--window is {window.name}, whose weights sum to {sums.mean():.4g}: sums would not be kept. "
+            f"--window is {window.name}, whose weights sum to {sums.mean():.4g}: sums would not be conserved. "
             "Give a B-spline, m4prime or peskin4."
         )
     return window

@@ -43,7 +43,7 @@ def spread(console: Any, stated: set[str], o: Any) -> None:
         mesh, why = options.mesh_of(domain, o.shape, o.spacing, o.offset)
         files.check_field(o.out, mesh, particles.components, float, o.overwrite)
         _check_picture(o, stated, mesh.ndim)
-        refuse_idle(stated, "outside", not all(mesh.periodic), "the box repeats along all axes")
+        refuse_idle(stated, "outside", not all(mesh.periodic), "the box is periodic along all axes")
         total = None if particles.count is None else particles.count * len(chosen)
         with progress.bar("spreading", total, console) as advance:
             field, account = files.spread_particles(
@@ -84,7 +84,7 @@ def interpolate(console: Any, stated: set[str], o: Any) -> None:
     shape_function = options.summing(options.window_named(o.window, o.order))
     files.check_table(o.out, o.overwrite)
     values, mesh, name = files.read_field(o.field)
-    refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh repeats along all axes")
+    refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh is periodic along all axes")
     account = files.Account()
     low, high, total = np.inf, -np.inf, 0.0
     with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
@@ -142,7 +142,7 @@ def neighbours(console: Any, stated: set[str], o: Any) -> None:
     with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
         frame = options.one_frame(particles, o.frames)
         domain, where = options.box_of(particles, (frame,), o.box, o.origin, o.periodic, o.chunk)
-        refuse_idle(stated, "origin", not all(domain.periodic), "pairs of a box that repeats have no origin")
+        refuse_idle(stated, "origin", not all(domain.periodic), "pairs in a periodic box do not depend on the origin")
         account, total, sides, parts = files.Account(), 0, 0, 0
         low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
         writing = contextlib.nullcontext() if o.out is None else files.writing_table(o.out, o.overwrite)
@@ -254,9 +254,9 @@ def field_power(field: files.Field, window: Window | None, compensation: str, ba
     """
     mesh = field.mesh
     if np.iscomplexobj(field.values) or field.values.ndim > mesh.ndim:
-        raise ValueError("the field is complex or has components; a spectrum takes one real value per node.")
+        raise ValueError("the field is complex or has components; a spectrum needs one real value per node.")
     if not all(mesh.periodic):
-        raise ValueError("the field has open axes; a spectrum takes a mesh that repeats along all axes.")
+        raise ValueError("the field has open axes; a spectrum needs a mesh that is periodic along all axes.")
     if not np.isfinite(field.values).all():
         raise ValueError("the field has values that are not finite, and a spectrum needs all of them.")
     values = np.asarray(field.values, np.float64)
@@ -413,7 +413,7 @@ def _say_sums(console: Any, account: files.Account, field_sum: np.ndarray, mesh:
             if account.beyond:
                 say(console, "", f"{account.beyond:,} particles were beyond open faces")
         else:
-            say(console, "", f"difference {abs(total - field_sum[k]):.1e}: spreading keeps the sum")
+            say(console, "", f"difference {abs(total - field_sum[k]):.1e}: spreading conserves the sum")
 
 
 def _number(x: Any) -> str:

@@ -61,45 +61,28 @@ def figure(path: Path, width: float, height: float, title: str = "", dpi: float 
 
 
 def save_picture(
-    path: Path, field: Any, mesh: pm.Mesh, kind: str = "projection", *, axis: int | str = -1, at: float | None = None,
-    level: float | None = None, length_units: str = "", name: str = "field", scale: str = "linear",
+    path: Path, field: np.ndarray, mesh: pm.Mesh, kind: str = "projection", *, axis: int | str = -1,
+    at: float | None = None, level: float | None = None, length_units: str = "", name: str = "field",
+    scale: str = "linear",
 ) -> None:  # fmt: skip
-    """Write a picture of a real field: in 3-D a projection, a slice or an isosurface, in 2-D a map, in 1-D a line.
+    """Write a picture of a real, finite field: in 3-D a projection, a slice or an isosurface, in 2-D a map.
 
-    Boxes have their true shape. Nodes are centres of pixels; along periodic axes the picture ends at the faces.
-
-    Parameters
-    ----------
-    field : array (*mesh.shape) or (*mesh.field_shape)
-        Ghosts are left out.
-    axis : int or str
-        Of the projection or across the slice: a number, or the name x, y, z, or a, b, c of a lattice vector.
-    at : float, optional
-        Place of a slice along the axis; by default the middle. The nearest layer of nodes is drawn.
-    level : float, optional
-        Value on the isosurface. By default, the nodes beyond it have half of the sum of the field's magnitudes. A field
-        of both signs then has two surfaces.
-    scale : {"linear", "log"}
-        Of the colours. ``"log"`` shows at most four decades.
+    Boxes have their true shape. Nodes are centres of pixels; along periodic axes the picture ends at the faces. The
+    axis of a projection or across a slice is a number, or the name x, y, z, or a, b, c of a lattice vector. By default,
+    the nodes beyond the level of an isosurface have half of the sum of the field's magnitudes. A field of both signs
+    then has two surfaces. A field in 1-D is a line.
     """
-    if kind == "isosurface" and mesh.ndim != 3:
-        raise ValueError(f"an isosurface needs a mesh with 3 axes, and this one has {mesh.ndim}: leave kind out.")
     check_picture(path, kind, scale)
-    if level is not None and (kind != "isosurface" or not np.isfinite(level)):
-        raise ValueError(f"level is {level}; it is a finite number, for kind='isosurface'.")
-    if at is not None and (kind != "slice" or mesh.ndim != 3):
-        raise ValueError(f"at is {at}; it is for kind='slice' of a mesh with 3 axes.")
     along = axis_of(mesh, axis)
-    values = _values(field, mesh)
-    if scale == "log" and (np.nanmin(values) < 0 or not np.nanmax(values) > 0):
+    if scale == "log" and (field.min() < 0 or not field.max() > 0):
         raise ValueError("scale is 'log', and the field has negative values, or no positive one: use 'linear'.")
     with figure(path, 7.2, 6.2, bbox_inches="tight", pad_inches=0.15) as drawn:
         if mesh.ndim == 1:
-            _line(drawn, mesh, values, name, length_units, scale)
+            _line(drawn, mesh, field, name, length_units, scale)
         elif kind == "isosurface":
-            _isosurface(drawn, mesh, values, level, name, length_units)
+            _isosurface(drawn, mesh, field, level, name, length_units)
         else:
-            _map(drawn, flat(mesh, values, kind, along, at), name, length_units, scale)
+            _map(drawn, flat(mesh, field, kind, along, at), name, length_units, scale)
 
 
 def save_spectrum(path: Path, k: Any, power: Any, shot_noise: Any = None) -> None:
@@ -131,26 +114,6 @@ def check_picture(path: Path, kind: str = "projection", scale: str = "linear") -
             raise ValueError(f"{what} is {value!r}; allowed are {', '.join(map(repr, choices))}.")
     if kind == "isosurface":
         marching_cubes()
-
-
-def _values(field: Any, mesh: pm.Mesh) -> np.ndarray:
-    """Return the field without ghosts in double precision; what is not finite becomes NaN."""
-    values = np.asarray(field)
-    if mesh.is_part:
-        raise ValueError("this mesh is a part of another one: give the whole mesh and its field.")
-    if values.dtype.kind not in "iufb":
-        hint = "give its .real, .imag or abs()" if values.dtype.kind == "c" else "real numbers are needed"
-        raise ValueError(f"the field has dtype {values.dtype}: {hint}.")
-    if values.shape not in (mesh.shape, mesh.field_shape):
-        raise ValueError(f"the field has shape {values.shape}; one field {mesh.shape} is drawn: choose one of a batch.")
-    if values.shape != mesh.shape:
-        inner = zip(mesh.ghosts, mesh.shape, strict=True)
-        values = values[tuple(slice(lower, lower + nodes) for (lower, _), nodes in inner)]
-    values = values.astype(np.float64)
-    values[~np.isfinite(values)] = np.nan
-    if np.isnan(values).all():
-        raise ValueError("the field has no finite value, so there is nothing to draw.")
-    return values
 
 
 def _label(name: str, units: str) -> str:
@@ -266,7 +229,7 @@ def _map(drawn: Any, plane: Plane, name: str, length_units: str, scale: str) -> 
 
     values, extent = filled(plane, MOST)
     axes = drawn.add_subplot()
-    colours, norm, beyond = _colours(values[np.isfinite(values)], scale)
+    colours, norm, beyond = _colours(values, scale)
     image = axes.imshow(values.T, origin="lower", extent=extent, cmap=colours, norm=norm, interpolation="nearest")
     matrix = np.eye(3)
     matrix[:2, :2], matrix[:2, 2] = plane.rows.T, plane.corner
@@ -323,8 +286,6 @@ def half_level(values: np.ndarray) -> list[float]:
 
 def surfaces(mesh: pm.Mesh, values: np.ndarray, level: float | None) -> list[tuple[float, np.ndarray, np.ndarray]]:
     """Return a level, points (P, 3) and triangles (T, 3) of each isosurface; they close across periodic faces."""
-    if not np.isfinite(values).all():
-        raise ValueError("the field has values that are not finite, and an isosurface needs all of them.")
     # One more layer along periodic axes, the first again.
     wrapped = np.pad(values, [(0, int(flag)) for flag in mesh.periodic], mode="wrap")
     if min(wrapped.shape) < 2:
@@ -382,7 +343,9 @@ def _isosurface(
     shown = surfaces(mesh, values, level)
     triangles = np.concatenate([points[faces] for _, points, faces in shown])
     if len(triangles) > MANY:
-        raise ValueError(f"the surface has {len(triangles):,} triangles, the most is {MANY:,}: give another level.")
+        raise ValueError(
+            f"the surface has {len(triangles):,} triangles; at most {MANY:,} are drawn: give another level."
+        )
     colours = ["#f58237" if value > 0 or len(shown) == 1 else "#3790d6" for value, _, _ in shown]
     axes = drawn.add_subplot(projection="3d", computed_zorder=False)
     facecolors = np.repeat(colours, [len(faces) for _, _, faces in shown])

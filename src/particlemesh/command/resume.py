@@ -25,7 +25,7 @@ def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collectio
     excess = sorted(given.intersection(stored))
     if options["restart"] is not None and excess:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
-        raise ValueError(f"{names} and --restart: the file has them. Leave them out.")
+        raise ValueError(f"{names} cannot be given with --restart: the checkpoint contains them.")
     path = options["checkpoint"] if options["restart"] is None or "checkpoint" in given else options["restart"]
     written = {"--out": options["out"], "--trajectory": options.get("trajectory")}
     consoles.check_outputs((options["restart"],), written)  # the checkpoint may take the place of the one read
