@@ -14,7 +14,7 @@ import numpy as np
 
 from particlemesh import Box, Mesh
 from particlemesh.apps import files, progress
-from particlemesh.apps.files.power import power_factors
+from particlemesh.apps.files.accumulate import power_factors
 from particlemesh.command import file_options as options
 from particlemesh.command import pictures, view
 from particlemesh.command.consoles import check_backend, check_choice, check_outputs, refuse_idle, say, table

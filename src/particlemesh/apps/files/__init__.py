@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particles, fields and tables in the formats of other programs; checkpoints and trajectories of applications."""
 
-from particlemesh.apps.files.accumulate import Account, interpolate_particles, spread_particles
+from particlemesh.apps.files.accumulate import (
+    Account,
+    interpolate_particles,
+    particles_spectrum,
+    spread_particles,
+)  # fmt: skip
 from particlemesh.apps.files.fields import Field, check_field, read_field, write_field
 from particlemesh.apps.files.libraries import endings as endings
 from particlemesh.apps.files.libraries import plain as plain
 from particlemesh.apps.files.pairs import particles_pairs
 from particlemesh.apps.files.particles import Configuration, open_particles, read_particles
 from particlemesh.apps.files.particles.selection import Chunk, Particles
-from particlemesh.apps.files.power import particles_spectrum
 from particlemesh.apps.files.replacing import check_free as check_free
 from particlemesh.apps.files.replacing import replacing as replacing
 from particlemesh.apps.files.tables import Table, check_table, writing_table

@@ -14,7 +14,7 @@ import numpy as np
 from particlemesh import Box, Mesh
 from particlemesh.apps.files.libraries import FileError
 
-LABELS = ("x", "y", "z")
+LABELS = ("x", "y", "z", "r", "t")  # of axes, in the order of components
 BOUNDARIES = ("particleBoundary", "fieldBoundary")
 
 
@@ -86,7 +86,7 @@ def put_mesh(meshes: Any, name: str, values: np.ndarray, mesh: Mesh) -> None:
 
 
 def components_of(record: Any) -> list[Any]:
-    """Return the components of a mesh; those of a vector in the order x, y, z, or of their numbers."""
+    """Return the components of a record in the order of axes or of their numbers; a scalar is its own component."""
     if not hasattr(record, "keys") or "value" in record.attrs:
         return [record]
 

@@ -10,11 +10,10 @@ import numpy as np
 
 from particlemesh.apps.files.boxes import Cell
 from particlemesh.apps.files.libraries import FileError
-from particlemesh.apps.files.openpmd import box_of, groups, text
+from particlemesh.apps.files.openpmd import box_of, components_of, groups, text
 from particlemesh.apps.files.particles.hdf5 import HDF5, attribute
 from particlemesh.apps.files.particles.reader import Column
 
-AXES = ("x", "y", "z", "r", "t")
 WEIGHTS = "weighting"  # record: how many real particles one particle of the file stands for
 
 
@@ -42,7 +41,7 @@ class OpenPMD(HDF5):
             rows = _rows(species)
             for record, thing in species.items():
                 if record not in ("positionOffset", "particlePatches"):
-                    components = _components(thing)
+                    components = components_of(thing)
                     if components:
                         tail = (len(components),) if components[0] is not thing else ()
                         self.columns[f"{name}/{record}"] = Column(tail, rows)
@@ -108,14 +107,6 @@ def _iterations(file: Any) -> int:
     return len(file["data"]) if "data" in file else 0
 
 
-def _components(record: Any) -> list[Any]:
-    """Return the components of a record in the order of axes; a scalar is its own component."""
-    if not hasattr(record, "keys") or "value" in record.attrs:
-        return [record]
-    names = sorted(record, key=lambda name: (AXES.index(name) if name in AXES else len(AXES), name))
-    return [record[name] for name in names]
-
-
 def _power(record: Any) -> float:
     """Return the power of the weights by which values of a record are multiplied; 0 if the file says none."""
     macro, power = (np.ravel(record.attrs.get(name, 0)) for name in ("macroWeighted", "weightingPower"))
@@ -126,7 +117,7 @@ def _rows(species: Any) -> int:
     """Return the number of particles of a species."""
     if "position" not in species:
         raise FileError(f"{species.name} has no position")
-    first = _components(species["position"])[0]
+    first = components_of(species["position"])[0]
     return int(attribute(first, "shape")[0]) if hasattr(first, "keys") else int(first.shape[0])
 
 
@@ -134,7 +125,7 @@ def _values(record: Any, start: int, stop: int, rows: int) -> np.ndarray:
     """Return rows of a record in SI units, (n,) or (n, components), in float64, or float32 if all of it is."""
     stop = min(stop, rows)
     parts = []
-    for component in _components(record):
+    for component in components_of(record):
         unit = float(component.attrs.get("unitSI", 1.0))
         if hasattr(component, "keys"):  # one value for all
             part = np.full(stop - start, attribute(component, "value"))
@@ -143,4 +134,4 @@ def _values(record: Any, start: int, stop: int, rows: int) -> np.ndarray:
         if len(part) != stop - start:
             raise FileError(f"{text(component.name)} has {component.shape[0]} rows; its species has {rows}")
         parts.append(part if unit == 1 else np.asarray(part, np.float64) * unit)
-    return parts[0] if _components(record)[0] is record else np.stack(parts, axis=1)
+    return parts[0] if components_of(record)[0] is record else np.stack(parts, axis=1)
