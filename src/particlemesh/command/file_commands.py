@@ -11,7 +11,7 @@ import typer
 
 from particlemesh.apps.files import endings, fields, particles, tables
 from particlemesh.apps.files.libraries import listing
-from particlemesh.apps.files.particles.selection import CHUNK
+from particlemesh.apps.files.particles import CHUNK
 from particlemesh.command.consoles import given, reporting
 
 app = typer.Typer(rich_markup_mode=None)

@@ -10,7 +10,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.files import Particles
 from particlemesh.apps.files.boxes import lattice
-from particlemesh.apps.files.particles.selection import CHUNK
+from particlemesh.apps.files.particles import CHUNK
 from particlemesh.window import WINDOWS, Window, window_of
 
 AXES = "xyz"

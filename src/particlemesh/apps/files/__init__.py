@@ -11,8 +11,7 @@ from particlemesh.apps.files.fields import Field, check_field, read_field, write
 from particlemesh.apps.files.libraries import endings as endings
 from particlemesh.apps.files.libraries import plain as plain
 from particlemesh.apps.files.pairs import particles_pairs
-from particlemesh.apps.files.particles import Configuration, open_particles, read_particles
-from particlemesh.apps.files.particles.selection import Chunk, Particles
+from particlemesh.apps.files.particles import Chunk, Configuration, Particles, open_particles, read_particles
 from particlemesh.apps.files.replacing import check_free as check_free
 from particlemesh.apps.files.replacing import replacing as replacing
 from particlemesh.apps.files.tables import Table, check_table, writing_table

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Mesh, Plan, Window
-from particlemesh.apps.files.particles.selection import CHUNK, Chunk, Particles
+from particlemesh.apps.files.particles import CHUNK, Chunk, Particles
 from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.kernels import checks
 

@@ -20,22 +20,9 @@ MARK = b"particlemesh checkpoint, sha256 "
 
 @contextlib.contextmanager
 def writing(path: Any, application: str, form: int) -> Iterator[Any]:
-    """Yield an open h5py file, which takes the place of ``path`` once it is whole.
+    """Yield an open h5py file, which takes the place of ``path`` once it is whole; else an OSError names the path.
 
-    Parameters
-    ----------
-    path : path-like
-    application : str
-        Who can read it.
-    form : int
-        Number of the format, which grows with each change.
-
-    Raises
-    ------
-    ImportError
-        If h5py is missing.
-    OSError
-        If it cannot be written, as on a full disk. What was at ``path`` is still there.
+    ``application`` says which one can read it; ``form`` is the number of its format, which grows with each change.
     """
     h5py = library("h5py", "a checkpoint")
     path = Path(path)
@@ -54,15 +41,7 @@ def writing(path: Any, application: str, form: int) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def reading(path: Any, application: str, form: int) -> Iterator[Any]:
-    """Yield an open h5py file that `writing` has written.
-
-    Raises
-    ------
-    ImportError
-        If h5py is missing.
-    ValueError
-        If there is no such file, a byte of it has changed, or it is of another application or format.
-    """
+    """Yield an open h5py file that `writing` has written for this application and format, with no byte changed."""
     h5py = library("h5py", "a checkpoint")
     path = Path(path)
     if not path.is_file():
@@ -85,16 +64,9 @@ def reading(path: Any, application: str, form: int) -> Iterator[Any]:
 
 
 def put(group: Any, name: str, thing: Any, shipped: Mapping[str, Any]) -> None:
-    """Store a value under a name.
+    """Store a number, text, array, tuple of numbers, box, list, dict or object under a name; None is left out.
 
-    Parameters
-    ----------
-    group : h5py.Group
-    name : str
-    thing : object
-        A number, text, array, tuple of numbers, box, list, dict, or object. None is left out.
-    shipped : mapping of str to class
-        Objects of these are stored with their ``settings()``; of others there is the name only.
+    Objects of ``shipped`` classes, by name, are stored with their ``settings()``; of others there is the name only.
     """
     if thing is None:
         return

@@ -63,22 +63,7 @@ class Disk(io.RawIOBase):
     What lies beyond the old end goes to the disk at once. What replaces old bytes waits until `settle`, when the disk
     has had room for all the others. After an error `settle` raises it, and the file is as it was after the last one.
 
-    Parameters
-    ----------
-    path : Path
-    new : bool
-        Whether the file begins empty. Otherwise it may exist.
-
-    Attributes
-    ----------
-    empty : bool
-        Whether there was nothing at first.
-    ours, torn : bool
-        Whether the file begins with `TRAJECTORY`, and whether it was cut while `settle` replaced old bytes.
-    watched : bytes-like
-        Data whose place in the file is wanted.
-    place : int
-        Where data of this length and beginning were written last.
+    A ``new`` file begins empty; otherwise it may exist.
     """
 
     def __init__(self, path: Path, new: bool) -> None:
@@ -92,13 +77,14 @@ class Disk(io.RawIOBase):
             raise
         except (ImportError, OSError):  # Windows, and file systems without locks
             pass
-        self.empty = not self._raw.seek(0, os.SEEK_END)
-        self._end = self._size = self._raw.tell()
+        self._end = self._size = self._raw.seek(0, os.SEEK_END)
+        self.empty = not self._end
         self._raw.seek(0)
         head = self._raw.read(len(TRAJECTORY) + 1)
+        # Whether the file begins with TRAJECTORY, and whether it was cut while `settle` replaced old bytes.
         self.ours = (bool(head) and (TRAJECTORY + b"1").startswith(head)) or head.startswith(TRAJECTORY)
         self.torn = self.ours and (self._end < 2 * BLOCK or not head.endswith(b"1"))
-        self.watched, self.place = memoryview(b""), 0
+        self.watched, self.place = memoryview(b""), 0  # data, and where such ones were written last
         self._at, self._waiting = 0, list[tuple[int, bytes]]()
         self._error: OSError | None = None
 

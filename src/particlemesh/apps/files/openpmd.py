@@ -110,13 +110,7 @@ def values_of(component: Any) -> np.ndarray:
 
 
 def mesh_of(record: Any) -> tuple[Mesh, tuple[int, ...]]:
-    """Return the mesh of a record, and the axes of its datasets in the order x, y, z.
-
-    Raises
-    ------
-    ValueError, KeyError
-        If its geometry is not known here, or an attribute is missing.
-    """
+    """Return the mesh of a record, and the axes of its datasets in the order x, y, z."""
     has, shape = record.attrs, shape_of(_first(record))
     if "particlemesh_box" in has:
         return Mesh(shape, _own_box(has), offset=has["particlemesh_offset"]), tuple(range(len(shape)))
@@ -127,13 +121,7 @@ def mesh_of(record: Any) -> tuple[Mesh, tuple[int, ...]]:
 
 
 def box_of(record: Any) -> tuple[Box, bool]:
-    """Return the box of the cells of a mesh with the boundaries of particles, and whether the file says these.
-
-    Raises
-    ------
-    ValueError, KeyError
-        As for `mesh_of`.
-    """
+    """Return the box of the cells of a mesh with the boundaries of particles, and whether the file says these."""
     if "particlemesh_box" in record.attrs:
         return _own_box(record.attrs), True
     grid = _grid(record, "particleBoundary")

@@ -17,7 +17,7 @@ import numpy as np
 
 from particlemesh import Box, neighbour_list
 from particlemesh.apps.files.accumulate import Account, _nothing
-from particlemesh.apps.files.particles.selection import CHUNK, Particles
+from particlemesh.apps.files.particles import CHUNK, Particles
 from particlemesh.kernels import checks
 
 BINS = 4096  # along the axis that slabs divide

@@ -36,16 +36,9 @@ def put(raw: Any, data: Any) -> None:
 
 
 def check_free(path: Any, overwrite: bool) -> Path:
-    """Return a path that may be written.
+    """Return a path that may be written; a ValueError if not, for example if a file is there without ``overwrite``.
 
     A file without a name is made in the folder, or in the nearest one that exists, and vanishes.
-
-    Raises
-    ------
-    TypeError
-        If ``overwrite`` is neither True nor False.
-    ValueError
-        If there is a folder, or a file without ``overwrite``, or nothing can be written there.
     """
     checks.flag(overwrite, "overwrite")
     path = Path(path)
@@ -66,14 +59,8 @@ def check_free(path: Any, overwrite: bool) -> Path:
 def replacing(path: Any, overwrite: bool = False) -> Iterator[Path]:
     """Yield the name of a file beside ``path`` that takes its place once it is whole.
 
-    The name has the same ending. After an error there is no such file, and ``path`` is as it was.
-
-    Raises
-    ------
-    ValueError
-        As for `check_free`, before and after writing.
-    OSError
-        If the disk is full; the error names ``path``.
+    The name has the same ending. After an error there is no such file, and ``path`` is as it was. `check_free` is asked
+    before and after writing. If the disk is full, the error names ``path``.
     """
     path = check_free(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)

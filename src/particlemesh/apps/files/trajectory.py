@@ -486,18 +486,8 @@ FORMATS: tuple[type[Writer], ...] = (GSD, H5MD, VTU, ExtendedXYZ)
 def writer(path: Any, frame: Frame) -> Writer:
     """Return the open file of a trajectory, by the ending of its name.
 
-    Parameters
-    ----------
-    path : path-like
-    frame : Frame
-        The present state. It is not written.
-
-    Raises
-    ------
-    ImportError
-        If the format's library is missing.
-    ValueError
-        If the ending is unknown, or the file has frames of later steps or of other particles.
+    ``frame`` is the present state, which is not written. A ValueError says that the ending is unknown, or that the file
+    has frames of later steps or of other particles.
     """
     path = Path(path)
     form = by_ending(FORMATS, path, f"trajectory is {str(path)!r}; give a name that ends in")

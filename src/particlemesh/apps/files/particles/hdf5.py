@@ -94,13 +94,7 @@ class HDF5(Reader):
         return None
 
     def _snapshot(self) -> list[Path]:
-        """Return the files of the snapshot that this one is of.
-
-        Raises
-        ------
-        FileError
-            If some are missing.
-        """
+        """Return the files of the snapshot that this one is of; a FileError if some are missing."""
         given = self._header(SHARED)
         count = 1 if given is None else int(np.ravel(given)[0])
         if count <= 1:
@@ -218,13 +212,7 @@ class H5MD(HDF5):
         self._steps = _steps(element, chosen[0])
 
     def _at(self, element: Any, name: str, frame: int) -> Any:
-        """Return the row of an element at a frame of the positions, or all of it if it has no times.
-
-        Raises
-        ------
-        FileError
-            If it has no value at this step, or no steps.
-        """
+        """Return the row of an element at a frame of the positions, or all of it if it has no times."""
         data, moving = _data(element)
         if not moving:
             return data
@@ -307,13 +295,7 @@ def _unit(data: Any) -> str | None:
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """Return an attribute of HDF5.
-
-    Raises
-    ------
-    FileError
-        If it is not there.
-    """
+    """Return an attribute of HDF5; a FileError if it is not there."""
     if name not in thing.attrs:
         raise FileError(f"{thing.name} has no attribute {name}")
     return thing.attrs[name]
