@@ -67,10 +67,10 @@ def save_picture(
 ) -> None:  # fmt: skip
     """Write a picture of a real, finite field: in 3-D a projection, a slice or an isosurface, in 2-D a map.
 
-    Boxes have their true shape. Nodes are centres of pixels; along periodic axes the picture ends at the faces. The
-    axis of a projection or across a slice is a number, or the name x, y, z, or a, b, c of a lattice vector. By default,
-    the nodes beyond the level of an isosurface have half of the sum of the field's magnitudes. A field of both signs
-    then has two surfaces. A field in 1-D is a line.
+    Boxes have their true shape. Nodes are centres of pixels; along periodic axes the picture ends at the faces. An
+    axis is a number, or a name: x, y, z, or a, b, c of a lattice vector. By default, the nodes beyond the level of an
+    isosurface have half of the sum of the field's magnitudes. A field of both signs then has two surfaces. A field in
+    1-D is a line.
     """
     check_picture(path, kind, scale)
     along = axis_of(mesh, axis)
