@@ -8,7 +8,7 @@ import scipy.fft
 import particlemesh as pm
 from particlemesh.distributed import FFT, Domain, RankError, Remap, World
 from particlemesh.distributed.fields import ranges
-from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, intersection, kind_for, shape_of, stages
+from particlemesh.distributed.layouts import PENCILS, SLABS, Partition, intersection, kind_for, shape_of, stages
 from particlemesh.distributed.transfer import Form, Transfer
 from ranks import on_threads
 
@@ -170,7 +170,7 @@ def test_kinds_of_cuts():
     assert kind_for((64, 64, 64), (64, 64, 33), 64) == SLABS
     assert kind_for((64, 64, 64), (64, 64, 33), 65) == PENCILS
     assert kind_for((64, 4), (64, 3), 9) == SLABS
-    three = stages(Layout.blocks((8, 8, 8), (2, 2, 2)), (8, 8, 5), PENCILS)
+    three = stages(Partition.blocks((8, 8, 8), (2, 2, 2)), (8, 8, 5), PENCILS)
     assert [stage.axes for stage in three] == [(2,), (1,), (0,)]
     assert all(shape_of(part[0])[stage.axes[0]] for stage in three for part in stage.layout.parts)
 
@@ -179,7 +179,7 @@ def test_kinds_of_cuts():
 def test_what_one_rank_sends_another_expects(size):
     """Messages match from both sides, and each node leaves and arrives once, without any communication."""
     shape = (5, 4, 7)
-    layouts = [Layout.blocks(shape, (size, 1, 1)), Layout.blocks(shape, (1, 1, size))]
+    layouts = [Partition.blocks(shape, (size, 1, 1)), Partition.blocks(shape, (1, 1, size))]
     for source, target in [layouts, layouts[::-1]]:
         moves = [Transfer(source, target, rank) for rank in range(size)]
         for a in range(0 if moves[0].trivial else size):
@@ -193,7 +193,7 @@ def test_what_one_rank_sends_another_expects(size):
 
 
 def test_a_transfer_packs_what_the_other_unpacks():
-    rows, columns = Layout.blocks((4, 6), (2, 1)), Layout.blocks((4, 6), (1, 2))
+    rows, columns = Partition.blocks((4, 6), (2, 1)), Partition.blocks((4, 6), (1, 2))
     whole = np.arange(24.0).reshape(1, 4, 6)
     form = Form(np, (1,), whole.dtype)
     arrays = [[whole[:, :2]], [whole[:, 2:]]]
@@ -203,7 +203,7 @@ def test_a_transfer_packs_what_the_other_unpacks():
         (result,) = moves[rank].unpack(arrays[rank], {1 - rank: sent[1 - rank][rank]}, form)
         assert (result == whole[:, :, 3 * rank : 3 * rank + 3]).all()
     with pytest.raises(ValueError, match="same nodes and ranks"):
-        Transfer(rows, Layout.blocks((4, 6), (3, 1)), 0)
+        Transfer(rows, Partition.blocks((4, 6), (3, 1)), 0)
 
 
 def test_a_wrong_field_on_one_rank_is_an_error_on_all():

@@ -105,7 +105,7 @@ def test_a_gpu_lists_strays(backend, real):
     expected = domain.part_of(cells)
     bad = cells[:, -1] == migration.SKIP
     starts, shapes = domain.windows(reach_of(support, 3))
-    given = migration.Given(x, 3)
+    given = migration.UserPositions(x, 3)
     with any_share():
         for rank in range(4):
             part = mesh_of(mesh, domain.parts(rank)[0], tuple(starts[rank].tolist()), tuple(shapes[rank].tolist()))
@@ -135,4 +135,4 @@ def test_no_room_for_a_list(backend, monkeypatch):
     part = domain.mesh.part((0, 0), (4, 8), [(1, 2), (0, 0)])
     x = np.random.default_rng(1).random((100, 2))
     residents = Residents(pm.Plan(part, "bspline4"), backend.array(x))
-    assert migration.listed(domain, 0, residents, part, migration.Given(x, 2), 4)() is None
+    assert migration.listed(domain, 0, residents, part, migration.UserPositions(x, 2), 4)() is None

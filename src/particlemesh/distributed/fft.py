@@ -18,7 +18,7 @@ from particlemesh.backends.cpu import at_most_cores, available_threads
 from particlemesh.busy import alone
 from particlemesh.distributed.domain import hash_of
 from particlemesh.distributed.fields import fields_of, finished, layout_of
-from particlemesh.distributed.layouts import PENCILS, SLABS, Layout, Part, Stage, kind_for, shape_of, stages
+from particlemesh.distributed.layouts import PENCILS, SLABS, Part, Partition, Stage, kind_for, shape_of, stages
 from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.transfer import Form, Transfer, Work, alike
 from particlemesh.window import transforms
@@ -231,7 +231,7 @@ class FFT(checks.Fixed):
 
     # ---- local work -----------------------------------------------------------------------------------
 
-    def _accepted(self, given: Any, layout: Layout, what: str, real: bool) -> tuple[list[Any], Form, Staged]:
+    def _accepted(self, given: Any, layout: Partition, what: str, real: bool) -> tuple[list[Any], Form, Staged]:
         """Return a rank's arrays and what they have in common, once all ranks have the same in common."""
 
         def accepted() -> tuple[str, tuple[list[Any], Form, Staged]]:

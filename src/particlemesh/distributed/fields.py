@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.distributed.layouts import Layout, Part, shape_of
+from particlemesh.distributed.layouts import Part, Partition, shape_of
 from particlemesh.distributed.staging import Staged, batch_of, module_of, several
 from particlemesh.distributed.transfer import Form
 
 
-def layout_of(domain: Any, world: Any) -> Layout:
+def layout_of(domain: Any, world: Any) -> Partition:
     """Return the parts of all ranks of a domain.
 
     Raises
@@ -23,7 +23,7 @@ def layout_of(domain: Any, world: Any) -> Layout:
     if domain.size != world.size:
         raise ValueError(f"the domain is cut for {domain.size} ranks and the world has {world.size}: use world.size.")
     parts = tuple(tuple(ranges(part) for part in domain.parts(rank)) for rank in range(domain.size))
-    return Layout(tuple(domain.mesh.shape), parts)
+    return Partition(tuple(domain.mesh.shape), parts)
 
 
 def ranges(part: Any) -> Part:

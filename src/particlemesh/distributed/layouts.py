@@ -50,7 +50,7 @@ def intersection(one: Part, other: Part) -> Part | None:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Partition:
     """The parts of every rank. Together they cover each node of ``shape`` once.
 
     Parameters
@@ -62,7 +62,7 @@ class Layout:
 
     Examples
     --------
-    >>> layout = Layout.blocks((4, 6), (2, 1))
+    >>> layout = Partition.blocks((4, 6), (2, 1))
     >>> layout.parts
     ((((0, 2), (0, 6)),), (((2, 4), (0, 6)),))
     >>> layout.whole(1), layout.whole(0)
@@ -73,7 +73,7 @@ class Layout:
     parts: tuple[tuple[Part, ...], ...]
 
     @classmethod
-    def blocks(cls, shape: tuple[int, ...], pieces: tuple[int, ...]) -> Layout:
+    def blocks(cls, shape: tuple[int, ...], pieces: tuple[int, ...]) -> Partition:
         """Return the layout with each axis cut evenly into ``pieces``; ranks are numbered in C order."""
         parts: list[Part] = [()]
         for nodes, count in zip(shape, pieces, strict=True):
@@ -92,13 +92,13 @@ class Layout:
             len(parts) == 1 and (parts[0][axis] == full or not math.prod(shape_of(parts[0]))) for parts in self.parts
         )
 
-    def resized(self, axis: int, nodes: int) -> Layout:
+    def resized(self, axis: int, nodes: int) -> Partition:
         """Return the layout of an array whose axis, whole in every part, has another length: modes instead of nodes."""
         parts = tuple(
             tuple(part[:axis] + (((0, nodes) if part[axis][1] else (0, 0)),) + part[axis + 1 :] for part in of_rank)
             for of_rank in self.parts
         )
-        return Layout(self.shape[:axis] + (nodes,) + self.shape[axis + 1 :], parts)
+        return Partition(self.shape[:axis] + (nodes,) + self.shape[axis + 1 :], parts)
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ class Piece:
         return math.prod(self.shape)
 
 
-def pieces(source: Layout, target: Layout, sender: int, receiver: int) -> Iterator[tuple[Piece, Piece]]:
+def pieces(source: Partition, target: Partition, sender: int, receiver: int) -> Iterator[tuple[Piece, Piece]]:
     """Yield what one rank sends another: each piece in the sender's arrays and in the receiver's, in one order.
 
     Examples
     --------
-    >>> rows, columns = Layout.blocks((2, 4), (2, 1)), Layout.blocks((2, 4), (1, 2))
+    >>> rows, columns = Partition.blocks((2, 4), (2, 1)), Partition.blocks((2, 4), (1, 2))
     >>> ((there, here),) = pieces(rows, columns, 0, 1)
     >>> there.slices, here.slices
     ((slice(0, 1, None), slice(2, 4, None)), (slice(0, 1, None), slice(0, 2, None)))
@@ -141,7 +141,7 @@ def _piece(array: int, part: Part, common: Part) -> Piece:
 class Stage:
     """Axes that are whole on every rank: transformed without messages, in this order from the last to the first."""
 
-    layout: Layout
+    layout: Partition
     axes: tuple[int, ...]
 
 
@@ -165,14 +165,14 @@ def kind_for(shape: tuple[int, ...], modes: tuple[int, ...], size: int) -> str:
     return PENCILS if len(shape) == 3 and size > min(shape[0], modes[1]) else SLABS
 
 
-def stages(domain: Layout, modes: tuple[int, ...], kind: str) -> tuple[Stage, ...]:
+def stages(domain: Partition, modes: tuple[int, ...], kind: str) -> tuple[Stage, ...]:
     """Return the layouts that a transform passes, the last axis first; the first layout has nodes, the others modes.
 
     The domain's own layout is the first one if it suits, whatever its cuts are.
 
     Parameters
     ----------
-    domain : Layout
+    domain : Partition
         Nodes of the domain.
     modes : tuple of int
         Modes along each axis: half of the last one for real fields.
@@ -181,20 +181,20 @@ def stages(domain: Layout, modes: tuple[int, ...], kind: str) -> tuple[Stage, ..
     """
     shape, size, ndim = domain.shape, domain.size, len(domain.shape)
     if ndim == 1:
-        alone = Layout(shape, ((((0, shape[0]),),),) + ((((0, 0),),),) * (size - 1))
+        alone = Partition(shape, ((((0, shape[0]),),),) + ((((0, 0),),),) * (size - 1))
         return (Stage(domain if domain.whole(0) else alone, (0,)),)
     if kind == SLABS or ndim == 2:
         local = tuple(range(1, ndim))
-        rows = Layout.blocks(shape, (size,) + (1,) * (ndim - 1))
+        rows = Partition.blocks(shape, (size,) + (1,) * (ndim - 1))
         first = domain if all(domain.whole(axis) for axis in local) else rows
         if first.whole(0):  # one rank has all
             return (Stage(first, tuple(range(ndim))),)
-        columns = Layout.blocks(modes, (1, size) + (1,) * (ndim - 2))
+        columns = Partition.blocks(modes, (1, size) + (1,) * (ndim - 2))
         return Stage(first, local), Stage(columns, (0,))
     few, many = near_square(size)
-    first = domain if domain.whole(2) else Layout.blocks(shape, (few, many, 1))
+    first = domain if domain.whole(2) else Partition.blocks(shape, (few, many, 1))
     return (
         Stage(first, (2,)),
-        Stage(Layout.blocks(modes, (few, 1, many)), (1,)),
-        Stage(Layout.blocks(modes, (1, few, many)), (0,)),
+        Stage(Partition.blocks(modes, (few, 1, many)), (1,)),
+        Stage(Partition.blocks(modes, (1, few, many)), (0,)),
     )

@@ -22,7 +22,7 @@ SHARE = 1 / 8  # of particles that may leave and come where the others stay in p
 _INDEX = 40  # bits
 
 
-class Given:
+class UserPositions:
     """Positions as the user gives them."""
 
     def __init__(self, positions: Any, ndim: int) -> None:
@@ -67,7 +67,7 @@ class Migration(NamedTuple):
     """Where this rank's particles go: to their owners, and where this is elsewhere, to all that they reach."""
 
     leaving: list[Departures]
-    bad: tuple[int, int, int]  # see `Given.bad`
+    bad: tuple[int, int, int]  # see `UserPositions.bad`
     residents: Residents | None  # this rank's own, located where they are
     rows: Any = None  # positions of those that leave, if they are known
 
@@ -106,7 +106,7 @@ def shift_of(mesh: Mesh, support: int) -> tuple[int, ...]:
 
 
 def listed(
-    domain: Domain, rank: int, residents: Residents, mesh: Mesh, given: Given, support: int, guess: int = 0,
+    domain: Domain, rank: int, residents: Residents, mesh: Mesh, given: UserPositions, support: int, guess: int = 0,
     listing: StrayListing | None = None,
 ) -> Callable[[], tuple[Departures, Any, Any] | None]:  # fmt: skip
     """Begin to sort listed particles. What is returned waits for the device.
@@ -141,7 +141,9 @@ def listed(
     return finish
 
 
-def _begun(listing: StrayListing, residents: Residents, given: Given, guess: int) -> Callable[[], Listed | None]:
+def _begun(
+    listing: StrayListing, residents: Residents, given: UserPositions, guess: int
+) -> Callable[[], Listed | None]:
     """Begin to sort the first of the list on the GPU; what is returned returns None if there may be more of them."""
     particles, read = listing.begin(residents.memory, given.count, guess)
     rows = given.rows(particles) if given.xp is not np else None

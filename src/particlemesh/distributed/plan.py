@@ -19,7 +19,7 @@ from particlemesh.busy import alone
 from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.halo import Halo
 from particlemesh.distributed.listing import StrayListing
-from particlemesh.distributed.migration import SKIP, Given, Migration, few, listed, shift_of
+from particlemesh.distributed.migration import SKIP, Migration, UserPositions, few, listed, shift_of
 from particlemesh.distributed.residents import Residents
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import DTYPES, Staged, Target, batch_of, module_of, several
@@ -226,10 +226,10 @@ class Plan(checks.Fixed):
             If another rank raised. If its local plan did, for lack of memory, the plan has no positions afterwards.
         """
 
-        def work() -> tuple[str, int | None, tuple[str, Given, Callable[[], Migration]]]:
+        def work() -> tuple[str, int | None, tuple[str, UserPositions, Callable[[], Migration]]]:
             self._open()
             checks.flag(check, "check")
-            given = Given(positions, self.domain.mesh.ndim)
+            given = UserPositions(positions, self.domain.mesh.ndim)
             if given.home == "opencl" and self._settings["backend"] is None:
                 self._settings["backend"] = "opencl"
                 self._plans, self._guests, self._listing = self._local_plans("opencl"), None, None
@@ -286,7 +286,7 @@ class Plan(checks.Fixed):
         self._bad_here, self._route, self._owners, self._settled = migration.bad, route, owners, settled
         return self
 
-    def _stays(self, given: Given, check: bool) -> Callable[[], Migration | None] | None:
+    def _stays(self, given: UserPositions, check: bool) -> Callable[[], Migration | None] | None:
         """Begin to locate particles in this rank's part, in one pass; None if the part cannot tell strays.
 
         What is returned waits. It returns None where most particles leave.
@@ -319,13 +319,13 @@ class Plan(checks.Fixed):
 
         return migration
 
-    def _stays_on_host(self, plan: LocalPlan, given: Given, check: bool) -> Migration:
+    def _stays_on_host(self, plan: LocalPlan, given: UserPositions, check: bool) -> Migration:
         migration = self._goes(given, check)
         if not few(migration.leaving[0].strays.shape[0], given.count):
             return migration
         return migration._replace(residents=Residents(plan, given.local()))
 
-    def _goes(self, given: Given, check: bool) -> Migration:
+    def _goes(self, given: UserPositions, check: bool) -> Migration:
         """Locate particles in the whole mesh, and find the part that owns each."""
         domain, per_rank, (rank, size) = self.domain, self.domain.per_rank, (self.world.rank, self.world.size)
         cells, xp = self._cells(given.user, check), given.xp

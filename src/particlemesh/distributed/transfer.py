@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from particlemesh.distributed.layouts import Layout, Piece, pieces, shape_of
+from particlemesh.distributed.layouts import Partition, Piece, pieces, shape_of
 
 Work: TypeAlias = Callable[[], list[Any]]
 T = TypeVar("T")
@@ -66,21 +66,21 @@ class Transfer:
 
     Parameters
     ----------
-    source, target : Layout
+    source, target : Partition
         Of the same shape and number of ranks.
     rank : int
         Whose messages.
 
     Examples
     --------
-    >>> from particlemesh.distributed.layouts import Layout
-    >>> rows, columns = Layout.blocks((4, 6), (2, 1)), Layout.blocks((4, 6), (1, 2))
+    >>> from particlemesh.distributed.layouts import Partition
+    >>> rows, columns = Partition.blocks((4, 6), (2, 1)), Partition.blocks((4, 6), (1, 2))
     >>> transfer = Transfer(rows, columns, 0)
     >>> transfer.send_counts, transfer.receive_counts
     ([0, 6], [0, 6])
     """
 
-    def __init__(self, source: Layout, target: Layout, rank: int) -> None:
+    def __init__(self, source: Partition, target: Partition, rank: int) -> None:
         if source.shape != target.shape or source.size != target.size:
             raise ValueError(
                 f"layouts of {source.shape} on {source.size} ranks and of {target.shape} on {target.size} ranks; "

@@ -20,7 +20,7 @@ from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
 from particlemesh.grid import checks
-from particlemesh.grid.cpu.queries.once import dense_list, raise_bad, sparse_list
+from particlemesh.grid.cpu.queries.single_use import dense_list, raise_bad, sparse_list
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.quantities import by_letter
 from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device

@@ -24,7 +24,7 @@ _COUNTING_GROUPS = 512  # each adds its counts of digits to the total
 _U32 = np.dtype(np.uint32)
 
 
-class _Layout(NamedTuple):
+class _SortPlan(NamedTuple):
     passes: int
     digit_bits: int
     tiles: int
@@ -43,10 +43,10 @@ class _Layout(NamedTuple):
         }  # fmt: skip
 
 
-def _layout(backend: Backend, count: int, bits: int) -> _Layout:
+def _layout(backend: Backend, count: int, bits: int) -> _SortPlan:
     passes = max(1, -(-bits // _MOST_BITS))
     tile = backend.group_size * KEYS
-    return _Layout(passes, max(_LEAST_BITS, -(-bits // passes)), -(-count // tile))
+    return _SortPlan(passes, max(_LEAST_BITS, -(-bits // passes)), -(-count // tile))
 
 
 class _Memory(NamedTuple):

@@ -25,7 +25,7 @@ _FEW_NODES = 2**19  # fewer would not keep a large GPU's warps busy, 32 rows eac
 _MOST_LANES = 16  # of a row by the paper's rule: with 32 there is one step more to add up, and no better balance
 
 
-class _Rows(NamedTuple):
+class _SparseRows(NamedTuple):
     """Where the matrix lies. Rows are nodes of the field, columns places in node order, or particles."""
 
     entries: int  # at most
@@ -133,11 +133,11 @@ class SingleMesh(StoredMatrix):
             node_order.reserve(workspace)
             self.placed(workspace, min(workspace.components, MOST))
 
-    def _rows(self, workspace: Workspace) -> _Rows:
+    def _rows(self, workspace: Workspace) -> _SparseRows:
         entries, nodes, counter, allocate = (
             self.most(workspace), workspace.nodes, self.counter(workspace), self.scratch(workspace)
         )  # fmt: skip
-        return _Rows(
+        return _SparseRows(
             entries,
             allocate_counts(workspace.backend, nodes, counter, allocate),
             allocate("start", (nodes + 1,), counter),

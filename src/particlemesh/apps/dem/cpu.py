@@ -13,7 +13,7 @@ STOP, LIMIT = 0, 1  # status words
 SHARE = 512  # particles that a thread claims at once
 
 
-class Rows(NamedTuple):
+class ParticleArrays(NamedTuple):
     """Particles, as compiled functions see them."""
 
     x: np.ndarray  # (N, 4), as all of these

@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh.apps.dem import cpu
 from particlemesh.apps.dem.contact import Law
-from particlemesh.apps.dem.cpu import LIMIT, STOP, Pairs, Rows
+from particlemesh.apps.dem.cpu import LIMIT, STOP, Pairs, ParticleArrays
 from particlemesh.kernels import Backend, Record, Unread, allocate, compile_kernel, kept
 from particlemesh.kernels.cpu import run, threads_for
 
@@ -48,7 +48,7 @@ class Engine:
         lag = 5 / 22 if law.hertz else 1 / 4  # by which a damper is too strong, in c t / m: see `contact` in step.c
         self.motion, self.law = motion, [*slope, law.damping, law.friction, share, ratio, lag]
         rows = max(self.count, 1)
-        self.p = Rows(*(self._zeros((rows, 4)) for _ in Rows._fields))
+        self.p = ParticleArrays(*(self._zeros((rows, 4)) for _ in ParticleArrays._fields))
         walls = (rows, self.walls, 4) if self.walls and self.remembers else (1, 1, 4)
         self.wall_history = self._zeros(walls)
         self.lists, self.spare = self._lists(0), self._lists(0)

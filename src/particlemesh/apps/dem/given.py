@@ -13,7 +13,7 @@ from particlemesh.kernels import Backend, Kind, checks
 
 
 @dataclass
-class Given:
+class InitialState:
     """Particles, and where they shall move."""
 
     kind: Kind  # of results
@@ -65,7 +65,7 @@ def _above_zero(array: np.ndarray, what: str, why: str) -> None:
 
 def arrays_of(
     positions: Any, radii: Any, velocities: Any, spins: Any, density: Any, backend: str | None, dtype: Any
-) -> Given:
+) -> InitialState:
     """Return the user's arrays, checked.
 
     Raises
@@ -101,7 +101,7 @@ def arrays_of(
     if not good.all():
         first = int(np.argmin(good))
         raise ValueError(f"the mass of particle {first} is {masses[first]} in {real}: choose other units.")
-    return Given(
+    return InitialState(
         kind if kind.home in ("cpu", where.name) else kernels.adopt(x, "positions")[0], user, where, real, x,
         rows_of(velocities, "velocities", count, real, 3), rows_of(spins, "spins", count, real, 3), sizes, masses,
     )  # fmt: skip

@@ -14,7 +14,7 @@ import particlemesh as pm
 from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.domain import Domain
 from particlemesh.apps.dem.engines import engine_on
-from particlemesh.apps.dem.given import Given
+from particlemesh.apps.dem.given import InitialState
 from particlemesh.apps.dem.results import Contacts, Energy
 from particlemesh.apps.dem.walls import Plane, table
 
@@ -35,7 +35,7 @@ class Units(NamedTuple):
     time: float
 
     @classmethod
-    def of(cls, given: Given, time_step: float) -> Units:
+    def of(cls, given: InitialState, time_step: float) -> Units:
         return cls(_middle(given.radii), _middle(given.masses), _middle(np.array([time_step])))
 
     def of_vectors(self, name: str) -> float:
@@ -59,7 +59,7 @@ class Motion:
     """The particles of a simulation, on its device, in an order and in units of its own."""
 
     def __init__(
-        self, given: Given, law: Law, walls: tuple[Plane, ...], domain: Domain, gravity: tuple[float, ...],
+        self, given: InitialState, law: Law, walls: tuple[Plane, ...], domain: Domain, gravity: tuple[float, ...],
         time_step: float, *, deterministic: bool, method: str, threads: int | None, restored: bool = False,
     ) -> None:  # fmt: skip
         self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype

@@ -17,7 +17,7 @@ from particlemesh.apps.dem import state as states
 from particlemesh.apps.dem.checkpoint import Checkpoints
 from particlemesh.apps.dem.contact import LAWS, Contact
 from particlemesh.apps.dem.domain import Domain
-from particlemesh.apps.dem.given import Given, arrays_of, rows_of
+from particlemesh.apps.dem.given import InitialState, arrays_of, rows_of
 from particlemesh.apps.dem.motion import Motion
 from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
@@ -144,18 +144,18 @@ class Simulation(Checkpoints):
         self._warn()
         self._warn_of_distance(given)
 
-    def _start(self, given: Given, threads: int | None, *, restored: bool = False) -> None:
+    def _start(self, given: InitialState, threads: int | None, *, restored: bool = False) -> None:
         self.busy = threading.RLock()
         self._radii, self._masses, self._threads = given.radii, given.masses, threads
         self._motion = self._moving(given, self._contact, restored=restored)
 
-    def _moving(self, given: Given, contact: Contact, *, restored: bool) -> Motion:
+    def _moving(self, given: InitialState, contact: Contact, *, restored: bool) -> Motion:
         return Motion(
             given, contact.numbers(), self.walls, self.domain, self._gravity, self._time_step,
             deterministic=self.deterministic, method=self._method, threads=self._threads, restored=restored,
         )  # fmt: skip
 
-    def _warn_of_distance(self, given: Given) -> None:
+    def _warn_of_distance(self, given: InitialState) -> None:
         """Warn if positions are too far from the origin for the motion of a step."""
         if not len(self):
             return
@@ -254,7 +254,7 @@ class Simulation(Checkpoints):
             raise TypeError(f"contact is a {type(value).__name__}; give Hertz(...) or LinearSpring(...).")
         old = self._motion
         held = old.arrays()
-        given = Given(
+        given = InitialState(
             old.kind, old.user, old.backend, old.dtype, held["positions"], held["velocities"], held["spins"],
             self._radii, self._masses,
         )  # fmt: skip

@@ -43,7 +43,7 @@ class _Extent(NamedTuple):
         return cls(0.0, half + abs(middle)) if abs(middle) < 0.1 * half else cls(middle, half)
 
 
-class _Layout(NamedTuple):
+class _Meshes(NamedTuple):
     """Both meshes, with the boxes that they are for."""
 
     boxes: list[_Extent]
@@ -81,7 +81,7 @@ class NonUniform:
         self.backend, self.dtype, self.real = backend, dtype, real
         self.complex_dtype = np.result_type(dtype, np.complex64)
         self._eps, self._law, self._sigma, self._options = eps, law, sigma, options
-        self._layout: _Layout | None = None
+        self._layout: _Meshes | None = None
         self.outer: Any = None  # plans of both meshes
         self.inner: Any = None
         self._before: Any = None  # phases of points
@@ -137,7 +137,7 @@ class NonUniform:
         self.outer.close()
         self.inner.plan.close()
 
-    def _laid_out(self, boxes: list[_Extent], bands: list[_Extent], count: int) -> _Layout:
+    def _laid_out(self, boxes: list[_Extent], bands: list[_Extent], count: int) -> _Meshes:
         # Products of an interval and a band: the modes that the mesh between the windows must resolve.
         products = [_product(*pair) for pair in zip(boxes, bands, strict=True)]
         on_cpu = self.backend.name == "cpu"
@@ -160,9 +160,9 @@ class NonUniform:
                 "times that of the frequencies: split one of them into smaller boxes and add the results, or give "
                 "complex64 or a larger eps."
             )
-        return _Layout(boxes, bands, sizes._replace(nodes=nodes), spacings, window_for(sizes, self._eps))
+        return _Meshes(boxes, bands, sizes._replace(nodes=nodes), spacings, window_for(sizes, self._eps))
 
-    def _plans(self, layout: _Layout) -> tuple[pm.Plan, Uniform]:
+    def _plans(self, layout: _Meshes) -> tuple[pm.Plan, Uniform]:
         nodes, sizes, spacings = layout.sizes.nodes, layout.sizes, layout.spacings
         origin = [box.middle - n / 2 * h for box, n, h in zip(layout.boxes, nodes, spacings, strict=True)]
         lengths = [n * h for n, h in zip(nodes, spacings, strict=True)]

@@ -177,7 +177,7 @@ def _maps(
     return frame_of(of_one or axes, box, real), tiling_of(axes, bits)
 
 
-class _Given(NamedTuple):
+class _PassArguments(NamedTuple):
     """Positions as arguments of both passes."""
 
     columns: tuple[np.ndarray, ...]
@@ -191,7 +191,7 @@ class _Given(NamedTuple):
     def of(
         cls, columns: Sequence[np.ndarray], axes: tuple[Axis, Axis, Axis], box: Box,
         of_one: tuple[Axis, Axis, Axis] | None, bits: tuple[int, ...] | None,
-    ) -> _Given:  # fmt: skip
+    ) -> _PassArguments:  # fmt: skip
         real = columns[0].dtype.newbyteorder("=")
         columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
         frame, tiling = _maps(axes, of_one, box, real, bits)
@@ -213,7 +213,7 @@ def order_few(
     dtype
         Of the records.
     """
-    _, *given, tiling, cells = _Given.of(columns, axes, box, of_one, None)
+    _, *given, tiling, cells = _PassArguments.of(columns, axes, box, of_one, None)
     count, tiles = len(columns[0]), math.prod(tiling.tiles)
     status = np.zeros((1, 8), np.int64)
     status[0, 2] = -1
@@ -254,7 +254,7 @@ def count_positions(
         Axes of one of several systems, int32 (N,) the system of each particle, and nodes from one system to the next.
     """
     count = len(columns[0])
-    columns, address, stride, frame, tiling, cells = _Given.of(columns, axes, box, of_one, bits)
+    columns, address, stride, frame, tiling, cells = _PassArguments.of(columns, axes, box, of_one, bits)
     bins = math.prod(tiling.tiles) * math.prod(cells.along) + 1
     threads = threads_for(threads, count)
     rows = histogram_rows(count, bins, threads * _SHARES if threads > 1 else 1)

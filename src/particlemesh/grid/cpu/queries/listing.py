@@ -8,13 +8,13 @@ from numpy.typing import DTypeLike
 
 from particlemesh.backends.memory import empty
 from particlemesh.grid.cpu.locate import CpuCells
-from particlemesh.grid.cpu.queries.rows import Rows, no_rows
+from particlemesh.grid.cpu.queries.rows import PairRows, no_rows
 from particlemesh.grid.results import Pairs
 
 _FEW = 10**6  # pairs whose memory needs no check
 
 
-def rows_for(quantities: str, cells: CpuCells, total: int, *, blank: bool = False) -> Rows:
+def rows_for(quantities: str, cells: CpuCells, total: int, *, blank: bool = False) -> PairRows:
     """Return room for ``total`` neighbours; ``blank``: numbers are -1 and all else is zero where nothing is written."""
     real, axes = cells.dtype, 3 - cells.missing
 
@@ -35,7 +35,7 @@ def rows_for(quantities: str, cells: CpuCells, total: int, *, blank: bool = Fals
 
 
 def pairs_of(
-    rows: Rows, quantities: str, start: np.ndarray | None = None, counts: np.ndarray | None = None, width: int = 0
+    rows: PairRows, quantities: str, start: np.ndarray | None = None, counts: np.ndarray | None = None, width: int = 0
 ) -> Pairs:
     """Return the quantities of rows: behind each other, or with ``counts`` in rows of a ``width``."""
 

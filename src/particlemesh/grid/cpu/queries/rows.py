@@ -49,7 +49,7 @@ class Query(NamedTuple):
     end: int  # up to this one
 
 
-class Rows(NamedTuple):
+class PairRows(NamedTuple):
     """Where neighbours are written. Arrays of quantities that are not requested are empty."""
 
     start: np.ndarray  # (rows,) int64: where each row begins
@@ -304,11 +304,11 @@ def search_rows(query, search, counts, rows, keep, rooms, width, counter):
             k += members
 
 
-def no_rows(real: np.dtype, axes: int = 1) -> Rows:
+def no_rows(real: np.dtype, axes: int = 1) -> PairRows:
     """Return rows that nothing is written to."""
     nothing, turns = np.empty(0, np.int32), np.empty((0, 3), np.int32)
     some = np.empty(0, real)
-    return Rows(
+    return PairRows(
         start=np.empty(0, np.int64), i=nothing, j=nothing, shift=np.empty((0, axes), np.int32), distance=some,
         vector=some.reshape(0, axes), turns=turns, turned=turns, order=nothing, named=0,
     )  # fmt: skip

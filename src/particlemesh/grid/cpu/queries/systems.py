@@ -19,8 +19,8 @@ from particlemesh.grid.cpu.queries.candidates import UNIFORM, Search, largest_by
 from particlemesh.grid.cpu.queries.cloud import CpuCloud
 from particlemesh.grid.cpu.queries.rows import (
     SHARE,
+    PairRows,
     Query,
-    Rows,
     images_of,
     most_steps,
     no_rows,
@@ -147,13 +147,13 @@ def count_rows(
     _run(query, search, boxes, counts, no_rows(search.x.dtype), 0, threads)
 
 
-def fill_rows(query: Query, search: Search, rows: Rows, threads: int, boxes: SearchBoxes | None = None) -> None:
+def fill_rows(query: Query, search: Search, rows: PairRows, threads: int, boxes: SearchBoxes | None = None) -> None:
     """Write the neighbours of each point from ``rows.start`` of its number on."""
     _run(query, search, boxes, np.empty(0, np.int64), rows, 1, threads)
 
 
 def _run(
-    query: Query, search: Search, boxes: SearchBoxes | None, counts: np.ndarray, rows: Rows, keep: int, threads: int
+    query: Query, search: Search, boxes: SearchBoxes | None, counts: np.ndarray, rows: PairRows, keep: int, threads: int
 ) -> None:
     real = search.x.dtype
     used = threads_of(query, boxes, threads)
