@@ -14,7 +14,7 @@ def test_a_branch_begins_after_the_past_and_ends_before_the_future():
     branch = Branch(cuda)
     for turn in range(3):
         cuda.does(("before", turn))
-        with branch.beside(lambda turn=turn: cuda.does(("branch", turn))):
+        with branch.in_background(lambda turn=turn: cuda.does(("branch", turn))):
             cuda.does(("main", turn))
         cuda.does(("after", turn))
         assert cuda.current is cuda.main
@@ -39,12 +39,12 @@ def test_streams_join_after_an_error(where):
         if name == where:
             raise ValueError(name)
 
-    with pytest.raises(ValueError, match=where), branch.beside(lambda: work("branch")):
+    with pytest.raises(ValueError, match=where), branch.in_background(lambda: work("branch")):
         work("main")
     assert cuda.current is cuda.main
     cuda.does("after")
     assert cuda.after("after", "branch")
-    with branch.beside(lambda: cuda.does("again")):
+    with branch.in_background(lambda: cuda.does("again")):
         pass
     cuda.does("end")
     assert cuda.after("end", "again")
@@ -55,7 +55,7 @@ def test_a_capture_holds_both_branches_and_has_no_open_end():
     branch = Branch(cuda)
 
     def step():
-        with branch.beside(lambda: captured.append(cuda.current.captures)):
+        with branch.in_background(lambda: captured.append(cuda.current.captures)):
             captured.append(cuda.current.captures)
 
     for capturing in (False, True, False, True):
@@ -79,7 +79,7 @@ def test_a_branch_follows_whatever_stream_is_current():
     branch, other = Branch(cuda), cuda.Stream()
     with other:
         cuda.does("before")
-        with branch.beside(lambda: cuda.does("branch")):
+        with branch.in_background(lambda: cuda.does("branch")):
             pass
         cuda.does("after")
     assert cuda.after("branch", "before")
@@ -99,7 +99,7 @@ def test_branches_on_a_gpu_wait_for_each_other(backend):
     late = backend.late(host, stream)  # a slow kernel fills it
     with stream:
         results = []
-        with branch.beside(lambda: results.append(late + 1)):
+        with branch.in_background(lambda: results.append(late + 1)):
             mine = late * 2
         total = results[0] + mine
     stream.synchronize()

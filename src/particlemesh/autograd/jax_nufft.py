@@ -30,7 +30,7 @@ def _run(spreads: bool, points: Any, array: Any, order: int, facts: str, device:
 
     # The plan has the pair exp(ikx) and its adjoint; the other signs are complex conjugates.
     turned = (sign > 0) != spreads
-    with POOL.lend((facts, count, dtype, device), points, create, place) as plan:
+    with POOL.borrow_plan((facts, count, dtype, device), points, create, place) as plan:
         result = (plan.execute if spreads else plan.execute_adjoint)(vectors.conj() if turned else vectors)
         out[...] = (result.conj() if turned else result).reshape(out.shape)
 

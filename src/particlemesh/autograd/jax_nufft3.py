@@ -34,7 +34,7 @@ def _run(spreads: bool, both: Any, array: Any, order: int, facts: str, device: A
 
     # The plan has the pair exp(isx) and its adjoint; the other signs are complex conjugates.
     turned = (sign > 0) != spreads
-    with POOL.lend((facts, number, dtype, device), both, create, place) as plan:
+    with POOL.borrow_plan((facts, number, dtype, device), both, create, place) as plan:
         result = (plan.execute if spreads else plan.execute_adjoint)(vectors.conj() if turned else vectors)
         out[...] = (result.conj() if turned else result).reshape(out.shape)
 

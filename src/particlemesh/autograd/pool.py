@@ -113,7 +113,9 @@ class Pool:
         return len(self._idle)
 
     @contextlib.contextmanager
-    def lend(self, key: Any, points: Any, create: Callable[[], Any], place: Callable[[Any, Any], Any]) -> Iterator[Any]:
+    def borrow_plan(
+        self, key: Any, points: Any, create: Callable[[], Any], place: Callable[[Any, Any], Any]
+    ) -> Iterator[Any]:
         """Lend a plan from ``create()`` after ``place(plan, points)``; after an exception it is closed."""
         key = (key, points.dtype, tuple(points.shape[1:]))
         with self._lock:
@@ -143,7 +145,7 @@ class Pool:
         def place(plan: Plan, fractions: Any) -> None:
             plan.set_positions(self._inside(fractions, plan.mesh))
 
-        return self.lend((text, dtype, device), fractions, create, place)
+        return self.borrow_plan((text, dtype, device), fractions, create, place)
 
     def _put(self, entries: list[tuple[Any, Any, Any]]) -> None:
         with self._lock:

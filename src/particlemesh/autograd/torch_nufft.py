@@ -34,7 +34,7 @@ def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -
     def place(plan: nufft.Plan, points: Tensor) -> None:
         plan.setpts(*points.T.contiguous())
 
-    with POOL.lend((facts, count, dtype, array.device), points, create, place) as plan:
+    with POOL.borrow_plan((facts, count, dtype, array.device), points, create, place) as plan:
         return (plan.execute if spreads else plan.execute_adjoint)(vectors).reshape(shape)
 
 

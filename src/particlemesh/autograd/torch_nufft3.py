@@ -47,7 +47,7 @@ def _run(points: Tensor, frequencies: Tensor, array: Tensor, forward: bool, fact
         plan.setpts(*columns[:, :count], *missing, *columns[:, count:])
 
     both = torch.cat([points, frequencies])
-    with POOL.lend((facts, 3, count, number, dtype, array.device), both, create, place) as plan:
+    with POOL.borrow_plan((facts, 3, count, number, dtype, array.device), both, create, place) as plan:
         return (plan.execute if forward else plan.execute_adjoint)(vectors).reshape(shape)
 
 

@@ -30,7 +30,7 @@ class Branch:
         self._forks, self._joins = cuda.Event(disable_timing=True), cuda.Event(disable_timing=True)
 
     @contextlib.contextmanager
-    def beside(self, work: Callable[[], Any]) -> Iterator[None]:
+    def in_background(self, work: Callable[[], Any]) -> Iterator[None]:
         """Submit ``work()`` to the second stream, and the block to the current one; both are done after the block.
 
         The branch begins after all that the current stream has got so far. The streams join also after an error: what

@@ -21,7 +21,7 @@ from particlemesh.grid.uniform_grid import UniformGrid
 
 
 @dataclass(frozen=True)
-class Held:
+class OwnedParticles:
     """What a build leaves on a rank: its particles, its ghosts, and a local grid of both.
 
     Local arrays hold ghosts below, then own particles, then ghosts above. Two ranks find a pair of a particle and a
@@ -119,7 +119,7 @@ class Local(NamedTuple):
 
 def gathered(
     local: Local, world: World, kind: Staged, x: Any, survey: Callable[[], Surveyed], check: bool, call: str
-) -> Callable[[], Held]:
+) -> Callable[[], OwnedParticles]:
     """Bring particles (N, d) to their owners and ghosts to the ranks that see them.
 
     What is returned does the work that is left and builds the local grid. What may fail on one rank is done before all
@@ -169,7 +169,7 @@ def gathered(
     every, deliver = together(world, check, "messages of a grid", packed)
     rows = deliver()
 
-    def filled() -> Held:
+    def filled() -> OwnedParticles:
         ends, places = {False: 0, True: first + count}, []
         for piece in pieces:
             places.append(ends[piece.above])
@@ -178,7 +178,9 @@ def gathered(
         # The user's array may change later.
         kept = every[first : first + count] if surveyed.home else xp.array(owned, order="C")
         local.grid.build(every)
-        return Held(kind, xp, local.grid, around, route, kept, surveyed.rows, ghosts, pieces, first, named, rows)
+        return OwnedParticles(
+            kind, xp, local.grid, around, route, kept, surveyed.rows, ghosts, pieces, first, named, rows
+        )
 
     return filled
 
@@ -241,7 +243,9 @@ def _joined(xp: Any, owned: Any, far: Any, first: int) -> Any:
     return xp.concatenate([far[:first], owned, far[first:]])
 
 
-def own_pairs(held: Held, pairs: Pairs, order: str, form: str, quantities: str, *, alone: bool = False) -> Pairs:
+def own_pairs(
+    held: OwnedParticles, pairs: Pairs, order: str, form: str, quantities: str, *, alone: bool = False
+) -> Pairs:
     """Return the rows of a rank's own particles from those of particles and ghosts; ``alone``: the others are empty."""
     first, count, xp = held.first, held.count, held.xp
     rows = slice(first, first + count)

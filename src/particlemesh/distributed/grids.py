@@ -13,7 +13,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.busy import alone
 from particlemesh.distributed.domain import Domain, hash_of
-from particlemesh.distributed.gathering import Held, Local, gathered, own_pairs
+from particlemesh.distributed.gathering import Local, OwnedParticles, gathered, own_pairs
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings, check_inside
@@ -96,7 +96,7 @@ class UniformGrid(checks.Fixed):
         self._check = checks.flag(check, "check")
         self._cell_size, self._options = self.radius if cell_size is None else cell_size, options
         self._grids: dict[Any, Local] = {}  # by dtype and place of the positions
-        self._held: Held | None = None
+        self._held: OwnedParticles | None = None
 
     def __repr__(self) -> str:
         held = f"{self._held.count:,} particles and {self.ghosts:,} ghosts" if self._held else "empty"
@@ -386,7 +386,7 @@ class UniformGrid(checks.Fixed):
         with held.kind.scope():
             return held.kind.like(deliver())
 
-    def _ready(self) -> Held:
+    def _ready(self) -> OwnedParticles:
         if self._held is None:
             raise RuntimeError("this grid is empty: call build with positions.")
         return self._held

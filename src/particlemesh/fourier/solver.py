@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -13,23 +15,27 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.geometry import check_size
+from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.busy import alone
 from particlemesh.fourier.compensation import CHOICES, chosen, divisor
+from particlemesh.fourier.engines import plain
 from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
-from particlemesh.fourier.on_mesh import OnMesh
+from particlemesh.fourier.multiply import Factors
+from particlemesh.fourier.strain import Strain
 from particlemesh.fourier.strain import tables as strain_tables
-from particlemesh.fourier.work import MESHES, Work, outputs, same_positions, stages
+from particlemesh.fourier.work import Work
 from particlemesh.mesh import Mesh
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
 
 GRADIENTS = ("window", "ik")
+_MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver averages
 
 
-class Solver(OnMesh):
+class Solver(checks.Fixed):
     r"""Potential and gradient, at particles, of the density that the particles carry.
 
     With the density ``rho(x) = sum_p values[p] delta(x - x_p)``, the potential solves ``-laplace(phi) = rho``, or has
@@ -161,7 +167,7 @@ class Solver(OnMesh):
             green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, slope=slope, compensation=compensation,
             gradient=gradient, interlaced=interlaced, **options,
         )  # fmt: skip
-        self._work: Work | None = None
+        self._work: _Work | None = None
         self._set: list[Any] = []  # of each plan what is new with its positions, when both had the solver's
         self._token: Any = None
         self.busy = threading.RLock()
@@ -256,7 +262,7 @@ class Solver(OnMesh):
     @alone
     def potential_and_gradient(self, values: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """Return potential (..., N) and gradient (..., N, d) in one pass; ``out`` is a pair of such arrays."""
-        return self._solve(values, "pg", outputs(out, "potential", "gradient"))
+        return self._solve(values, "pg", _outputs(out, "potential", "gradient"))
 
     @alone
     def potential_gradient_virial(
@@ -299,7 +305,82 @@ class Solver(OnMesh):
         >>> bool(np.isclose(exact, (energies[2] - energies[0]) / 2e-4, rtol=1e-6))
         True
         """
-        return self._solve(values, "pgv", outputs(out, "potential", "gradient", "virial"))
+        return self._solve(values, "pgv", _outputs(out, "potential", "gradient", "virial"))
+
+    @alone
+    def potential_field(self, field: Any, *, out: Any = None) -> Any:
+        """Return the potential at the nodes of what was spread there.
+
+        Between ``plan.spread`` and ``plan.interpolate`` this makes what :meth:`potential` makes. Dipoles, for example,
+        are spread by ``plan.spread_gradient``, and second derivatives are interpolated.
+
+        Parameters
+        ----------
+        field : array (..., *plan.mesh.field_shape)
+            Sums of values at the nodes, as spread. With systems, the axis before the last ones has theirs.
+        out : array of the same shape, optional
+            Other memory than that of ``field``.
+
+        Returns
+        -------
+        array
+            Of the library and device of ``field``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the shape or type does not fit, or the solver is interlaced, which has two meshes.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> from particlemesh.fourier import Solver
+        >>> solver = Solver(pm.Mesh((16, 16), (1.0, 1.0)), green="ewald", alpha=6.0)
+        >>> x, q = np.random.default_rng(1).random((5, 2)), np.ones(5)
+        >>> plan = solver.set_positions(x).plan
+        >>> phi = plan.interpolate(solver.potential_field(plan.spread(q)))
+        >>> bool(np.allclose(phi, solver.potential(q)))
+        True
+        """
+        return self._on_mesh(field, (out,))[0]
+
+    @alone
+    def potential_field_virial(self, field: Any, *, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+        """Return the potential at the nodes and the virial of the energy ``sum(field * potential) / 2``.
+
+        As for :meth:`potential_gradient_virial`, the virial is the derivative of this energy by a strain. The sums at
+        the nodes stay as they are, as those of values at particles that move with the box.
+
+        Parameters
+        ----------
+        field : array (..., *plan.mesh.field_shape)
+            As for :meth:`potential_field`.
+        out : tuple of arrays (..., *plan.mesh.field_shape), (..., d, d), optional
+
+        Returns
+        -------
+        potential : array (..., *plan.mesh.field_shape)
+        virial : array (..., d, d)
+            With systems, (..., systems, d, d).
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for :meth:`potential_field`, and if an axis is open.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm
+        >>> from particlemesh.fourier import Solver
+        >>> solver = Solver(pm.Mesh((16, 16), (1.0, 1.0)), green="ewald", alpha=6.0)
+        >>> x, q = np.random.default_rng(1).random((5, 2)), np.ones(5)
+        >>> plan = solver.set_positions(x).plan
+        >>> _, virial = solver.potential_field_virial(plan.spread(q))
+        >>> bool(np.allclose(virial, solver.potential_gradient_virial(q)[2]))
+        True
+        """
+        potential, virial = self._on_mesh(field, _outputs(out, "potential", "virial"))
+        return potential, virial
 
     def explain(self) -> str:
         """Return a description of the stages, their engines and memory, and of the plan's methods.
@@ -317,7 +398,7 @@ class Solver(OnMesh):
         lines = [
             f"green: {self._described}",
             f"transform: {nodes} nodes, {'padded for open axes, ' * self._modes.padded}{work.engine.describe()}",
-            f"stages: {', '.join(stages(self.mesh.ndim * (self._gradient == 'ik'), len(self._plans) > 1))}",
+            f"stages: {', '.join(_stages(self.mesh.ndim * (self._gradient == 'ik'), len(self._plans) > 1))}",
             f"memory: {work.nbytes:,} bytes for fields, spectra, tables; {self.nbytes - work.nbytes:,} bytes of plans",
             self.plan.explain(),
         ]
@@ -337,7 +418,7 @@ class Solver(OnMesh):
         """Return the tables of all boxes as one."""
         return np.broadcast_to(np.stack(tables), (*self._stack, *tables[0].shape)) if self._stack else tables[0]
 
-    def _place_slopes(self, work: Work) -> None:
+    def _place_slopes(self, work: _Work) -> None:
         """Make the tables of slopes by ik, once for a box."""
         if self._gradient == "ik" and not work.slopes:
             axes = range(self.mesh.ndim)
@@ -356,29 +437,33 @@ class Solver(OnMesh):
 
     # ---- stages ---------------------------------------------------------------------------------------
 
-    def _ready(self) -> Work:
+    def _ready(self) -> _Work:
         backend, dtype = self.plan.backend, self.plan.dtype
         if backend is None or dtype is None:
             raise RuntimeError("this solver has no particles yet: call set_positions first.")
         work = self._work
-        if work is None or work.owner is not backend or work.dtype != dtype:
-            self._work = work = Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
+        if work is None or not work.fits(backend, dtype):
+            self._work = work = _Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
         if work.by_box is not self._by_box:
             work.place(self._by_box, self._stacked(self._by_box))
         return work
 
-    def _take(self, values: Any) -> tuple[Work, operands.Operand]:
+    def _take(self, values: Any) -> tuple[_Work, operands.Operand]:
         work, plan = self._ready(), self.plan
-        same_positions(self._plans, self._set, self._rows is not None)
+        _same_positions(self._plans, self._set, self._rows is not None)
         upload = plan.uploads
         operand = operands.take(values, (plan.count,), 1, work.dtype, work.owner, "values", upload=upload)
         if operand.native.dtype != work.dtype:
             raise TypeError("values are complex; give real and imaginary parts as two channels.")
         return work, operand
 
-    def _density_field(self, work: Work, plan: Plan, operand: operands.Operand) -> Any:
+    def _inner(self) -> tuple[Any, ...]:
+        """Return the place of the nodes in a padded field."""
+        return (..., *(slice(0, n) for n in self._wide.field_shape))
+
+    def _density_field(self, work: _Work, plan: Plan, operand: operands.Operand) -> Any:
         """Return the padded field that the values are spread to."""
-        whole = work.take("field", operand.batch, work.field_shape)
+        whole = work.take("field", (*operand.batch, *work.field_shape))
         if self._modes.padded:
             work.backend.clear(whole)
         plan.spread(operand.native, out=whole[self._inner()], accumulate=self._modes.padded)
@@ -397,7 +482,7 @@ class Solver(OnMesh):
             if len(self._plans) == 1:
                 self._write(work, self.plan, operand, natives)
             else:
-                one, other = ({p: work.take(p + mesh, operand.batch, cores[p]) for p in parts} for mesh in MESHES)
+                one, other = ({p: work.take(p + mesh, (*operand.batch, *cores[p])) for p in parts} for mesh in _MESHES)
                 self._write(work, self._plans[0], operand, one)
                 self._write(work, self._plans[1], operand, other)
                 for p, native in natives.items():
@@ -406,11 +491,11 @@ class Solver(OnMesh):
             work.backend.mark(operand.native, *natives.values())
             return tuple(result.finish() for result in results.values())
 
-    def _write(self, work: Work, plan: Plan, operand: operands.Operand, natives: dict[str, Any]) -> None:
+    def _write(self, work: _Work, plan: Plan, operand: operands.Operand, natives: dict[str, Any]) -> None:
         """Write the parts that a plan's mesh gives."""
         phi, slopes, virial = (natives.get(p) for p in "pgv")
         field = self._density_field(work, plan, operand)
-        spectrum = work.forward(field, operand.batch)
+        spectrum = work.forward(field)
         if virial is not None:
             work.write_virial(self._strain(work), spectrum, virial)
         if slopes is not None:
@@ -422,13 +507,48 @@ class Solver(OnMesh):
         else:
             work.interpolate(plan, spectrum, None if work.on_cpu else field, self._inner(), phi, slopes)
 
-    def _result(self, work: Work, operand: operands.Operand, out: Any, core: tuple[int, ...]) -> operands.Result:
+    def _result(self, work: _Work, operand: operands.Operand, out: Any, core: tuple[int, ...]) -> operands.Result:
         upload = self.plan.uploads
         return operands.give(
             out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False, upload=upload
         )
 
-    def _strain(self, work: Work) -> Any:
+    def _on_mesh(self, field: Any, outs: Sequence[Any]) -> list[Any]:
+        """Return the potential at the nodes, and the virial if there is a second output."""
+        if len(self._plans) > 1:
+            raise ValueError("an interlaced solver has two meshes: make one without, or call potential.")
+        work = self._ready()
+        _same_positions(self._plans, self._set, self._rows is not None)
+        strain = self._strain(work) if len(outs) > 1 else None
+        operands.check_apart(*(o for o in outs if o is not None))
+        core, upload = (*self._stack, *self._wide.field_shape), self.plan.uploads
+        operand = operands.take(field, core, len(core), work.dtype, work.owner, "field", upload=upload)
+        if operand.native.dtype != work.dtype:
+            raise TypeError("the field is complex; give real and imaginary parts as two fields.")
+        with operand.kind.scope(field), work.backend.scope(operand.native):
+            self._token = work.backend.follow(self._token)
+            cores = (core, (*self._stack, *(self.plan.mesh.ndim,) * 2))
+            results = [self._result(work, operand, o, c) for o, c in zip(outs, cores, strict=False)]
+            given, target = operand.native, results[0].native
+            whole = None if plain(given) and plain(target) else work.take("field", (*operand.batch, *work.field_shape))
+            if self._modes.padded or whole is not None:
+                whole = work.take("field", (*operand.batch, *work.field_shape))
+                if self._modes.padded:
+                    work.backend.clear(whole)
+                work.backend.copy(whole[self._inner()], given)
+                given = whole
+            spectrum = work.forward(given)
+            if strain is not None:
+                work.write_virial(strain, spectrum, results[1].native)
+            flat = spectrum.reshape(-1, *work.spectrum_shape)
+            work.factors(flat, flat)
+            potential = work.engine.backward(spectrum, target if whole is None else whole)
+            if whole is not None:
+                work.backend.copy(target, potential[self._inner()])
+            work.backend.mark(operand.native, *(r.native for r in results))
+            return [r.finish() for r in results]
+
+    def _strain(self, work: _Work) -> Any:
         """Return the sums of the virial; their tables are made once for a box."""
         if work.strain is None:
             if not all(self.mesh.periodic):
@@ -441,3 +561,150 @@ class Solver(OnMesh):
             ]
             work.place_strain(tables, self.mesh.ndim)
         return work.strain
+
+
+class _Work(Work):
+    """The engine and memory of a solver, and its tables."""
+
+    def __init__(
+        self, owner: Backend, dtype: np.dtype, nodes: tuple[int, ...], stack: tuple[int, ...], threads: int | None
+    ) -> None:
+        super().__init__(owner, dtype, nodes, threads)
+        self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
+        self.by_box: list[np.ndarray] = []
+        self.slopes: list[Factors] = []
+        self.strain: Strain | None = None
+
+    @property
+    def nbytes(self) -> int:
+        tables = sum(f.nbytes for f in (self.factors, *self.slopes))
+        tables += 0 if self.strain is None else self.strain.nbytes
+        return tables + super().nbytes
+
+    def place(self, by_box: list[np.ndarray], table: np.ndarray) -> None:
+        """Take the table of the potential."""
+        self.factors = Factors(self.backend, table, self.dtype, threads=self.threads)
+        self.by_box, self.slopes, self.strain = by_box, [], None
+
+    def place_slopes(self, tables: list[np.ndarray]) -> None:
+        """Take the tables of the slopes by ik, without the i."""
+        self.slopes = [Factors(self.backend, t, self.dtype, turns=True, threads=self.threads) for t in tables]
+
+    def place_strain(self, tables: list[np.ndarray], ndim: int) -> None:
+        """Take the tables of the virial."""
+        self.strain = Strain(self.backend, tables, ndim, self.dtype, self.threads)
+
+    def write_virial(self, strain: Strain, spectrum: Any, target: Any) -> None:
+        """Write the derivatives by strain of the energies of spectra (..., *modes) to an array (..., d, d)."""
+        rows = math.prod(target.shape[:-2])
+        if not rows:
+            return
+        spectra = spectrum.reshape(rows, *self.engine.spectrum_shape)
+        real = np.dtype(np.float64) if self.on_cpu else self.dtype
+        partial = self.take("shares", (rows, strain.shares, strain.terms), real)
+        totals = self.take("virial", (rows, strain.ndim, strain.ndim))
+        strain(spectra, partial.reshape(-1), totals)
+        self.backend.copy(target, totals.reshape(target.shape))
+
+    def interpolate(self, plan: Plan, spectrum: Any, field: Any, inner: Any, phi: Any, slopes: Any) -> None:
+        """Write the potential, its gradient, or both, by the window; ``field`` is memory, or None."""
+        flat = spectrum.reshape(-1, *self.spectrum_shape)
+        self.factors(flat, flat)
+        field = self.engine.backward(spectrum, field)[inner]
+        if slopes is None:
+            plan.interpolate(field, out=phi)
+        elif phi is None:
+            plan.gradient(field, out=slopes)
+        else:
+            plan.value_and_gradient(field, out=(phi, slopes))
+
+    def interpolate_by_ik(
+        self, plan: Plan, spectrum: Any, batch: tuple[int, ...], inner: Any, phi: Any, slopes: Any
+    ) -> None:
+        """Write slopes (..., N, d), and the potential (..., N) if ``phi`` is not None, with a transform for each."""
+        count, tables = plan.count, self.slopes if phi is None else [self.factors, *self.slopes]
+        source = spectrum.reshape(-1, *self.spectrum_shape)
+        rows = (source.shape[0], len(tables))
+        product = self.take("slopes", (*rows, *self.spectrum_shape), self.engine.complex_dtype)
+        for part, factors in enumerate(tables):
+            factors(source, product, part, len(tables))
+        fields = self.engine.backward(product, None if self.on_cpu else self.take("fields", (*rows, *self.field_shape)))
+        values = self.take("particles", (*rows, count))
+        plan.interpolate(fields[inner], out=values)
+        if not (count and rows[0]):
+            return
+        values = values.reshape(*batch, len(tables), count)
+        if phi is not None:
+            self.backend.copy(phi, values[..., 0, :])
+            values = values[..., 1:, :]
+        leading = range(values.ndim - 2)  # the parts of a gradient are last
+        self.backend.copy(slopes, values.transpose((*leading, values.ndim - 1, values.ndim - 2)))
+
+    def average(self, target: Any, other: Any) -> None:
+        """Replace numbers of a dense array by the mean of them and those of another."""
+        if self.on_cpu:
+            np.add(target, other, out=target)
+            np.multiply(target, 0.5, out=target)
+        elif target.size:
+            defines = {"REAL_IS_DOUBLE": int(self.dtype == np.float64)}
+            kernel = self.backend.kernel("fourier/average.c", "average", defines)
+            kernel(target.size, target.reshape(-1), other.reshape(-1), target.size)
+
+    def reserve_halves(self, count: int, channels: int, ndim: int, virials: tuple[int, ...] | None) -> None:
+        """Allocate what interlaced meshes leave: potentials, gradients, and virials of a stack of systems, if any."""
+        for mesh in _MESHES:
+            self.take("p" + mesh, (channels, count))
+            self.take("g" + mesh, (channels, count, ndim))
+            if virials is not None:
+                self.take("v" + mesh, (channels, *virials, ndim, ndim))
+
+    def reserve(self, count: int, channels: int) -> None:
+        engine, parts = self.engine, 1 + len(self.slopes)
+        systems = math.prod(self.field_shape) // engine.size
+        self.take("field", (channels, *self.field_shape))
+        engine.reserve(channels * systems)
+        if self.strain is not None:
+            real = np.dtype(np.float64) if self.on_cpu else self.dtype
+            self.take("shares", (channels * systems, self.strain.shares, self.strain.terms), real)
+            self.take("virial", (channels * systems, self.strain.ndim, self.strain.ndim))
+        if not self.on_cpu:
+            self.take("spectrum", (channels, *self.spectrum_shape), engine.complex_dtype)
+        if self.slopes:
+            self.take("slopes", (channels, parts, *self.spectrum_shape), engine.complex_dtype)
+            self.take("particles", (channels, parts, count))
+            if not self.on_cpu:
+                self.take("fields", (channels, parts, *self.field_shape))
+            engine.reserve(channels * parts * systems)
+            engine.reserve(channels * len(self.slopes) * systems)
+
+
+def _stages(slopes: int, interlaced: bool) -> list[str]:
+    """Return what a solver does, with transforms of ``slopes`` components by ik."""
+    names = ["spread", "forward", "multiply", "backward", "interpolate"]
+    if slopes:
+        names[2:4] = [f"multiply by the table and {slopes} times by ik", f"backward {1 + slopes} x"]
+    return [f"on the mesh and on its twin: {names[0]}", *names[1:], "average"] if interlaced else names
+
+
+def _outputs(out: Any, *names: str) -> list[Any]:
+    """Return one output for each name, or None for each."""
+    if out is None:
+        return [None] * len(names)
+    if not (isinstance(out, (tuple, list)) and len(out) == len(names)):
+        raise TypeError(f"out is of type {type(out).__name__}; give one array for each of {', '.join(names)}.")
+    return list(out)
+
+
+def _same_positions(plans: list[Plan], known: list[Any], boxes: bool) -> None:
+    """Check that the plans of a solver have particles: with a twin or with tables of ``boxes``, those that it has set.
+
+    ``known`` has what the plans track; it is another object for each set of positions.
+    """
+    plan, *twins = plans
+    plan.ready()
+    alike = [id(each.tracked) for each in plans] == [id(tracked) for tracked in known]
+    if not alike and (twins or boxes or plan.boxes is not None):
+        raise RuntimeError(
+            "the plan has positions that its solver did not set completely: the other mesh, or the tables of boxes, "
+            "have others. Call set_positions of the solver."
+        )

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.busy import alone
 from particlemesh.fourier.compensation import CHOICES, alias_sum, chosen, divisor
-from particlemesh.fourier.engines import dense, engine, plain
+from particlemesh.fourier.engines import dense, plain
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import PROJECTIONS, Projection
+from particlemesh.fourier.work import Work
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
@@ -121,7 +121,8 @@ class VectorSolver(checks.Fixed):
             green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, onto=onto, forms=tuple(forms),
             compensation=compensation, **options,
         )  # fmt: skip
-        self._work: _Work | None = None
+        self._work: Work | None = None
+        self._projection: Projection | None = None
         self._token: Any = None
         self.busy = threading.RLock()
 
@@ -135,7 +136,7 @@ class VectorSolver(checks.Fixed):
     @property
     def nbytes(self) -> int:
         """Bytes of the solver's memory, those of its plan included."""
-        return self.plan.nbytes + (0 if self._work is None else self._work.nbytes)
+        return self.plan.nbytes + sum(held.nbytes for held in (self._work, self._projection) if held is not None)
 
     @alone
     def set_positions(self, positions: Any, *, check: bool = True) -> Self:
@@ -212,19 +213,29 @@ class VectorSolver(checks.Fixed):
             raise ValueError("the Green function is negative at some modes; only one without has a square root.")
         work = self._ready()
         operand = self._take(work, noise, (self.mesh.ndim, *self.mesh.shape), "noise")
-        return self._apply(work, operand, noise, out, work.forward, 1, 1)
+
+        def spectra(part: Any) -> Any:
+            return work.forward(part if plain(part) else dense(work.backend, part))
+
+        return self._apply(work, operand, noise, out, spectra, 1, 1)
 
     # ---- stages ---------------------------------------------------------------------------------------
 
-    def _ready(self) -> _Work:
+    def _ready(self) -> Work:
         backend, dtype = self.plan.backend, self.plan.dtype
         if backend is None or dtype is None or self.plan.particles is None:
             raise RuntimeError("this solver has no particles yet: call set_positions first.")
-        if self._work is None or self._work.owner is not backend or self._work.dtype != dtype:
-            self._work = _Work(backend, dtype, self)
+        if self._work is None or not self._work.fits(backend, dtype):
+            self._work = work = Work(backend, dtype, self._modes.shape, self.plan.threads)
+            # Of the noise, whose modes have the variance `size`, the root of the factors is needed.
+            root = np.sqrt(np.maximum(self._factors, 0) / work.engine.size)
+            self._projection = Projection(
+                work.backend, self._modes, (self._factors, root), dtype, forms=self._forms, onto=self._onto,
+                threads=self.plan.threads,
+            )  # fmt: skip
         return self._work
 
-    def _take(self, work: _Work, array: Any, core: tuple[int, ...], what: str) -> operands.Operand:
+    def _take(self, work: Work, array: Any, core: tuple[int, ...], what: str) -> operands.Operand:
         upload = self.plan.uploads
         operand = operands.take(array, core, min(3, len(core)), work.dtype, work.owner, what, upload=upload)
         if operand.native.dtype != work.dtype:
@@ -232,10 +243,11 @@ class VectorSolver(checks.Fixed):
         return operand
 
     def _apply(
-        self, work: _Work, operand: operands.Operand, user: Any, out: Any, spectra: Callable[[Any], Any], parts: int,
+        self, work: Work, operand: operands.Operand, user: Any, out: Any, spectra: Callable[[Any], Any], parts: int,
         which: int,
     ) -> Any:  # fmt: skip
-        core = (*self._core, self.plan.count)
+        core, projection = (*self._core, self.plan.count), self._projection
+        assert projection is not None  # it comes with the work
         shape = operand.batch + core
         result = operands.give(
             out, operand, shape, len(core), min(3, len(core)), work.owner, accumulate=False,
@@ -245,15 +257,15 @@ class VectorSolver(checks.Fixed):
             self._token = work.backend.follow(self._token)
             for index in self._groups(operand.batch, work.dtype):
                 spectrum = spectra(operand.native[index])
-                many = (-1, parts, self.mesh.ndim, *work.spectrum_shape)
+                many = (-1, parts, self.mesh.ndim, *work.engine.spectrum_shape)
                 source = spectrum.reshape(many)
                 target = source
                 if parts != self._parts:
-                    whole = (source.shape[0], self._parts, self.mesh.ndim, *work.spectrum_shape)
+                    whole = (source.shape[0], self._parts, self.mesh.ndim, *work.engine.spectrum_shape)
                     target = work.take("parts", whole, work.engine.complex_dtype)
-                work.projection(source, target, which)
+                projection(source, target, which)
                 lead = result.native[index].shape[:-1]
-                modes = target.reshape((*lead, *work.spectrum_shape))
+                modes = target.reshape((*lead, *work.engine.spectrum_shape))
                 field = None if work.on_cpu else work.take("field", (*lead, *self._modes.shape))
                 self.plan.interpolate(work.engine.backward(modes, field), out=result.native[index])
             work.backend.mark(operand.native, result.native)
@@ -283,42 +295,3 @@ def _form(form: Any, number: int, modes: Modes, constant: bool) -> NDArray[np.fl
         if constant and not np.isfinite(form(np.zeros((1,) * values.ndim))).all():
             raise ValueError(f"{what} is not finite at k = 0, where it counts; give a function that is.")
     return values
-
-
-class _Work:
-    """What a vector solver needs on a backend: the engine, tables, and memory by name."""
-
-    def __init__(self, owner: Backend, dtype: np.dtype, solver: VectorSolver) -> None:
-        self.owner, self.dtype, self.on_cpu = owner, dtype, owner.name == "cpu"
-        self.backend: Backend = owner if self.on_cpu else kept(owner, {})
-        threads = solver.plan.threads
-        self.engine = engine(self.backend, solver._modes.shape, dtype, real=True, threads=threads)
-        self.spectrum_shape = self.engine.spectrum_shape
-        # Of the noise, whose modes have the variance `size`, the root of the factors is needed.
-        root = np.sqrt(np.maximum(solver._factors, 0) / self.engine.size)
-        self.projection = Projection(
-            self.backend, solver._modes, (solver._factors, root), dtype, forms=solver._forms, onto=solver._onto,
-            threads=threads,
-        )  # fmt: skip
-        self._memory: dict[str, Any] = {}
-
-    @property
-    def nbytes(self) -> int:
-        return self.projection.nbytes + self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        """Return memory, kept between calls and grown if it is too small."""
-        size = math.prod(shape)
-        memory = self._memory.get(name)
-        if memory is None or memory.size < size:
-            self._memory.pop(name, None)
-            memory = self._memory[name] = allocate(self.backend, (size,), dtype or self.dtype, f"the solver's {name}")
-        return memory[:size].reshape(shape)
-
-    def forward(self, field: Any) -> Any:
-        if not plain(field):
-            field = dense(self.backend, field)
-        if self.on_cpu:  # SciPy allocates its results
-            return self.engine.forward(field)
-        lead = tuple(field.shape[: field.ndim - len(self.spectrum_shape)])
-        return self.engine.forward(field, self.take("spectrum", lead + self.spectrum_shape, self.engine.complex_dtype))

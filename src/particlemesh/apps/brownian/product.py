@@ -97,7 +97,7 @@ class Product:
                 near()
                 far()
                 return
-            with self._branch.beside(near):
+            with self._branch.in_background(near):
                 far()
 
         again, self._vectors = vectors == self._vectors, 0  # until it has succeeded

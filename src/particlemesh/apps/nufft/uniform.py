@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.nufft.factors import of_modes
-from particlemesh.apps.nufft.keeping import keeping
+from particlemesh.apps.nufft.factors import byte_bounded_cache, of_modes
 from particlemesh.apps.nufft.sizes import Sizes, window_for
 from particlemesh.fourier import Bands, Halves
 
@@ -22,7 +21,7 @@ def _bytes(bands: Bands) -> int:
     return sum(5 * f.nbytes + 2 * n * f.itemsize for n, f in zip(bands.nodes, bands.factors, strict=True))
 
 
-@keeping(2**27, _bytes)
+@byte_bounded_cache(2**27, _bytes)
 def _bands(
     backend: Any, window: pm.Window, nodes: tuple[int, ...], band: tuple[int, ...], dtype: np.dtype, order: str,
     real: bool, threads: int | None,

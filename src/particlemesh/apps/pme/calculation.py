@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +16,10 @@ from particlemesh.kernels import Fixed, alone, checks
 
 
 class Calculation(Fixed):
-    """A calculation whose core is made at the first call, or by ``reserve``."""
+    """A calculation whose core is made at the first call, or by ``reserve``.
+
+    By default it has one set of charges, and always a virial.
+    """
 
     _core: Any = None
     _arguments: dict[str, Any]  # of the constructor
@@ -25,6 +30,11 @@ class Calculation(Fixed):
     def __reduce__(self) -> tuple[Any, ...]:
         # The arguments, never handles: the copy chooses again.
         return functools.partial(type(self), **self._arguments), ()
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Arguments that make such an object, checked."""
+        return MappingProxyType(self._arguments)
 
     @property
     def nbytes(self) -> int:
@@ -49,20 +59,6 @@ class Calculation(Fixed):
         return count, self._core_for(count, self._dtype, self._backend)
 
     @alone
-    def check(self) -> None:
-        """Raise the errors of the last call with ``check=False``; waits for the device."""
-        core = self._core
-        if core is None:
-            raise RuntimeError(f"this {type(self).__name__} has made no step yet.")
-        core.grid.check()
-        core.solver.plan.check()
-        self._check(core)
-
-
-class OneSet(Calculation):
-    """A calculation of one set of charges, always with a virial."""
-
-    @alone
     def reserve(self, count: int) -> Self:
         """Choose parameters, and allocate for ``count`` particles, of all systems if there are several.
 
@@ -83,3 +79,13 @@ class OneSet(Calculation):
         core.reserve(count, 1, True)
         self._core = core
         return self
+
+    @alone
+    def check(self) -> None:
+        """Raise the errors of the last call with ``check=False``; waits for the device."""
+        core = self._core
+        if core is None:
+            raise RuntimeError(f"this {type(self).__name__} has made no step yet.")
+        core.grid.check()
+        core.solver.plan.check()
+        self._check(core)

@@ -24,7 +24,7 @@ from particlemesh.kernels import Coordinates, allocate, branch_of, kept
 _ONES = 2**64 - 1  # ~i of a particle i
 
 
-class Wrong(NamedTuple):
+class StepErrors(NamedTuple):
     """What is wrong with a step."""
 
     touching: bool  # particles lie in one place
@@ -114,7 +114,7 @@ class Core:
         self.on_gpu = backend.name != "cpu"
         self.finish = OnDevice(self.backend, dtype, self.take, law)
         self.branch = branch_of(backend)  # None: one half after the other
-        self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `Wrong`
+        self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `StepErrors`
         self._sums: Any = None
 
     # ---- what subclasses have -------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Core:
         sets, count = charges.shape
         mesh = self._mesh(sets, count, out.virial is not None)
         smooth = functools.partial(self._smooth_half, x, charges, mesh, check)
-        with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.beside(smooth):
+        with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.in_background(smooth):
             if not sets:
                 return
             self.neighbours(positions, x, check)
@@ -285,10 +285,10 @@ class Core:
             self.status[1] = max(self.status[1], word_of(~finite))
             self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))
 
-    def wrong(self) -> Wrong:
+    def errors(self) -> StepErrors:
         """Return what is wrong with the last step; waits."""
         touching, *words = map(int, self.backend.download(self.status))
-        return Wrong(touching != 0, *(None if word == 0 else word ^ _ONES for word in words))
+        return StepErrors(touching != 0, *(None if word == 0 else word ^ _ONES for word in words))
 
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""

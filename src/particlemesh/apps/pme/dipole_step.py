@@ -84,7 +84,7 @@ class Dipoles:
         if not virial:
             mesh[3] = None
         smooth = functools.partial(self._smooth_half, x, q, mu, mesh, check)
-        with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.beside(smooth):
+        with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.in_background(smooth):
             core.grid.build(positions, check=check)
             values, sums = self._sharp_half(x, q, mu, virial)
         core.note(sums)

@@ -18,7 +18,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
-from particlemesh.apps.pme.calculation import OneSet
+from particlemesh.apps.pme.calculation import Calculation
 from particlemesh.apps.pme.dispersion_parameters import DECAY
 from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.lennard_jones import LennardJones
@@ -29,7 +29,7 @@ from particlemesh.kernels import alone, checks, coordinates
 _NOTHING: Mapping[str, kernels.Operand] = MappingProxyType({})
 
 
-class Dispersion(OneSet):
+class Dispersion(Calculation):
     """The interaction of all images by ``-c_i c_j / r**6``, or by Lennard-Jones potentials with this tail.
 
     ``4 epsilon ((sigma / r)**12 - (sigma / r)**6)`` has two rules of mixing. With "geometric" epsilon and sigma of a
@@ -120,9 +120,9 @@ class Dispersion(OneSet):
             return core
         target = self.accuracy or (1e-6 if dtype.itemsize == 8 else 1e-5)
         costs = parameters.CPU if backend.name == "cpu" else parameters.GPU
-        p, dear = parameters.choose(self.box, count, target, costs, decay=DECAY, **self._given)
-        if dear:
-            warnings.warn(dear, stacklevel=4)
+        p, expensive = parameters.choose(self.box, count, target, costs, decay=DECAY, **self._given)
+        if expensive:
+            warnings.warn(expensive, stacklevel=4)
         if self.accuracy is not None and p.error > 1.05 * self.accuracy:
             warnings.warn(
                 f"accuracy {self.accuracy:g} is not reached with {self._given}: about {p.error:.1e} is expected. "
@@ -204,7 +204,7 @@ class Dispersion(OneSet):
 
     def _check(self, core: LennardJones, taken: Mapping[str, kernels.Operand] = _NOTHING) -> None:
         """Raise what was wrong with the numbers of the last step."""
-        wrong = core.wrong()
+        wrong = core.errors()
         if wrong.negative is not None:
             raise ValueError(f"sigma or epsilon of particle {wrong.negative} is negative; give numbers of at least 0.")
         if wrong.touching:

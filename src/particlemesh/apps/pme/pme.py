@@ -170,47 +170,6 @@ class PME(Calculation):
             raise RuntimeError("this PME has no parameters yet: call it, or reserve.")
         return self._core.parameters
 
-    # ---- sizes ----------------------------------------------------------------------------------------
-
-    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
-        """Return what a step needs, with parameters chosen for so many particles."""
-        on_gpu = backend.name != "cpu"
-        if on_gpu and self.skin is not None:
-            raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        chosen = self.chosen(count, dtype, on_gpu)
-        return Coulomb(
-            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin, named=self._named,
-            **self._options,
-        )  # fmt: skip
-
-    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
-        """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
-        accuracy = self.accuracy or _DEFAULT[dtype]
-        costs = parameters.GPU if on_gpu else parameters.CPU
-        chosen, dear = parameters.choose(self.box, count, max(accuracy, _FLOOR[dtype]), costs, **self._given)
-        if dear:
-            warnings.warn(dear, stacklevel=5)
-        reached = math.hypot(chosen.error, _FLOOR[dtype])
-        if self.accuracy is not None and reached > 1.5 * self.accuracy:
-            why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
-            warnings.warn(
-                f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
-                "finer mesh or a longer cutoff, or use float64.",
-                stacklevel=5,
-            )  # fmt: skip
-        return chosen
-
-    def core(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
-        """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
-        if self._core is None:
-            self._core = self._core_for(count, dtype, backend)
-        core = self._core
-        if core.dtype != dtype or core.owner is not backend:
-            raise TypeError(
-                f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one."
-            )
-        return core
-
     @alone
     def reserve(self, count: int, sets: int = 1, *, virial: bool = True, dipoles: bool = False) -> Self:
         """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
@@ -319,20 +278,6 @@ class PME(Calculation):
             self._core = core
             return work.finished(results, outputs, out is None and not operand.batch)
 
-    def _check(self, core: Coulomb) -> None:
-        """Raise what is wrong with the last step."""
-        wrong = core.wrong()
-        if wrong.touching:
-            raise ValueError(
-                f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
-                "Move one of them, or exclude the pair."
-            )
-        for what, first in (("charges", wrong.bad), ("dipoles", wrong.other)):
-            if first is not None:
-                raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
-        if wrong.infinite is not None:
-            raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
-
     @alone
     def explain(self) -> str:
         """Return the parameters in use, the errors and the time expected, and the stages of the solver.
@@ -361,6 +306,61 @@ class PME(Calculation):
             core.solver.explain(),
         ]
         return "\n".join(lines)
+
+    # ---- how it is done -----------------------------------------------------------------------------------
+
+    def core(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
+        """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
+        if self._core is None:
+            self._core = self._core_for(count, dtype, backend)
+        core = self._core
+        if core.dtype != dtype or core.owner is not backend:
+            raise TypeError(
+                f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one."
+            )
+        return core
+
+    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
+        """Return what a step needs, with parameters chosen for so many particles."""
+        on_gpu = backend.name != "cpu"
+        if on_gpu and self.skin is not None:
+            raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
+        chosen = self.chosen(count, dtype, on_gpu)
+        return Coulomb(
+            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin, named=self._named,
+            **self._options,
+        )  # fmt: skip
+
+    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
+        """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
+        accuracy = self.accuracy or _DEFAULT[dtype]
+        costs = parameters.GPU if on_gpu else parameters.CPU
+        chosen, expensive = parameters.choose(self.box, count, max(accuracy, _FLOOR[dtype]), costs, **self._given)
+        if expensive:
+            warnings.warn(expensive, stacklevel=5)
+        reached = math.hypot(chosen.error, _FLOOR[dtype])
+        if self.accuracy is not None and reached > 1.5 * self.accuracy:
+            why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
+            warnings.warn(
+                f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
+                "finer mesh or a longer cutoff, or use float64.",
+                stacklevel=5,
+            )  # fmt: skip
+        return chosen
+
+    def _check(self, core: Coulomb) -> None:
+        """Raise what is wrong with the last step."""
+        wrong = core.errors()
+        if wrong.touching:
+            raise ValueError(
+                f"particles lie on top of each other: {core.first_touching()} is in the place of another one. "
+                "Move one of them, or exclude the pair."
+            )
+        for what, first in (("charges", wrong.bad), ("dipoles", wrong.other)):
+            if first is not None:
+                raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
+        if wrong.infinite is not None:
+            raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
 
 
 def _with_dipoles(core: Coulomb) -> Dipoles:

@@ -7,13 +7,13 @@ import pytest
 import particlemesh as pm
 from particlemesh.apps import nufft
 from particlemesh.apps.nufft import factors, uniform
-from particlemesh.apps.nufft.keeping import keeping
+from particlemesh.apps.nufft.factors import byte_bounded_cache
 
 
 def test_the_last_used_results_are_kept_up_to_a_number_of_bytes():
     made = []
 
-    @keeping(100, lambda result: result.nbytes)
+    @byte_bounded_cache(100, lambda result: result.nbytes)
     def zeros(count):
         made.append(count)
         return np.zeros(count, np.uint8)
