@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import particlemesh as pm
 from particlemesh.apps import files
-from particlemesh.command import cli, file_options, file_work
+from particlemesh.command import cli, file_work
 from particlemesh.fourier import power_spectrum
 
 random = np.random.default_rng(11)
@@ -221,19 +221,19 @@ def test_frames_of_a_trajectory_are_averaged(tmp_path, monkeypatch):
 )
 def test_frames(text, frames, few):
     with files.open_particles(few) as particles:
-        assert file_options.frames_of(particles, text) == frames
+        assert file_work.frames_of(particles, text) == frames
 
 
 def test_cells_by_lengths_and_angles(few):
     with files.open_particles(few) as particles:
-        box, _ = file_options.box_of(particles, (0,), "3,4,5,80,95,110", "1,2,3", "xz")
+        box, _ = file_work.box_of(particles, (0,), "3,4,5,80,95,110", "1,2,3", "xz")
         edges = box.matrix
         lengths = np.linalg.norm(edges, axis=1)
         np.testing.assert_allclose(lengths, [3, 4, 5])
         cosines = (edges @ edges.T) / np.outer(lengths, lengths)
         np.testing.assert_allclose(np.degrees(np.arccos(cosines[[1, 0, 0], [2, 2, 1]])), [80, 95, 110])
         assert box.periodic == (True, False, True) and box.origin.tolist() == [1, 2, 3]
-        rows, _ = file_options.box_of(particles, (0,), "3,0,0,1,4,0,0,1,5", None, None)
+        rows, _ = file_work.box_of(particles, (0,), "3,0,0,1,4,0,0,1,5", None, None)
         assert rows == pm.Box([[3, 0, 0], [1, 4, 0], [0, 1, 5.0]])
 
 
@@ -241,7 +241,7 @@ def test_cells_by_lengths_and_angles(few):
     ("periodic", "offset", "nodes"), [(True, 0, 8), (False, 0, 9), (False, 0.5, 8), (True, 0.5, 8)]
 )
 def test_spacing_is_never_larger_than_asked_for(periodic, offset, nodes):
-    mesh, _ = file_options.mesh_of(pm.Box(4.0, periodic=periodic), None, "0.5", offset)
+    mesh, _ = file_work.mesh_of(pm.Box(4.0, periodic=periodic), None, "0.5", offset)
     assert mesh.shape == (nodes,) and mesh.spacing == 0.5
 
 

@@ -156,3 +156,8 @@ def duration(seconds: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a number of things: 1 rank, 2 ranks."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def say_written(console: Any, path: Path, what: str) -> None:
+    """Print where the result is."""
+    say(console, "written", f"{path} ({path.stat().st_size / 2**20:.3g} MiB): {what}")

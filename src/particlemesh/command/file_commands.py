@@ -159,6 +159,6 @@ def view(
     Needs PyVista: pip install 'particlemesh[view]'. Of complex values it shows magnitudes, of components the first.
     """
     with reporting("view") as console:
-        from particlemesh.command import file_work
+        from particlemesh.command import view
 
-        file_work.show(console, file, out, level)
+        view.run(console, file, out, level)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +16,24 @@ import numpy as np
 from particlemesh import Box, Mesh
 from particlemesh.apps import files, progress
 from particlemesh.apps.files.accumulate import power_factors
-from particlemesh.command import file_options as options
-from particlemesh.command import pictures, view
-from particlemesh.command.consoles import check_backend, check_choice, check_outputs, refuse_idle, say, table
+from particlemesh.apps.files.boxes import lattice
+from particlemesh.apps.files.particles import CHUNK
+from particlemesh.command import pictures
+from particlemesh.command.consoles import (
+    check_backend,
+    check_choice,
+    check_outputs,
+    refuse_idle,
+    say,
+    say_written,
+    table,
+)
 from particlemesh.fourier import Spectrum, Transform, binned_power
-from particlemesh.window import Window
+from particlemesh.window import WINDOWS, Window, window_of
 
+AXES = "xyz"
+LONGEST = 64  # default nodes along the longest axis
+MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
 ROWS = 12  # of the table of a spectrum
 METHOD = re.compile(r"^(?P<chosen>[* ]) (?P<name>\w+) .*?(?P<total>[\d.e+-]+ (us|ms|s))  +[\d.]+ \wiB +(?P<how>.+)$")
 
@@ -36,11 +49,11 @@ def spread(console: Any, stated: set[str], o: Any) -> None:
     _check(o)
     _check_picture(o, stated)
     check_outputs((o.file, o.topology), {"--out": o.out, "--picture": o.picture}, o.overwrite)
-    shape_function = options.summing(options.window_named(o.window, o.order))
+    shape_function = summing(window_named(o.window, o.order))
     with files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology) as particles:
-        chosen = options.frames_of(particles, o.frames)
-        domain, where = options.box_of(particles, chosen, o.box, o.origin, o.periodic, o.chunk, o.dtype)
-        mesh, why = options.mesh_of(domain, o.shape, o.spacing, o.offset)
+        chosen = frames_of(particles, o.frames)
+        domain, where = box_of(particles, chosen, o.box, o.origin, o.periodic, o.chunk, o.dtype)
+        mesh, why = mesh_of(domain, o.shape, o.spacing, o.offset)
         files.check_field(o.out, mesh, particles.components, float, o.overwrite)
         _check_picture(o, stated, mesh.ndim)
         refuse_idle(stated, "outside", not all(mesh.periodic), "the box is periodic along all axes")
@@ -62,7 +75,7 @@ def spread(console: Any, stated: set[str], o: Any) -> None:
         name = "density" if o.density else "field"
         drawing = {n: getattr(o, n) for n in ("kind", "at", "level", "scale")} | {"length_units": particles.unit or ""}
         drawing["axis"] = o.axis if mesh.ndim == 3 else -1
-        real, shown = _real(files.Field(field, mesh, name))
+        real, shown = pictures.real(files.Field(field, mesh, name))
         with _drawn(o, lambda path: pictures.save_picture(path, real, mesh, name=shown, **drawing)):
             files.write_field(o.out, field, mesh, name=name, overwrite=o.overwrite)
         _say_particles(console, "spread", particles, chosen, account)
@@ -72,23 +85,23 @@ def spread(console: Any, stated: set[str], o: Any) -> None:
     _say_sums(console, account, sums, mesh)
     _say_time(console, account)
     mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
-    _say_written(console, o.out, f"{name}, {'values per volume' if o.density else 'sums at nodes'}{mean}")
+    say_written(console, o.out, f"{name}, {'values per volume' if o.density else 'sums at nodes'}{mean}")
     if o.picture is not None:
-        _say_written(console, o.picture, f"picture, {o.kind}" if mesh.ndim == 3 else "picture")
+        say_written(console, o.picture, f"picture, {o.kind}" if mesh.ndim == 3 else "picture")
 
 
 def interpolate(console: Any, stated: set[str], o: Any) -> None:
     """Interpolate a field at the particles of a file and write a table."""
     _check(o)
     check_outputs((o.file, o.topology, o.field), {"--out": o.out}, o.overwrite)
-    shape_function = options.summing(options.window_named(o.window, o.order))
+    shape_function = summing(window_named(o.window, o.order))
     files.check_table(o.out, o.overwrite)
     values, mesh, name = files.read_field(o.field)
     refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh is periodic along all axes")
     account = files.Account()
     low, high, total = np.inf, -np.inf, 0.0
     with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
-        frame = options.one_frame(particles, o.frames)
+        frame = one_frame(particles, o.frames)
         if particles.ndim != mesh.ndim:
             raise ValueError(
                 f"{o.file} has positions of {particles.ndim} axes and {o.field} {mesh.ndim}: give --positions."
@@ -120,7 +133,7 @@ def interpolate(console: Any, stated: set[str], o: Any) -> None:
         beyond = float(np.real(account.lost))
         say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
     _say_time(console, account)
-    _say_written(console, o.out, "position, value" + (", gradient" if o.gradient else ""))
+    say_written(console, o.out, "position, value" + (", gradient" if o.gradient else ""))
 
 
 def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:
@@ -140,8 +153,8 @@ def neighbours(console: Any, stated: set[str], o: Any) -> None:
     if o.out is not None:
         files.check_table(o.out, o.overwrite)
     with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
-        frame = options.one_frame(particles, o.frames)
-        domain, where = options.box_of(particles, (frame,), o.box, o.origin, o.periodic, o.chunk)
+        frame = one_frame(particles, o.frames)
+        domain, where = box_of(particles, (frame,), o.box, o.origin, o.periodic, o.chunk)
         refuse_idle(stated, "origin", not all(domain.periodic), "pairs in a periodic box do not depend on the origin")
         account, total, sides, parts = files.Account(), 0, 0, 0
         low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
@@ -170,7 +183,7 @@ def neighbours(console: Any, stated: set[str], o: Any) -> None:
         say(console, "distances", f"{low:.6g} to {high:.6g}")
     _say_time(console, account)
     if o.out is not None:
-        _say_written(console, o.out, ", ".join(o.quantities))
+        say_written(console, o.out, ", ".join(o.quantities))
 
 
 @contextlib.contextmanager
@@ -194,7 +207,7 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
     if o.of_field:
         of_particles = "positions values topology frames box origin shape spacing interlaced dtype method chunk"
         refuse_idle(stated, of_particles, False, "with --field there are no particles")
-        spread_by = options.window_named(o.window, o.order) if stated & {"window", "order"} else None
+        spread_by = window_named(o.window, o.order) if stated & {"window", "order"} else None
         refuse_idle(
             stated, "compensation", spread_by is not None, "it needs the --window that the field was spread with"
         )
@@ -208,11 +221,11 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
         none = "none: give the --window that it was spread with"
         say(console, "modes", f"compensation: {f'{o.compensation}, {spread_by.name}' if spread_by else none}")
     else:
-        shape_function = options.window_named(o.window, o.order)
+        shape_function = window_named(o.window, o.order)
         with files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology) as particles:
-            frame = options.one_frame(particles, o.frames)
-            domain, where = options.box_of(particles, (frame,), o.box, o.origin, None, o.chunk, o.dtype)
-            mesh, why = options.mesh_of(domain, o.shape, o.spacing, 0.0)
+            frame = one_frame(particles, o.frames)
+            domain, where = box_of(particles, (frame,), o.box, o.origin, None, o.chunk, o.dtype)
+            mesh, why = mesh_of(domain, o.shape, o.spacing, 0.0)
             account = files.Account()
             with progress.bar("spreading", particles.count, console) as advance:
                 power = files.particles_spectrum(
@@ -240,9 +253,9 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
     else:
         _say_time(console, account)
     if o.out is not None:
-        _say_written(console, o.out, "k, power, modes, shot_noise, k_low, k_high")
+        say_written(console, o.out, "k, power, modes, shot_noise, k_low, k_high")
     if o.picture is not None:
-        _say_written(console, o.picture, "picture")
+        say_written(console, o.picture, "picture")
     console.print()
     console.print(_spectrum_table(power))
 
@@ -277,6 +290,150 @@ def _spectrum_table(power: Spectrum) -> Any:
     return rows
 
 
+# ---- from options to frames, boxes, meshes and windows -----------------------------------------------------
+
+
+def numbers(text: str, option: str, allowed: tuple[int, ...]) -> np.ndarray:
+    """Return numbers with commas between them."""
+    try:
+        values = np.array([float(word) for word in text.split(",")])
+    except ValueError:
+        values = np.array([math.nan])
+    if not np.isfinite(values).all() or len(values) not in allowed:
+        many = " or ".join(map(str, allowed))
+        raise ValueError(f"{option} is {text!r}; give {many} numbers with commas between them.")
+    return values
+
+
+def periodic_axes(text: str, ndim: int) -> tuple[bool, ...]:
+    """Return which axes repeat, from letters of x, y and z, or none."""
+    letters = "" if text == "none" else text
+    if (not letters and text != "none") or set(letters) - set(AXES[:ndim]) or len(set(letters)) < len(letters):
+        raise ValueError(f"--periodic is {text!r}; give letters of {AXES[:ndim]}, or none.")
+    return tuple(axis in letters for axis in AXES[:ndim])
+
+
+def box_of(
+    particles: files.Particles, frames: tuple[int, ...], box: str | None, origin: str | None, periodic: str | None,
+    size: int = CHUNK, dtype: str | None = None,
+) -> tuple[Box, str]:  # fmt: skip
+    """Return the box of frames, and where it is from.
+
+    ``box`` has lengths, lengths and angles, the rows of a matrix, or "fit" for the bounds of the particles. What is
+    fitted holds positions as ``dtype`` rounds them, and has at most ``size`` particles in memory at once.
+    """
+    ndim = particles.ndim
+    flags = None if periodic is None else periodic_axes(periodic, ndim)
+    corner = None if origin is None else numbers(origin, "--origin", (ndim,))
+    if box == "fit":
+        if corner is not None:
+            raise ValueError("--box fit has an origin of its own: leave out --origin.")
+        low, high = particles.bounds(frames, size, dtype)
+        flags = flags or (False,) * ndim
+        return Box(high - low, origin=low, periodic=flags), "fitted to the particles"
+    if box is None:
+        stored = particles.box(frames, periodic=flags, origin=corner)
+        if stored is None:
+            lengths = ",".join(["10"] * ndim)
+            raise ValueError(f"{particles.path} has no box: give --box, such as {lengths}, or --box fit for open axes.")
+        if stored.ndim != ndim:
+            raise ValueError(
+                f"{particles.path} has a box of {stored.ndim} axes and positions of {ndim}: give --box or --positions."
+            )
+        if flags is None and corner is None:
+            return stored, f"from the file{', which does not state the periodicity' if particles.unsaid else ''}"
+        return stored, "from the file, but for --periodic or --origin"
+    count = {1: (1,), 2: (2, 4), 3: (3, 6, 9)}[ndim]
+    given = numbers(box, "--box", count)
+    if ndim == 3 and len(given) == 6:
+        given = lattice(given[:3], given[3:])
+    elif len(given) == ndim * ndim > 1:
+        given = given.reshape(ndim, ndim)
+    return Box(given, origin=corner, periodic=True if flags is None else flags), "from --box"
+
+
+def mesh_of(box: Box, shape: str | None, spacing: str | None, offset: float) -> tuple[Mesh, str]:
+    """Return the mesh of a box, and why it has these nodes."""
+    edges = np.linalg.norm(box.matrix, axis=1)
+    ndim = box.ndim
+    if shape is not None and spacing is not None:
+        raise ValueError("--shape and --spacing are both given: give one of them.")
+    if shape is not None:
+        try:
+            nodes = [int(word) for word in shape.replace("x", ",").split(",")]
+        except ValueError:
+            nodes = []
+        if len(nodes) not in (1, ndim) or min(nodes) < 1:
+            raise ValueError(f"--shape is {shape!r}; give 1 or {ndim} numbers of nodes, such as 64 or 64,64,32.")
+        nodes, why = nodes * (ndim // len(nodes)), "given"
+    else:
+        if spacing is not None:
+            step, why = numbers(spacing, "--spacing", (1, ndim)), f"for spacing up to {spacing}"
+            if not (step > 0).all():
+                raise ValueError(f"--spacing is {spacing!r}; give lengths above 0.")
+        else:
+            step, why = np.array([edges.max() / LONGEST]), f"{LONGEST} along the longest axis by default"
+        if (edges / step > 2**31 - 2).any():
+            raise ValueError(f"--spacing is {spacing!r}; the box has edges {edges.tolist()}: give a larger one.")
+        between = np.ceil(edges / step * (1 - 1e-12)).astype(np.int64)
+        ends = [0 if repeats or offset == 0.5 else 1 for repeats in box.periodic]  # open axes have nodes on both faces
+        nodes = [max(1, int(n)) + more for n, more in zip(between, ends, strict=True)]
+    if math.prod(nodes) > MOST_NODES:
+        raise ValueError(f"the mesh has {' x '.join(map(str, nodes))} nodes; up to {MOST_NODES:,} are allowed.")
+    return Mesh(nodes, box, offset=offset), why
+
+
+def window_named(name: str, order: int | None) -> Window:
+    """Return a window by its name and, for families, its order."""
+    full = name if order is None else f"{name}{order}"
+    if full in WINDOWS:
+        return window_of(full)
+    families = sorted({key.rstrip("0123456789") for key in WINDOWS if key[-1].isdigit() and key != "peskin4"})
+    if order is None and name in families:
+        raise ValueError(f"--window is {name!r}, which has many orders: give --order, such as 4.")
+    named = name if order is None else f"{name} --order {order}"
+    single = [key for key in WINDOWS if key.rstrip("0123456789") not in families]
+    raise ValueError(f"--window is {named}; give {', '.join(single)}, or one of {', '.join(families)} with --order.")
+
+
+def summing(window: Window) -> Window:
+    """Return a window whose weights sum to 1 at every particle, so that sums are kept and constants reproduced."""
+    sums = window.weights(np.linspace(-0.5, 0.5, 33)).sum(axis=-1)
+    if abs(sums - 1).max() > 1e-6:
+        raise ValueError(
+            f"--window is {window.name}, whose weights sum to {sums.mean():.4g}: sums would not be conserved. "
+            "Give a B-spline, m4prime or peskin4."
+        )
+    return window
+
+
+def frames_of(particles: files.Particles, text: str) -> tuple[int, ...]:
+    """Return frames from a number, a slice such as 10:20:2, or all."""
+    try:
+        if text == "all" or ":" in text:
+            words = ["", ""] if text == "all" else text.split(":")
+            chosen = range(particles.frames)[slice(*(int(word) if word else None for word in words))]
+        else:
+            number = int(text)
+            chosen = range(number, number + 1)
+            if not -particles.frames <= number < particles.frames:
+                chosen = range(0)
+    except (ValueError, TypeError):
+        raise ValueError(f"--frames is {text!r}; give a number, a slice such as 10:20:2, or all.") from None
+    if not chosen:
+        raise ValueError(f"--frames is {text!r}, but {particles.path} has {particles.frames}: give some of 0 to "
+                         f"{particles.frames - 1}, or -1 for the last.")  # fmt: skip
+    return tuple(chosen)
+
+
+def one_frame(particles: files.Particles, text: str) -> int:
+    """Return a single frame."""
+    frames = frames_of(particles, text)
+    if len(frames) > 1:
+        raise ValueError(f"--frames is {text!r}, which are {len(frames)} frames; give one number here.")
+    return frames[0]
+
+
 # ---- pictures ---------------------------------------------------------------------------------------------
 
 
@@ -303,30 +460,6 @@ def _drawn(o: Any, draw: Callable[[Path], None]) -> Iterator[None]:
     with files.replacing(o.picture, overwrite=True) as part:
         draw(part)
         yield
-
-
-def _real(field: files.Field) -> tuple[np.ndarray, str]:
-    """Return one real field and its name: the magnitude of complex values, the first of several components."""
-    values, name = field.values, field.name
-    if values.ndim > field.mesh.ndim:
-        values, name = values.reshape(-1, *field.mesh.shape)[0], f"{name}[0]"
-    return (np.abs(values), f"|{name}|") if np.iscomplexobj(values) else (values, name)
-
-
-def show(console: Any, file: Path, out: Path | None, level: float | None) -> None:
-    """Show the field of a file in a window or on a page."""
-    view.pyvista()  # before a large file is read
-    check_outputs((file,), {"--out": out})
-    if file.suffix.lower() == ".vti":
-        shown = view.read_vti(file)
-    else:
-        field = files.read_field(file)
-        values, name = _real(field)
-        shown = view.Shown(values, field.mesh, name)
-    refuse_idle({"level"} if level is not None else set(), "level", shown.mesh.ndim == 3, "a surface needs 3 axes")
-    page = view.show(shown, out, level=level)
-    if page is not None:
-        _say_written(console, page, "a page that any browser shows")
 
 
 # ---- lines of the report: a label and its text ----------------------------------------------------------
@@ -427,8 +560,3 @@ def _say_time(console: Any, account: files.Account) -> None:
     quantity = next((f"{rate / limit:.3g} {unit}" for limit, unit in units if rate >= limit), f"{rate:.3g}")
     text = f"{account.seconds:.3g} s, {quantity} particles/s, without files; {account.start:.3g} s to compile or load"
     say(console, "time", text)
-
-
-def _say_written(console: Any, path: Path, what: str) -> None:
-    """Print where the result is."""
-    say(console, "written", f"{path} ({path.stat().st_size / 2**20:.3g} MiB): {what}")

@@ -116,6 +116,14 @@ def check_picture(path: Path, kind: str = "projection", scale: str = "linear") -
         marching_cubes()
 
 
+def real(field: Any) -> tuple[np.ndarray, str]:
+    """Return one real field and its name: the magnitude of complex values, the first of several components."""
+    values, name = field.values, field.name
+    if values.ndim > field.mesh.ndim:
+        values, name = values.reshape(-1, *field.mesh.shape)[0], f"{name}[0]"
+    return (np.abs(values), f"|{name}|") if np.iscomplexobj(values) else (values, name)
+
+
 def _label(name: str, units: str) -> str:
     return f"{name} / {units}" if units else name
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fields in a window that one can turn, or on a page that needs no display. PyVista draws both."""
+"""``particlemesh view``: fields in a window that you can turn, or on a page without a display. PyVista draws both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.files import replacing
+from particlemesh.apps import files
+from particlemesh.command import pictures
+from particlemesh.command.consoles import check_outputs, refuse_idle, say_written
 from particlemesh.command.pictures import INK, PALETTE, box_edges, surfaces
 
 
@@ -100,7 +102,7 @@ def _page(plotter: Any, out: Path) -> None:
     """Write a page that holds the scene; it is complete or not there."""
     export = plotter.trame.export_html if hasattr(plotter, "trame") else plotter.export_html
     try:
-        with replacing(out, overwrite=True) as part:
+        with files.replacing(out, overwrite=True) as part:
             export(str(part))
     except ImportError as error:
         raise ImportError(f"a page needs more of PyVista ({error}): pip install trame-pyvista.") from error
@@ -127,3 +129,19 @@ def read_vti(path: Path) -> Shown:
     box = pm.Box(rows[np.ix_(axes, axes)], np.array(image.origin)[axes], periodic=False)
     mesh = pm.Mesh([shape[axis] for axis in axes], box)
     return Shown(values.reshape(shape, order="F").reshape(mesh.shape), mesh, str(name))
+
+
+def run(console: Any, file: Path, out: Path | None, level: float | None) -> None:
+    """Show the field of a file in a window or on a page."""
+    pyvista()  # before a large file is read
+    check_outputs((file,), {"--out": out})
+    if file.suffix.lower() == ".vti":
+        shown = read_vti(file)
+    else:
+        field = files.read_field(file)
+        values, name = pictures.real(field)
+        shown = Shown(values, field.mesh, name)
+    refuse_idle({"level"} if level is not None else set(), "level", shown.mesh.ndim == 3, "a surface needs 3 axes")
+    page = show(shown, out, level=level)
+    if page is not None:
+        say_written(console, page, "a page that any browser shows")
