@@ -159,7 +159,7 @@ class DeviceParticles:
         """
         packed = packed and packable(axes, self.dtype)
         self.make_room(packed=packed)
-        self.took(x.count, axes, packed=packed)
+        self.set_count(x.count, axes, packed=packed)
         backend.clear(self.status)
         if strays is not None:
             backend.clear(strays[:4])
@@ -197,8 +197,8 @@ class DeviceParticles:
             x.record(), *records, blocks,
         )  # fmt: skip
 
-    def took(self, count: int, axes: tuple[Axis, Axis, Axis], *, packed: bool) -> None:
-        """Note what particles are there, as soon as kernels that locate them are submitted."""
+    def set_count(self, count: int, axes: tuple[Axis, Axis, Axis], *, packed: bool) -> None:
+        """Set the number of particles and their layout, once the kernels that locate them are submitted."""
         self.count, self._axes = count, axes
         self._is_packed, self._is_unpacked = packed, not packed
 

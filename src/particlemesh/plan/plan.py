@@ -833,7 +833,7 @@ class Plan(checks.Fixed):
             backend.mark(*columns)
             workspace = before.over(room, before.count)
             workspace.memory.counted = None
-            room.took(before.count, workspace.axes, packed=packed)
+            room.set_count(before.count, workspace.axes, packed=packed)
             if check:
                 self._check_located(workspace, positions)
             self.methods.capturing = False

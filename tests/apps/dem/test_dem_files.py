@@ -298,7 +298,7 @@ def test_ctrl_c_leaves_whole_steps_and_whole_files(tmp_path, monkeypatch):
 
 
 def test_progress_shows_speed_energy_and_contacts(monkeypatch, capsys):
-    monkeypatch.setattr(record, "LOOK", 0.0)
+    monkeypatch.setattr(record, "PAUSE", 0.0)
     monkeypatch.setenv("COLUMNS", "120")
     motion = pile(steps=0)
     motion.run(60, progress=True)

@@ -13,7 +13,7 @@ from particlemesh.apps.dem.given import to_host
 from particlemesh.apps.files.trajectory import Frame, Writer, writer
 from particlemesh.apps.progress import bar
 
-LOOK = 1.0  # seconds between two looks at energy and contacts, about
+PAUSE = 1.0  # seconds between two updates of energy and contacts, about
 
 
 def box_of(simulation: Any) -> pm.Box | None:
@@ -49,7 +49,7 @@ class Recorder(contextlib.AbstractContextManager):
         if trajectory is not None:
             self._file = self._open.enter_context(writer(trajectory, frame(simulation)))
         self._advance = self._open.enter_context(bar("steps", steps)) if progress else None
-        self._looked, self._made = time.perf_counter(), 0
+        self._updated, self._steps = time.perf_counter(), 0
 
     def __enter__(self) -> Self:
         self.write()
@@ -70,15 +70,15 @@ class Recorder(contextlib.AbstractContextManager):
         if self._file is not None and self.simulation.step % self.every == 0:
             self._file.write(frame(self.simulation))
 
-    def made(self, steps: int) -> None:
-        """Move the bar on."""
+    def update_progress(self, steps: int) -> None:
+        """Advance the progress bar."""
         if self._advance is None:
             return
-        self._made += steps
-        text, seconds = None, time.perf_counter() - self._looked
-        if seconds >= LOOK:
-            text = report(self.simulation, self._made / seconds)
-            self._looked, self._made = time.perf_counter(), 0
+        self._steps += steps
+        text, seconds = None, time.perf_counter() - self._updated
+        if seconds >= PAUSE:
+            text = report(self.simulation, self._steps / seconds)
+            self._updated, self._steps = time.perf_counter(), 0
         self._advance(steps, text)
 
 

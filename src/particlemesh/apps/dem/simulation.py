@@ -386,7 +386,7 @@ class Simulation(Checkpoints):
             while recorder.left and not interrupted():
                 for made in self._motion.advance(recorder.left, self.step):
                     self._step += made
-                    recorder.made(made)
+                    recorder.update_progress(made)
                     if interrupted():
                         break
                 recorder.write()
