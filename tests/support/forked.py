@@ -15,14 +15,14 @@ DAMAGED = {"test_damaged_files", "test_cut_trajectories"}
 SECONDS = 15  # some damaged files never return
 
 
-def fork(work):
+def fork(work, seconds):
     """Return the identity of a process that works, says nothing and ends."""
     process = os.fork()
     if process:
         return process
     try:
         faulthandler.disable()
-        signal.alarm(SECONDS)
+        signal.alarm(seconds)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
@@ -44,7 +44,7 @@ class Forked:
             with os.fdopen(requests, "rb") as asked, os.fdopen(theirs, "wb") as said:
                 alone.serve(form, files, asked, said)
 
-        self.pid = fork(work)
+        self.pid = fork(work, 20 * SECONDS)  # it waits while this process compiles
         os.close(requests)
         os.close(theirs)
         self.stdin, self.stdout = os.fdopen(mine, "wb"), os.fdopen(answers, "rb")
@@ -71,7 +71,7 @@ def try_forked(*paths):
             except BaseException as error:
                 out.write(f"{error}\n")
 
-    process = fork(work)
+    process = fork(work, SECONDS)
     os.close(theirs)
     with os.fdopen(said, errors="replace") as answer:
         lines = answer.read().splitlines()

@@ -18,7 +18,8 @@ from particlemesh.apps.brownian.arrays import module_of, to_host
 from particlemesh.apps.brownian.forces import Sum
 from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
 from particlemesh.apps.brownian.schemes import SCHEMES, Problem
-from particlemesh.apps.files.trajectory import Frame, writer
+from particlemesh.apps.files.libraries import listing
+from particlemesh.apps.files.trajectory import FORMATS, Frame, writer
 from particlemesh.apps.progress import bar
 from particlemesh.kernels import Fixed, alone, checks
 
@@ -216,6 +217,7 @@ class BrownianDynamics(Fixed):
     # ---- motion ---------------------------------------------------------------------------------------
 
     @alone
+    @listing(ENDINGS=FORMATS)
     def run(
         self, steps: int, *, progress: bool = False, every: int = 1, trajectory: str | PathLike | None = None
     ) -> None:
@@ -230,9 +232,8 @@ class BrownianDynamics(Fixed):
         every : int
             Frames are written at steps that are multiples of this, the present one included.
         trajectory : path, optional
-            A file that ends in .gsd (of HOOMD-blue, float32), .h5 (H5MD), .vtu (ParaView, a file per frame) or .xyz
-            (extended xyz, 8 decimals). A file that exists is continued, if its last frame is not later than the present
-            step.
+            A file that ends in ENDINGS. A file that exists is continued, if its last frame is not later than the
+            present step.
 
         Raises
         ------

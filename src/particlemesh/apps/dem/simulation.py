@@ -22,6 +22,8 @@ from particlemesh.apps.dem.motion import Motion
 from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
 from particlemesh.apps.dem.walls import Plane, check_inside, check_room, walls_of
+from particlemesh.apps.files.libraries import listing
+from particlemesh.apps.files.trajectory import FORMATS
 from particlemesh.apps.interrupts import deferred
 from particlemesh.kernels import alone, checks
 
@@ -343,6 +345,7 @@ class Simulation(Checkpoints):
     # ---- motion ---------------------------------------------------------------------------------------
 
     @alone
+    @listing(ENDINGS=FORMATS)
     def run(
         self, steps: int, *, progress: bool = False, every: int = 1, trajectory: str | PathLike | None = None
     ) -> None:
@@ -357,9 +360,8 @@ class Simulation(Checkpoints):
         every : int
             Frames are written at steps that are multiples of this, the present one included.
         trajectory : path, optional
-            A file that ends in .gsd, .xyz (OVITO), .vtu (ParaView, a file per frame) or .h5 (H5MD), with positions,
-            velocities, spins and radii. A file that exists is continued, if its last frame is not later than the
-            present step.
+            A file that ends in ENDINGS, with positions, velocities, spins and radii. A file that exists is continued,
+            if its last frame is not later than the present step.
 
         Raises
         ------

@@ -97,7 +97,7 @@ class GSD(Writer):
 
     suffixes = (".gsd",)
     module = "gsd.hoomd"
-    note = "OVITO"
+    note = "HOOMD-blue, float32"
 
     def open(self, frame: Frame) -> None:
         if frame.box is None:
@@ -342,7 +342,7 @@ class ExtendedXYZ(Writer):
 
     suffixes = (".xyz",)
     module = "ase.io"
-    note = "OVITO"
+    note = "OVITO, 8 decimals"
     names: ClassVar = {"velocity": "velo"}  # as OVITO has them
 
     def open(self, frame: Frame) -> None:
@@ -406,7 +406,7 @@ class VTU(Writer):
 
     suffixes = (".vtu",)
     module = "meshio"
-    note = "ParaView"
+    note = "ParaView, a file per frame"
 
     def open(self, frame: Frame) -> None:
         read = importlib.import_module("meshio.vtu").read  # that for all formats ends the program where it cannot read

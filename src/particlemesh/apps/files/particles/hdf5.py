@@ -69,11 +69,11 @@ class HDF5(Reader):
                 self.columns[name] = Column(column.tail, sum(part.get(name, 0) for part in self._rows))
             self.notes.append(f"{len(self._parts)} files, {self._parts[0].name} to {self._parts[-1].name}")
             self._compare()
-        root = {name for name in self._settings() if name in self.columns}
-        rows = {column.rows for name, column in self.columns.items() if name not in root}
-        for name in root:
-            if not boxes.is_shared(name, self.file[name].shape, rows):
-                del self.columns[name]
+        for name, thing in self.file.items():
+            is_array = isinstance(thing, self.library.Dataset) and thing.shape is not None
+            if is_array and thing.dtype.kind in "iufb" and boxes.is_setting(name, thing.shape):
+                self.settings[name] = thing.shape
+        self.drop_settings()
 
     def _columns(self, file: Any) -> dict[str, Column]:
         columns = {}
@@ -102,8 +102,13 @@ class HDF5(Reader):
         match = NUMBER.fullmatch(self.path.name)
         if match is None:
             raise FileError(f"it is one of {count} files of a snapshot, and its name has no number: give NAME.0.hdf5")
-        paths = [self.path.with_name(f"{match[1]}{number}{match[3]}") for number in range(count)]
-        missing = [path.name for path in paths if not path.is_file()]
+        paths, missing = list[Path](), list[str]()
+        for number in range(count):
+            path = self.path.with_name(f"{match[1]}{number}{match[3]}")
+            paths.append(path)
+            missing += [] if path.is_file() else [path.name]
+            if len(missing) > 4:  # a damaged file may have any count
+                break
         if missing:
             listed = ", ".join(missing[:4]) + (" and others" if len(missing) > 4 else "")
             raise FileError(f"it is one of {count} files of a snapshot, and {listed} are missing: put them beside it")
@@ -134,17 +139,11 @@ class HDF5(Reader):
             self._here = path, self.library.File(path, "r")
         return self._here[1]
 
-    def _settings(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of datasets of the root that may be a box, an origin or flags."""
-        datasets = {name: thing for name, thing in self.file.items() if isinstance(thing, self.library.Dataset)}
-        return {
-            name: thing.shape
-            for name, thing in datasets.items()
-            if thing.shape is not None and thing.dtype.kind in "iufb" and boxes.is_setting(name, thing.shape)
-        }
+    def setting(self, name: str) -> Any:
+        return self.file[name][()]
 
     def box(self, frame: int) -> boxes.Cell | None:
-        stored = boxes.find(self._settings(), lambda name: self.file[name][()], self.columns, self.chosen, self.ndim)
+        stored = super().box(frame)
         return self._attributes() if stored is None else stored
 
     def _attributes(self) -> boxes.Cell | None:

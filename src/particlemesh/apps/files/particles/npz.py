@@ -31,29 +31,24 @@ class NPZ(Reader):
 
     def open(self) -> None:
         self.archive = zipfile.ZipFile(self.path)
-        self.settings: dict[str, np.ndarray] = {}
+        self._read: dict[str, np.ndarray] = {}  # settings
         for member in self.archive.namelist():
             name = member.removesuffix(".npy")
             if name == member:
                 continue
             with self.archive.open(member) as stream:
                 shape, fortran, dtype = header(stream)
-                if boxes.is_setting(name, shape) and dtype.kind in (
-                    "iufb" if name.lower() in boxes.NAMES else "iufbUS"
-                ):
-                    count = int(np.prod(shape))
-                    data = np.frombuffer(_exactly(stream, count * dtype.itemsize, name), dtype)
-                    self.settings[name] = data.reshape(shape, order="F" if fortran else "C")
-                elif is_column(shape, dtype):
+                kinds = "iufb" if name.lower() in boxes.NAMES else "iufbUS"
+                if boxes.is_setting(name, shape) and dtype.kind in kinds:
+                    data = np.frombuffer(_exactly(stream, int(np.prod(shape)) * dtype.itemsize, name), dtype)
+                    self._read[name] = data.reshape(shape, order="F" if fortran else "C")
+                    self.settings[name] = shape
+                if is_column(shape, dtype):
                     self.columns[name] = Column(shape[1:], shape[0])
-        rows = {column.rows for column in self.columns.values()}
-        for name, data in self.settings.items():
-            if boxes.is_shared(name, data.shape, rows) and is_column(data.shape, data.dtype):
-                self.columns[name] = Column(data.shape[1:], data.shape[0])
+        self.drop_settings()
 
-    def box(self, frame: int) -> boxes.Cell | None:
-        shapes = {name: data.shape for name, data in self.settings.items()}
-        return boxes.find(shapes, self.settings.__getitem__, self.columns, self.chosen, self.ndim)
+    def setting(self, name: str) -> np.ndarray:
+        return self._read[name]
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         with contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from particlemesh.apps.files import boxes
 from particlemesh.apps.files.boxes import Cell
 from particlemesh.apps.files.libraries import FileError, Format, errors_name_file, library
 
@@ -32,6 +33,8 @@ class Reader(Format):
     path : Path
     columns : dict of str to Column
         Numbers that the file has for every particle, by name.
+    settings : dict of str to shape
+        Arrays that may be a box, an origin or flags, by name; `setting` reads one.
     frames : int
         Number of configurations.
     unit : str or None
@@ -53,6 +56,7 @@ class Reader(Format):
         self.path, self.topology = path, topology
         self.library: Any = None if self.module is None else library(self.module, path.suffix, "files")
         self.columns: dict[str, Column] = {}
+        self.settings: dict[str, tuple[int, ...]] = {}
         self.frames = 1
         self.notes: list[str] = []
         self.chosen: tuple[str, ...] = ()
@@ -83,7 +87,18 @@ class Reader(Format):
 
     def box(self, frame: int) -> Cell | None:
         """Return what the file says of a frame's box, or None if it has none."""
-        return None
+        return boxes.find(self.settings, self.setting, self.columns, self.chosen, self.ndim)
+
+    def setting(self, name: str) -> Any:
+        """Return an array of ``settings``."""
+        raise NotImplementedError
+
+    def drop_settings(self) -> None:
+        """Take settings out of the columns, but for those that may be both."""
+        rows = {column.rows for name, column in self.columns.items() if name not in self.settings}
+        for name, shape in self.settings.items():
+            if not boxes.is_shared(name, shape, rows):
+                self.columns.pop(name, None)
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         """Yield arrays (n, *tail) of columns, at most ``size`` particles at a time, in order."""
