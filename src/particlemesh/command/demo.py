@@ -87,7 +87,7 @@ def mesh_errors(
         errors[window] = []
         for size in sizes:
             mesh = pm.Mesh(shape=(size,) * 3, box=box)
-            solver = Solver(mesh, window, green="ewald", alpha=alpha).set_positions(positions)
+            solver = Solver(mesh, window, green="ewald", alpha=alpha, gradient="ik").set_positions(positions)
             difference = 4 * np.pi * solver.potential(charges) - exact
             errors[window].append((size, float(np.sqrt(np.mean(difference**2)) / scale)))
         progress(f"error of the potential, {window}")
