@@ -179,7 +179,7 @@ def grids(backend: Any, count: int = 500) -> Iterator[Run]:
     names = [builder.name for builder in BUILDERS if backend.name in builder.backends]
     selecting = contextlib.suppress(Exception)  # what fails is reported below
     with selecting, unoptimised(backend), UniformGrid(lengths, cell_size=radius, backend=backend.name) as grid:
-        names = _led_by(grid.build(positions, radius / 2)._ready().method.name, names)
+        names = _led_by(grid.build(positions, radius / 2).ready().method.name, names)
     for name in names:
         run, options = Run("grid", backend.name, name, TOLERANCES[real.name]), dict[str, Any](method=name)
         with run.catching(backend), UniformGrid(lengths, cell_size=radius, backend=backend.name, **options) as grid:

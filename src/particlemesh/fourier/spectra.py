@@ -120,7 +120,7 @@ def power_spectrum(
     checks.one_of(compensation, "compensation", COMPENSATIONS)
     transform = Transform(mesh, window_of(window), **_of_transform(options))
     first, squares = _contrast(transform, positions, values, interlaced, options)
-    modes = transform._modes
+    modes = transform.layout
     noise = noise_of(transform.window, modes, interlaced)
     divisor = noise if compensation == "aliases" else transform_of(transform.window, modes, "continuous") ** 2
     second, shot = first, squares * noise / divisor
@@ -164,7 +164,7 @@ def _contrast(
     if not abs(total) > 1e-12 * np.abs(weights).sum():
         raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
     hosts = []
-    for spectrum in transform._spectra(positions, values, interlaced, rest):
+    for spectrum in transform.spectra(positions, values, interlaced, rest):
         kind, _ = operands.adopt(spectrum, "modes")
         hosts.append(kind.backend(spectrum).download(kind.native(spectrum)).astype(np.complex128) / total)
     if interlaced:
@@ -205,7 +205,7 @@ def binned_power(
     >>> spectrum.modes.tolist(), spectrum.power.round(4).tolist()  # two of eight modes have a quarter each
     ([8.0, 12.0, 16.0, 22.0], [2.4674, 0.0, 0.0, 0.0])
     """
-    modes = transform._modes
+    modes = transform.layout
     powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]
     bounds = _edges(modes, edges)
     orders = [checks.integer(order, "an order of multipoles", 0, 100) for order in multipoles]

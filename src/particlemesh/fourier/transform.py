@@ -82,7 +82,7 @@ class Transform(checks.Fixed):
         self._named = backend
         self._given: dict[str, Any] = dict(real=self.real, backend=backend, dtype=self.dtype, threads=self.threads)
         self._device = None if backend is None else backends.current(backend)
-        self._modes = Modes(mesh, self.real)
+        self.layout = Modes(mesh, self.real)
         self._bands: dict[Any, Bands] = {}  # by direction, backend and dtype
         self.busy = threading.RLock()
         self._tokens: dict[int, Any] = {}  # of the last call's stream, by backend
@@ -97,12 +97,12 @@ class Transform(checks.Fixed):
     @property
     def shape(self) -> tuple[int, ...]:
         """Nodes per axis of the transform, zeros of open axes included."""
-        return self._modes.shape
+        return self.layout.shape
 
     @property
     def spectrum_shape(self) -> tuple[int, ...]:
         """Modes per axis."""
-        return self._modes.spectrum_shape
+        return self.layout.spectrum_shape
 
     @property
     def wavenumbers(self) -> tuple[NDArray[np.float64], ...]:
@@ -111,12 +111,12 @@ class Transform(checks.Fixed):
         The highest mode of an even axis is +k and -k. It has the positive sign on the last axis of real transforms,
         and the negative one on other axes.
         """
-        return self._modes.vectors()
+        return self.layout.vectors()
 
     @property
     def k2(self) -> NDArray[np.float64]:
         """``k**2`` of every mode, read-only, for :attr:`wavenumbers`."""
-        return self._modes.k2
+        return self.layout.k2
 
     # ---- tables ---------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Transform(checks.Fixed):
         """
         checks.one_of(compensation, "compensation", (*POWERS, None))
         return table(
-            green, self._modes, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
+            green, self.layout, of=of, zero=zero, parameters={"kappa": kappa, "alpha": alpha},
             divisor=None if compensation is None else divisor(self.window, "continuous", POWERS[compensation]),
         )  # fmt: skip
 
@@ -209,10 +209,10 @@ class Transform(checks.Fixed):
         if use == "power":
             if kind != "continuous":
                 raise ValueError("use='power' sums the continuous transform over aliases: leave out kind.")
-            return np.asarray(1 / noise_of(self.window, self._modes, interlaced))
+            return np.asarray(1 / noise_of(self.window, self.layout, interlaced))
         if interlaced:
             raise ValueError(f"use={use!r} is the same for interlaced meshes: leave out interlaced.")
-        return np.asarray(1 / transform_of(self.window, self._modes, kind) ** POWERS[use])
+        return np.asarray(1 / transform_of(self.window, self.layout, kind) ** POWERS[use])
 
     # ---- fields ---------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Transform(checks.Fixed):
             If an axis is open: a padded field has a jump.
         """
         checks.all_periodic(self.mesh.periodic)
-        slopes = self._modes.slopes
+        slopes = self.layout.slopes
 
         def call(backend: Backend, native: Any, dtype: np.dtype) -> Any:
             spectrum, ndim = self._forward(backend, native, dtype), len(self.shape)
@@ -327,13 +327,13 @@ class Transform(checks.Fixed):
         ValueError
             If interlaced and an axis is open.
         """
-        spectra = self._spectra(positions, values, interlaced, options)
+        spectra = self.spectra(positions, values, interlaced, options)
         if len(spectra) == 1:
             return spectra[0]
         # Halved first: the sum of two numbers of a kind is in that kind on every backend.
         return spectra[0] * _half(spectra[0]) + spectra[1] * _half(spectra[1])
 
-    def _spectra(self, positions: Any, values: Any, interlaced: bool, options: dict[str, Any]) -> list[Any]:
+    def spectra(self, positions: Any, values: Any, interlaced: bool, options: dict[str, Any]) -> list[Any]:
         """Return the modes of the mesh, and of its twin if interlaced."""
         options = {"backend": self._named, "threads": self.threads, **options}
         options = {key: value for key, value in options.items() if value is not None}
@@ -368,7 +368,7 @@ class Transform(checks.Fixed):
     def _direction(self, backend: Backend, dtype: np.dtype, forward: bool) -> Bands:
         bands = self._bands.get((forward, id(backend), dtype))
         if bands is None:
-            factors = self._modes.phases()
+            factors = self.layout.phases()
             if not forward:
                 factors = [f.conj() for f in factors] if factors else [np.ones(n) for n in self.spectrum_shape]
                 factors[0] = factors[0] / np.prod(self.shape)
@@ -378,7 +378,7 @@ class Transform(checks.Fixed):
         return bands
 
     def _forward(self, backend: Backend, native: Any, dtype: np.dtype) -> Any:
-        if self._modes.padded:
+        if self.layout.padded:
             native = self._padded(backend, native)
         elif not self.real or not plain(native):  # a complex transform works in place
             native = dense(backend, native)
@@ -388,7 +388,7 @@ class Transform(checks.Fixed):
         if not plain(native):
             native = dense(backend, native)
         field = self._direction(backend, dtype, False).to_nodes(native)
-        return dense(backend, field[self._inner()]) if self._modes.padded else field
+        return dense(backend, field[self._inner()]) if self.layout.padded else field
 
     def _inner(self) -> tuple[Any, ...]:
         return (..., *(slice(0, n) for n in self.mesh.field_shape))

@@ -542,7 +542,7 @@ class UniformGrid(common.Fixed):
         (array([0], dtype=int32), array([2], dtype=int32))
         """
         checks.letters(quantities)
-        checks.compares_boxes(self._ready().problem.extents, shape)
+        checks.compares_boxes(self.ready().problem.extents, shape)
         return self._answer(lambda queries: queries.overlaps(shape, quantities))
 
     def stream(self, radius: float, function: PairFunction, values: Any = None, *, out: Any = None) -> Any:
@@ -579,7 +579,7 @@ class UniformGrid(common.Fixed):
             raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
         reach = self._reach(radius)
         values = None if values is None else operands.adopt(values, "values")[1]
-        count = self._ready().count
+        count = self.ready().count
         function.check_values(None if values is None else tuple(values.shape), count)
         target: Any = None if out is None else self._target(out, (count, function.results), values)
         copies = self.backend.name != "cpu" and isinstance(target, np.ndarray)
@@ -607,7 +607,7 @@ class UniformGrid(common.Fixed):
 
         A build drops the errors of the build before: check after each build whose errors matter.
         """
-        built, status = self._ready(), self.status
+        built, status = self.ready(), self.status
         if status.bad:
             raise checks.bad_particles(
                 status, None, None, None if built.keyed else self.box, taken=True, systems=self.systems
@@ -662,7 +662,7 @@ class UniformGrid(common.Fixed):
         >>> print(grid.explain())  # doctest: +ELLIPSIS
         grid ...
         """
-        return self._choice.explain(self._ready())
+        return self._choice.explain(self.ready())
 
     @property
     def nbytes(self) -> int:
@@ -774,7 +774,8 @@ class UniformGrid(common.Fixed):
         if self._closed:
             raise RuntimeError("this grid is closed; make a new one.")
 
-    def _ready(self) -> Built:
+    def ready(self) -> Built:
+        """Return the build; an error if there is none."""
         self._open()
         if self._built is None:
             raise RuntimeError("this grid has no particles yet: call build first.")
@@ -785,13 +786,13 @@ class UniformGrid(common.Fixed):
     @alone
     def _from_build(self, read: Callable[[Any], Any]) -> Any:
         """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
-        built = self._ready()
+        built = self.ready()
         with self._stream(), built.backend.scope():
             self.follow()
             return self._out(read(built))
 
     def _built_for_queries(self) -> Any:
-        built = self._ready()
+        built = self.ready()
         if built.queries is None:
             what = "it has keys, not positions" if built.keyed else "it was made with queries=False"
             raise RuntimeError(f"this grid answers no queries: {what}.")
@@ -837,7 +838,7 @@ class UniformGrid(common.Fixed):
 
     def _target(self, out: Any, shape: tuple[int, ...], values: Any) -> Any:
         """Return the native array over the memory of an output, checked: of the backend, or of the host."""
-        kind, dtype = kind_of(out), self._ready().problem.dtype
+        kind, dtype = kind_of(out), self.ready().problem.dtype
         if kind is None:
             raise TypeError(f"out is of type {type(out).__name__}; give an array of the particles' library.")
         if not (kind is self._kind and self._uploads):  # else the result is copied to the host
@@ -862,7 +863,7 @@ class UniformGrid(common.Fixed):
         if not isinstance(radius, (list, tuple)) and not getattr(radius, "shape", ()):
             return self._reach(radius)
         native = self._native(radius, "radius")
-        count = self._ready().count
+        count = self.ready().count
         checks.one_each(tuple(native.shape), count)
         dense = self.backend.empty((max(count, 1),), native.dtype)
         if count:
@@ -870,7 +871,7 @@ class UniformGrid(common.Fixed):
         return dense if self.backend.name != "cpu" else dense[:count]
 
     def _points(self, points: Any) -> Any:
-        dtype = self._ready().problem.dtype
+        dtype = self.ready().problem.dtype
         _, _, x = coordinates(points, self.box.ndim, self.backend, upload=self._uploads, least=dtype)
         if x.dtype != dtype:
             raise TypeError(f"points have dtype {x.dtype}, more than the {dtype} of the particles: convert them.")
@@ -892,7 +893,7 @@ class UniformGrid(common.Fixed):
         """Return one of the user's arrays on the grid's backend, in the type of the positions."""
         if array is None:
             return None
-        dtype = self._ready().problem.dtype
+        dtype = self.ready().problem.dtype
         kind, given = operands.adopt(array, what)
         native = operands.to_backend(kind, given, self.backend, what, upload=self._uploads)
         checks.narrow_enough(native.dtype, dtype, listed=given is not array, what=what)

@@ -12,12 +12,11 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import Kind
 from particlemesh.backends.base import NOTHING, Backend, allocate
 
 
 @dataclass(slots=True)
-class Operand:
+class Operand(operands.Operand):
     """An input that :func:`take` has checked.
 
     Attributes
@@ -40,15 +39,10 @@ class Operand:
         Whether arrays of the host are copied to the backend, and results back.
     """
 
-    native: Any
     shape: tuple[int, ...]
-    batch: tuple[int, ...]
     dtype: np.dtype
     backend: Backend
-    kind: Kind
-    user: Any
     upload: bool
-    _internal: operands.Operand
 
 
 @dataclass(slots=True)
@@ -138,7 +132,7 @@ def take(
     with kind.scope(user) if copies else NOTHING, where.scope(user) if copies else NOTHING:
         taken = operands.take(user, core, len(core), work, where, what, upload=upload)
         native = _dense(taken.native, where, f"a dense copy of {what}") if dense else taken.native
-    return Operand(native, core, taken.batch, work, where, kind, user, upload, taken)
+    return Operand(kind, user, native, taken.view, taken.batch, core, work, where, upload)
 
 
 def give(
@@ -180,7 +174,7 @@ def give(
     checks.flag(dense, "dense")
     backend, number = like.backend, None if dtype is None else np.dtype(dtype)
     result = operands.give(
-        out, like._internal, shape, len(shape), len(shape), backend, accumulate=False, upload=like.upload,
+        out, like, shape, len(shape), len(shape), backend, accumulate=False, upload=like.upload,
         number=number,
     )  # fmt: skip
     native = result.native

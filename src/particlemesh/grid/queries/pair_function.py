@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.backends.base import Backend
 
 MOST = 64  # results, and values: they live in a work-item's registers
 
@@ -180,6 +181,15 @@ class PairFunction(checks.Fixed):
                 "function, a Python function f(r2, d, i, j, a, b, p, sum)."
             )
         return self.function
+
+    def parameters_on(self, backend: Backend, parameters: np.ndarray) -> Any:
+        """Return the parameters on a device, once sent there: before any stream may read them."""
+        key = backend, parameters.dtype, self.parameters
+        held = self._uploaded.get(key)
+        if held is None:
+            held = self._uploaded[key] = backend.upload(parameters)
+            backend.synchronize()
+        return held
 
     def check_values(self, shape: tuple[int, ...] | None, count: int) -> None:
         """Check the shape of what ``count`` particles bring along; None stands for no array.

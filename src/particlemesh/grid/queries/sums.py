@@ -71,19 +71,8 @@ def sums(
     run(
         count * lanes, *cloud.rows(), cloud.records, cloud.start,
         cloud.start if cloud.ends is None else cloud.ends, gathered,
-        *([] if few else [_uploaded(function, parameters, backend)]), totals, count, bins,
+        *([] if few else [function.parameters_on(backend, parameters)]), totals, count, bins,
         getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(),
         ask, *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else []),
     )  # fmt: skip
     return totals
-
-
-def _uploaded(function: PairFunction, parameters: np.ndarray, backend: Backend) -> Any:
-    """Return the function's parameters on a device. They are uploaded once, before any stream may read them."""
-    key = backend, parameters.dtype, function.parameters
-    held = function._uploaded.get(key)
-    if held is None:
-        held = backend.upload(parameters)
-        backend.synchronize()
-        function._uploaded[key] = held
-    return held
