@@ -19,7 +19,6 @@ from particlemesh.apps.files.libraries import (
     by_ending,
     endings,
     errors_name_file,
-    library,
     listing,
 )  # fmt: skip
 from particlemesh.apps.files.openpmd import components_of, groups, mesh_of, put_mesh, start, values_of
@@ -38,12 +37,8 @@ class Field(NamedTuple):
 class FieldFormat(Format):
     """A format of fields. What it cannot hold, ``declines`` says before anything is computed."""
 
+    kind = "a field "
     reads: ClassVar[bool] = True
-
-    @classmethod
-    def load(cls) -> Any:
-        """Return the format's library."""
-        return None if cls.module is None else library(cls.module, f"a field {cls.suffixes[0]}", "files")
 
     @classmethod
     def declines(cls, mesh: Mesh, batch: tuple[int, ...]) -> str | None:

@@ -22,8 +22,16 @@ class Format:
     """The facts of a format, from which lists, pages, errors and the command's help derive."""
 
     suffixes: ClassVar[tuple[str, ...]]
-    module: ClassVar[str | None] = None  # library of the extra ``files``
+    module: ClassVar[str | None] = None  # library
+    extra: ClassVar[str] = "files"  # that has it
+    kind: ClassVar[str] = ""  # of files, in front of the ending
     note: ClassVar[str] = ""  # behind the first ending in the help
+
+    @classmethod
+    def load(cls, suffix: str | None = None) -> Any:
+        """Return the format's library, or None; an ImportError says that it is missing."""
+        what = cls.kind + (cls.suffixes[0] if suffix is None else suffix)
+        return None if cls.module is None else library(cls.module, what, cls.extra)
 
 
 F = TypeVar("F", bound=Format)

@@ -24,10 +24,7 @@ VECTORS = ("position", "gradient", "D")  # columns whose numbers belong to axes
 class Table(Format):
     """A file that takes rows in parts; every part has the same columns."""
 
-    @classmethod
-    def load(cls) -> Any:
-        """Return the format's library."""
-        return None if cls.module is None else library(cls.module, f"a table {cls.suffixes[0]}", "files")
+    kind = "a table "
 
     def __init__(self, path: Path) -> None:
         self.path, self.library = path, self.load()

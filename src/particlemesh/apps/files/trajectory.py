@@ -21,7 +21,7 @@ import numpy as np
 
 from particlemesh import Box
 from particlemesh.apps.files.hdf5 import BLOCK, Disk
-from particlemesh.apps.files.libraries import Format, by_ending, library
+from particlemesh.apps.files.libraries import Format, by_ending
 from particlemesh.apps.files.replacing import FULL, check_free, naming, put, replacing
 
 
@@ -48,12 +48,12 @@ class Frame(NamedTuple):
 class Writer(Format):
     """A file that takes one frame after the other. ``last`` is the step of its last frame, -1 if it has none."""
 
-    module: ClassVar[str]
+    kind, extra = "a trajectory ", "io"
 
     def __init__(self, path: Path, frame: Frame) -> None:
         self.path = path
         self.last = -1
-        self.library = library(self.module, f"a trajectory {path.suffix}")
+        self.library = self.load()
         with naming(path):
             self.open(frame)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from particlemesh.apps.files import boxes
 from particlemesh.apps.files.boxes import Cell
-from particlemesh.apps.files.libraries import FileError, Format, errors_name_file, library
+from particlemesh.apps.files.libraries import FileError, Format, errors_name_file
 
 WIDEST = 64  # numbers per particle in a column: more is another kind of array
 NUMBERS = "iufc"
@@ -54,7 +54,7 @@ class Reader(Format):
 
     def __init__(self, path: Path, topology: Path | None = None) -> None:
         self.path, self.topology = path, topology
-        self.library: Any = None if self.module is None else library(self.module, path.suffix, "files")
+        self.library = self.load(path.suffix)
         self.columns: dict[str, Column] = {}
         self.settings: dict[str, tuple[int, ...]] = {}
         self.frames = 1
