@@ -2,7 +2,10 @@
 """Particles, fields and tables in the formats of other programs; checkpoints and trajectories of applications."""
 
 from particlemesh.apps.files.accumulate import (
-    Account, interpolate_particles, particles_spectrum, spread_particles,
+    Account,
+    interpolate_particles,
+    particles_spectrum,
+    spread_particles,
 )  # fmt: skip
 from particlemesh.apps.files.fields import Field, check_field, read_field, write_field
 from particlemesh.apps.files.libraries import endings as endings

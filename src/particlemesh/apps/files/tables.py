@@ -144,7 +144,10 @@ class HDF5(Table):
 
 
 class Text(Table):
-    """Numbers between commas, a line of names first; as many digits as bring the same number back."""
+    """Numbers between commas, a line of names first; as many digits as bring the same number back.
+
+    NumPy writes a fixed number of digits.
+    """
 
     suffixes = (".csv",)
 

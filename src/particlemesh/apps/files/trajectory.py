@@ -152,6 +152,7 @@ class GSD(Writer):
         self.file.close()
 
 
+# The library neither finds nor leaves out frames that were cut.
 # Of a GSD file: its first bytes, where its index begins at first, an entry, and bytes of a number by its type.
 _GSD_MAGIC, _GSD_FIRST = b"\xdf\x65" * 4, 256
 _GSD_ENTRY = np.dtype(
@@ -195,8 +196,6 @@ class H5MD(Writer):
     note = "H5MD"
 
     def open(self, frame: Frame) -> None:
-        import particlemesh
-
         self.values: dict[str, Any] = {}
         refusal = f"{self.path} is no HDF5 file that can be continued: give another file."
         try:
@@ -221,27 +220,36 @@ class H5MD(Writer):
             self.open(frame)
             return
         if "particles/all/position" in self.file:
-            self.data, self.places = self.file["particles/all/position"], self.file.get("particlemesh/frames")
-            steps = self.step = self.data["step"]
-            self.time = self.data["time"]
-            self.last = int(steps[-1]) if len(steps) else -1
-            if "value" in self.data:
-                self.same(self.data["value"].shape[1], len(frame.positions))
-            elements = self.data.parent
-            for name in frame.columns():
-                if len(steps) and name not in elements:
-                    self.close()
-                    raise ValueError(f"{self.path} has frames without {name}: give another file.")
-            # The step is written last: what a frame has left that was not finished is cut off.
-            self.time.resize(len(steps), axis=0)
-            for element in elements.values():
-                if isinstance(element, self.library.Group) and "value" in element:
-                    element["value"].resize(len(steps), axis=0)
-            return
-        if len(self.file):
+            self._continue(frame)
+        elif len(self.file):
             self.close()
             raise ValueError(f"{self.path} holds something else than a trajectory: give another file.")
-        box = frame.box
+        else:
+            self._begin(frame.box)
+
+    def _continue(self, frame: Frame) -> None:
+        """Find the last frame of a file that exists."""
+        self.data, self.places = self.file["particles/all/position"], self.file.get("particlemesh/frames")
+        steps = self.step = self.data["step"]
+        self.time = self.data["time"]
+        self.last = int(steps[-1]) if len(steps) else -1
+        if "value" in self.data:
+            self.same(self.data["value"].shape[1], len(frame.positions))
+        elements = self.data.parent
+        for name in frame.columns():
+            if len(steps) and name not in elements:
+                self.close()
+                raise ValueError(f"{self.path} has frames without {name}: give another file.")
+        # The step is written last: what a frame has left that was not finished is cut off.
+        self.time.resize(len(steps), axis=0)
+        for element in elements.values():
+            if isinstance(element, self.library.Group) and "value" in element:
+                element["value"].resize(len(steps), axis=0)
+
+    def _begin(self, box: Box | None) -> None:
+        """Write what a new file has beside frames."""
+        import particlemesh
+
         self.places = self.file.create_dataset("particlemesh/frames", (0,), f"S{ENTRY}", maxshape=(None,), chunks=(1,))
         self.file.create_group("h5md").attrs["version"] = (1, 1)
         self.file.create_group("h5md/author").attrs["name"] = "unknown"

@@ -24,7 +24,8 @@ class NPZ(Reader):
     The box is called ``box``, ``boxsize``, ``cell`` or ``lengths``. The latter two are columns if their numbers are as
     many as particles.
 
-    Arrays are read from the archive a part at a time, unless they are in Fortran's order. Nothing is unpickled.
+    Arrays are read from the archive a part at a time, unless they are in Fortran's order: NumPy reads whole ones only.
+    Nothing is unpickled.
     """
 
     suffixes = (".npz",)

@@ -24,6 +24,8 @@ COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
 class Text(Reader):
     """Columns between commas, semicolons, tabs or blanks; the first line has their names.
 
+    NumPy reads the rows, so that no other library is needed. Names and separators are found here.
+
     Lines that begin with # are comments, and a comment in front of the first row may have the names. A file of numbers
     only has the names 0, 1, 2, ... Only the columns that are needed are read, and must be numbers.
     """
