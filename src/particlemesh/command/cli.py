@@ -160,9 +160,7 @@ def dem(
     count: Annotated[int, typer.Option(min=1, max=10**9, help="Number of spheres.")] = 8000,
     shape: Annotated[str, typer.Option(help="Initial state: column, which collapses, or rain.")] = "column",
     radius: Annotated[float, typer.Option(help="Mean radius in m.")] = 0.005,
-    polydispersity: Annotated[
-        float, typer.Option(help="Largest deviation of radii from their mean / mean, below 0.9.")
-    ] = 0.0,
+    polydispersity: Annotated[float, typer.Option(help="Radii vary by up to this part of the mean, below 0.9.")] = 0.0,
     contact: Annotated[str, typer.Option(help="Contact law: hertz or spring.")] = "hertz",
     young: Annotated[float, typer.Option(help="Young's modulus in Pa, for hertz.")] = 5e6,
     stiffness: Annotated[float, typer.Option(help="Spring constant in N/m, for spring.")] = 5e3,

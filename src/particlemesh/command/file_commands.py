@@ -109,8 +109,8 @@ def interpolate(
 @listing(PARTS=particles.IN_PARTS)
 def neighbours(
     context: typer.Context, file: File,
-    radius: Annotated[float, typer.Option(help="Pairs with distance up to this.")],
-    out: Annotated[Path | None, _option(f"Table: {ROWS}; else only the summary.")] = None,
+    radius: Annotated[float, typer.Option(help="Largest distance of a pair.")],
+    out: Annotated[Path | None, _option(f"Table: {ROWS}; by default only the summary.")] = None,
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1", box: Cell = None,
     origin: Origin = None, periodic: Periodic = None,
     quantities: Annotated[str, typer.Option(help="Columns: i, j, d (distance), D (vector), S (shift).")] = "ijd",
@@ -129,7 +129,7 @@ def neighbours(
 @listing(PARTS=particles.IN_PARTS)
 def spectrum(
     context: typer.Context, file: File,
-    out: Annotated[Path | None, _option(f"Table: {ROWS}; else only the summary.")] = None,
+    out: Annotated[Path | None, _option(f"Table: {ROWS}; by default only the summary.")] = None,
     of_field: Annotated[bool, typer.Option("--field", help=f"FILE is a field: {READ}.")] = False,
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frame = "-1",
     box: Cell = None, origin: Origin = None, shape: Shape = None, spacing: Spacing = None, window: Name = "pcs",
@@ -151,12 +151,13 @@ def spectrum(
 @app.command()
 def view(
     file: Annotated[Path, typer.Argument(help=f"Field: {WRITTEN}.")],
-    out: Annotated[Path | None, _option("Page .html; without a display out/view.html, else a window.")] = None,
+    out: Annotated[Path | None, _option("Page .html instead of a window; without a display, out/view.html.")] = None,
     level: Level = None,
 ) -> None:
     """Show a field in a window that you can turn, or on a page.
 
-    Needs PyVista: pip install 'particlemesh[view]'. Of complex values it shows magnitudes, of components the first.
+    Needs PyVista: pip install 'particlemesh[view]'. It shows magnitudes of complex values, and the first of several
+    components.
     """
     with reporting("view") as console:
         from particlemesh.command import view
