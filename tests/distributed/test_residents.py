@@ -12,7 +12,7 @@ from mpi import on_ranks
 from particlemesh import distributed as pmd
 from particlemesh.distributed import migration
 from particlemesh.distributed.listing import StrayListing
-from particlemesh.distributed.residents import Residents
+from particlemesh.distributed.migration import Residents
 from particlemesh.distributed.routes import Departures
 from particlemesh.distributed.windows import mesh_of, reach_of
 from rank_cases import OPTIONS, Row, assembled, cut, mine, near, numbers, plan_of, positions

@@ -19,8 +19,7 @@ from particlemesh.busy import alone
 from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.halo import Halo
 from particlemesh.distributed.listing import StrayListing
-from particlemesh.distributed.migration import SKIP, Migration, UserPositions, few, listed, shift_of
-from particlemesh.distributed.residents import Residents
+from particlemesh.distributed.migration import SKIP, Migration, Residents, UserPositions, few, listed, shift_of
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import DTYPES, Staged, Target, batch_of, module_of, several
 from particlemesh.distributed.windows import Crops, copies, mesh_of, reach_of

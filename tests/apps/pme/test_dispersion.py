@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 
 from particlemesh.apps.pme import Dispersion
-from particlemesh.apps.pme.dispersion_parameters import real_error
+from particlemesh.apps.pme.dispersion import real_error
 from particlemesh.apps.pme.sixth_power import smooth_part, transform, transform_slope
 
 TRICLINIC = np.array([[3.0, 0.0, 0.0], [0.5, 3.2, 0.0], [-0.4, 0.7, 2.9]])

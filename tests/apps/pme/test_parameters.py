@@ -12,7 +12,7 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.pme import PME
-from particlemesh.apps.pme.dispersion_parameters import DECAY
+from particlemesh.apps.pme.dispersion import DECAY
 from particlemesh.apps.pme.parameters import COULOMB, CPU, choose, spacing_for
 from particlemesh.window.window import WINDOWS
 

@@ -15,12 +15,12 @@ from mrinufft.operators.autodiff import MRINufftAutoGrad
 @contextlib.contextmanager
 def _as_it_was(nufft: Any, state: Any) -> Iterator[None]:
     """Give the operator the trajectory, maps and weights of the forward pass, and then those of today."""
-    today = nufft._state
-    nufft._state = state
+    today = nufft.state
+    nufft.restore(state)
     try:
         yield
     finally:
-        nufft._state = today
+        nufft.restore(today)
 
 
 @with_numpy_cupy
@@ -33,17 +33,17 @@ def _along_trajectory(nufft: Any, images: Any, samples: Any) -> Any:
 
 @with_numpy_cupy
 def _transposed(nufft: Any, samples: Any) -> Any:
-    return nufft._adjoint(samples, weighted=False)
+    return nufft.to_images(samples, weighted=False)
 
 
 @with_numpy_cupy
 def _forward(nufft: Any, images: Any) -> Any:
-    return nufft._weighted(nufft._forward(images))
+    return nufft.weighted(nufft.to_samples(images))
 
 
 @with_numpy_cupy
 def _weighted(nufft: Any, samples: Any) -> Any:
-    return nufft._weighted(samples)
+    return nufft.weighted(samples)
 
 
 class _Function(torch.autograd.Function):
@@ -53,7 +53,7 @@ class _Function(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         data, _, ctx.nufft = inputs
         ctx.save_for_backward(data)
-        ctx.state = ctx.nufft._state
+        ctx.state = ctx.nufft.state
 
 
 class _Forward(_Function):

@@ -234,16 +234,17 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
             raise ValueError(
                 f"there are {len(given)} density weights and {len(samples)} new samples: set density first."
             )
-        self._state = samples, self._smaps, given
+        self.restore((samples, self._smaps, given))
         if self._density_method is not None:
             self.compute_density(self._density_method)
 
     @property
-    def _state(self) -> tuple[Any, Any, Any]:
+    def state(self) -> tuple[Any, Any, Any]:
+        """Trajectory, maps and weights, for `restore`."""
         return self._samples, self._smaps, self._density
 
-    @_state.setter
-    def _state(self, state: tuple[Any, Any, Any]) -> None:
+    def restore(self, state: tuple[Any, Any, Any]) -> None:
+        """Take trajectory, maps and weights that the operator had."""
         moved = state[0] is not self._samples
         self._samples, self._smaps, self._density = state
         if moved:
@@ -285,7 +286,7 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
         -------
         array (n_batchs, n_coils, N)
         """
-        return self._safe_squeeze(self._forward(data, ksp))
+        return self._safe_squeeze(self.to_samples(data, ksp))
 
     @with_numpy_cupy
     def adj_op(self, coeffs: Any, img: Any = None) -> Any:
@@ -302,15 +303,15 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
         -------
         array (n_batchs, 1 with smaps or else n_coils, *shape)
         """
-        return self._safe_squeeze(self._adjoint(coeffs, img))
+        return self._safe_squeeze(self.to_images(coeffs, img))
 
     @with_numpy_cupy
     def data_consistency(self, image_data: Any, obs_data: Any) -> Any:
         """Return ``adj_op(op(image_data) - obs_data)``."""
         observed = self._data(obs_data, "obs_data", self.ksp_full_shape)
-        residual = self._forward(image_data)
+        residual = self.to_samples(image_data)
         residual -= observed
-        return self._safe_squeeze(self._adjoint(residual))
+        return self._safe_squeeze(self.to_images(residual))
 
     @with_numpy_cupy
     def op_and_gradient(self, data: Any) -> Any:
@@ -339,7 +340,7 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
         slopes /= self.norm_factor
         return values, slopes
 
-    def _forward(self, data: Any, out: Any = None) -> Any:
+    def to_samples(self, data: Any, out: Any = None) -> Any:
         """Return the samples (n_batchs, n_coils, N) of images."""
         images = self._data(data, "data", self.img_full_shape)
         result = self._target(out, "ksp", self.ksp_full_shape, images)
@@ -352,13 +353,13 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
         result /= self.norm_factor
         return result
 
-    def _adjoint(self, coeffs: Any, out: Any = None, weighted: bool = True) -> Any:
+    def to_images(self, coeffs: Any, out: Any = None, weighted: bool = True) -> Any:
         """Return the images (n_batchs, 1 or n_coils, *shape) of samples."""
         samples = self._data(coeffs, "coeffs", self.ksp_full_shape)
         xp = get_array_module(samples)
         result = self._target(out, "img", self.img_full_shape, samples)
         if weighted:
-            samples = self._weighted(samples)
+            samples = self.weighted(samples)
         if self._conjugated:
             samples = samples.conj()
         samples = xp.ascontiguousarray(samples)
@@ -430,7 +431,7 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
             return array
         return get_array_module(array).conj(array, out=array)
 
-    def _weighted(self, samples: Any) -> Any:
+    def weighted(self, samples: Any) -> Any:
         """Return samples times the density weights, if there are any."""
         if self._density is None:
             return samples

@@ -7,6 +7,7 @@ Within the cutoff any rule of mixing is possible: the pair function takes back w
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.calculation import Calculation
-from particlemesh.apps.pme.dispersion_parameters import DECAY
 from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.lennard_jones import LennardJones
 from particlemesh.apps.pme.result import Result
@@ -220,3 +220,36 @@ class Dispersion(Calculation):
             if wrong.bad is not None:
                 raise ValueError(f"numbers are not finite; the first is that of particle {wrong.bad}.")
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
+
+
+# ---- errors, from which cutoff, splitting, window and mesh follow ---------------------------------------------
+
+
+def real_error(beta: float, cutoff: float, distance: float) -> float:
+    """Return the root mean square of the forces beyond the cutoff, over that of a pair at the mean distance.
+
+    Particles at random places, of ``distance**-3`` per volume, pull with the force of the real-space part.
+    """
+    x2 = (beta * cutoff) ** 2
+    force = math.exp(-min(x2, 700.0)) * (6 + 6 * x2 + 3 * x2**2 + x2**3) / cutoff**7
+    return force * math.sqrt(math.pi / x2) * (cutoff / distance) ** 1.5 * distance**7 / 6
+
+
+def splitting_for(error: float, cutoff: float, distance: float) -> float:
+    """Return the splitting with which the cutoff makes an error."""
+    low, high = 0.1 / cutoff, 26.0 / cutoff
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if real_error(middle, cutoff, distance) > error else (low, middle)
+    return high
+
+
+def mesh_share(beta: float, distance: float) -> float:
+    """Return the error of the mesh over that of charges with the same splitting, at most.
+
+    At every wave vector the transform is at most that of charges times ``sqrt(pi) beta**5 / 2``.
+    """
+    return math.sqrt(math.pi) * (beta * distance) ** 5 / 12
+
+
+DECAY = parameters.Decay(real_error, splitting_for, mesh_share)
