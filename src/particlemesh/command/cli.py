@@ -6,8 +6,10 @@ Commands import their modules when they run, so that ``--help`` loads no GPU lib
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -265,19 +267,15 @@ def _uses() -> dict[str, list[tuple[str, str]]]:
     from particlemesh.grid.builders import METHODS as BUILDERS
     from particlemesh.window import WINDOWS as NAMED
 
-    uses: dict[str, list[tuple[str, str]]] = {}
-    listed: tuple[Any, ...] = (*METHODS.values(), BUILDERS)
-    for methods in listed:
-        for method in methods:
-            entry = (method.name, summary(method))
-            if method.cite and entry not in uses.setdefault(method.cite, []):
-                uses[method.cite].append(entry)
+    methods: Iterable[Any] = itertools.chain(*METHODS.values(), BUILDERS)
+    users = [(method.cite, method.name, summary(method)) for method in methods]
     for make in NAMED.values():
-        window = make()
-        text = summary(getattr(make, "func", make)).removeprefix("Return ")
-        entry = (_family(window.name), f"window, {text}")
-        if window.cite and entry not in uses.setdefault(window.cite, []):
-            uses[window.cite].append(entry)
+        window, text = make(), summary(getattr(make, "func", make)).removeprefix("Return ")
+        users.append((window.cite, _family(window.name), f"window, {text}"))
+    uses: dict[str, list[tuple[str, str]]] = {}
+    for key, name, text in dict.fromkeys(users):  # each once
+        if key:
+            uses.setdefault(key, []).append((name, text))
     return uses
 
 
