@@ -220,7 +220,8 @@ def test_nan_and_large_errors_do_not_pass(error):
     [
         (None, "does not exist"),
         (b"no archive", "cannot be read"),
-        ({"positions": np.ones((2, 3))}, "charges, box must also be there"),
+        ({"positions": np.ones((2, 3))}, "has no column charges"),
+        ({"positions": np.ones((2, 3)), "charges": [1, -1]}, "three lengths"),
         ({"positions": np.ones((2, 2)), "charges": [1, -1], "box": [1, 1, 1]}, "(2, 2)"),
         ({"positions": np.ones((2, 3)), "charges": [0, 0], "box": [1, 1, 1]}, "all zero"),
         ({"positions": np.ones((2, 3)), "charges": [1, np.nan], "box": [1, 1, 1]}, "finite"),

@@ -80,7 +80,9 @@ def info(
 def demo(
     file: Annotated[
         Path | None,
-        typer.Argument(help="An .npz with positions (N, 3), charges (N,) and box, in nm and e.", show_default=False),
+        typer.Argument(
+            help="Particle file, such as .npz, with positions, charges and box, in nm and e.", show_default=False
+        ),
     ] = None,
     out: Picture = Path("out/demo.png"),
     nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis for the comparison.")] = 48,

@@ -6,7 +6,6 @@ A mesh solver gives the reciprocal part of Ewald's potential, and an explicit su
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import backends
+from particlemesh.apps.files import read_particles
 from particlemesh.apps.progress import bar
 from particlemesh.command import consoles, pictures, self_test
 from particlemesh.command.info import number
@@ -113,40 +113,18 @@ def density_slab(
 
 
 def system(file: Path | None) -> dict[str, np.ndarray]:
-    """Return the particles of an .npz, or the built-in water."""
+    """Return the particles of a file with charges and a box, or the built-in water."""
     if file is None:
         return water()
-    unreadable = f"{file} cannot be read as an .npz of positions, charges and box"
-    try:
-        if not zipfile.is_zipfile(file):  # NumPy's error would be about pickles
-            if not file.exists():
-                raise ValueError(f"{file} does not exist.")
-            raise ValueError(f"{unreadable}: write one with numpy.savez.")
-        with np.load(file, allow_pickle=False) as arrays:
-            # Only these: any other array of objects would raise an error.
-            particles = {key: arrays[key] for key in ("positions", "charges", "box") if key in arrays.files}
-            names = ", ".join(arrays.files) or "no arrays"
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{unreadable} ({error}).") from None
-    missing = [key for key in ("positions", "charges", "box") if key not in particles]
-    if missing:
-        raise ValueError(f"{file} has {names}; {', '.join(missing)} must also be there.")
-    for key, array in particles.items():
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise ValueError(f"{key} of {file} must be finite real numbers; its dtype is {array.dtype}.")
-        particles[key] = array.astype(np.float64)
-    positions, charges, box = particles["positions"], particles["charges"], particles["box"]
-    if positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):
-        raise ValueError(f"positions of {file} has shape {positions.shape}; (N, 3) with N > 0 is needed.")
-    if charges.shape != positions.shape[:1]:
-        raise ValueError(f"charges of {file} has shape {charges.shape}; {positions.shape[:1]} is needed.")
+    positions, charges, box = read_particles(file, values="charges")
+    if positions.shape[1] != 3 or charges.ndim != 1 or np.iscomplexobj(charges):
+        shapes = f"positions has shape {positions.shape} and charges {charges.shape}"
+        raise ValueError(f"{file}: {shapes}; the demo needs real numbers (N, 3) and (N,).")
     if not charges.any():
         raise ValueError(f"charges of {file} are all zero; the demo needs a charge that is not.")
-    if box.shape == (3,):
-        particles["box"] = box = np.diag(box)
-    if box.shape != (3, 3) or np.any(box != np.diag(np.diag(box))) or np.any(np.diag(box) <= 0):
+    if box is None or box.ndim != 3 or not box.orthorhombic:
         raise ValueError(f"box of {file} must be three lengths, or a diagonal matrix: the demo's map is rectangular.")
-    return particles
+    return {"positions": positions.astype(float) - box.origin, "charges": charges.astype(float), "box": box.matrix}
 
 
 def demo(
