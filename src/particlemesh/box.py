@@ -27,7 +27,9 @@ def faces(origin: NDArray[Any], lengths: NDArray[Any], dtype: np.dtype[Any]) -> 
     step = np.spacing(np.maximum(abs(low), length))
     while (outside := (high - low) / length >= 1).any():
         high = np.where(outside, np.maximum(high - step, low), high)
-    return low, high
+    # A rounded origin may lie above the box's own, and with it what is below the rounded face.
+    above = high >= origin + lengths
+    return low, np.where(above, np.maximum(np.nextafter(high, -dtype.type(np.inf)), low), high)
 
 
 @dataclass(frozen=True, init=False, repr=False)

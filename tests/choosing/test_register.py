@@ -70,6 +70,28 @@ def test_plans_take_it_by_name_and_by_cost_and_explain_it():
     assert [m for m in METHODS["spread"] if m.name == "one_by_one"] == [again]
 
 
+def test_derivatives_are_left_to_methods_that_have_them():
+    pm.register("spread", OneByOne)
+    vectors = np.random.default_rng(3).normal(size=(50, 3))
+    with pm.Plan(MESH, "bspline3") as plan:
+        plan.set_positions(X).spread(Q)
+        assert repr(plan).count("one_by_one") == 1
+        expected = oracle.spread_gradient(MESH, pm.bspline(3), X, vectors[None])[0]
+        np.testing.assert_allclose(plan.spread_gradient(vectors), expected, atol=1e-11)
+        assert plan.spread_hessian(np.zeros((50, 3, 3))).sum() == 0
+    with (
+        pm.Plan(MESH, "bspline3", method="one_by_one") as plan,
+        pytest.raises(pm.MethodNotSuitable, match="'one_by_one' has no first derivatives"),
+    ):
+        plan.set_positions(X).spread_gradient(vectors)
+
+
+def test_a_cost_that_is_no_pair_is_named():
+    pm.register("spread", type("Other", (OneByOne,), {"name": "other", "cost": classmethod(lambda cls, problem: 1.0)}))
+    with pm.Plan(MESH, "bspline3") as plan, pytest.raises(TypeError, match=r"Other.cost returned 1.0: return two"):
+        plan.set_positions(X).spread(Q)
+
+
 @pytest.mark.backends("cuda", "opencl")
 def test_its_kernel_may_lie_outside_the_package(backend, tmp_path):
     file = Path(tmp_path) / "mine.c"
@@ -89,6 +111,8 @@ def test_its_kernel_may_lie_outside_the_package(backend, tmp_path):
         ("spread", {"name": "particle"}, ValueError, "a method 'particle' to spread already"),
         ("spread", {"backends": {"cpu"}}, ValueError, "must be a frozenset"),
         ("spread", {"backends": frozenset({"tpu"})}, ValueError, "of some of"),
+        (["spread"], {}, ValueError, "direction is"),
+        ("spread", {"name": "other", "options": {"k": 3}}, TypeError, "must be particlemesh.methods.Option"),
         ("spread", None, TypeError, "must be a subclass of"),
     ],
 )

@@ -38,6 +38,17 @@ def test_no_folded_position_is_on_the_upper_face_or_below_the_lower_one(backend,
                 assert (box.fractional(folded) < 1).all()
 
 
+@pytest.mark.parametrize(
+    ("origin", "upper"), [(-3.1678594129817217, -1.947533275372233), (-16.584538413506888, -14.647307448460673)]
+)
+def test_a_rounded_origin_lifts_no_position_above_the_upper_face(backend, origin, upper):
+    box = pm.Box(upper - origin, origin)
+    x = np.array([upper, origin - 1e-9, np.nextafter(np.float32(origin), np.float32(-np.inf))], np.float32)
+    grid = pm.UniformGrid(box, shape=3).build(backend.array(x))
+    for folded in (backend.host(grid.positions).reshape(-1), box.fold(x)):
+        assert (folded.astype(float) < upper).all()
+
+
 @pytest.mark.parametrize("real", [np.float32, np.float64])
 def test_pairs_across_a_face_do_not_depend_on_rounding_at_it(backend, real):
     """The shift of a pair is that of folded positions: with it, vectors are right to rounding."""

@@ -42,7 +42,12 @@ class Candidate:
 
 def modelled(method: type[Method], problem: Problem) -> tuple[float, float]:
     """Return the prediction of the method's own model."""
-    return method.cost(problem)
+    seconds = method.cost(problem)
+    if not isinstance(seconds, tuple) or len(seconds) != 2:
+        raise TypeError(
+            f"{method.__name__}.cost returned {seconds!r}: return two numbers, the seconds of prepare and of one apply."
+        )
+    return seconds
 
 
 def ask(method: type[Method], problem: Problem, cost: Cost = modelled) -> Candidate:

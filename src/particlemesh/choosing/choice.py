@@ -13,7 +13,7 @@ from particlemesh.backends import NAMES
 from particlemesh.choosing import arrangement, candidates, trial
 from particlemesh.choosing.predict import OWN_MODELS, known
 from particlemesh.interpolate import METHODS as INTERPOLATE_METHODS
-from particlemesh.methods.contract import Method, Problem
+from particlemesh.methods.contract import Method, Option, Problem
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.spread import METHODS as SPREAD_METHODS
 
@@ -38,7 +38,7 @@ def register(direction: str, method: type[Method]) -> type[Method]:
         What the method does.
     method : subclass of Method
         The contract is :class:`particlemesh.methods.Method` (:doc:`/developers/add_a_method`). A class that is
-        registered already is replaced by one of the same name and module: cells of a notebook run again.
+        registered already is replaced by one of the same names and module: cells of a notebook run again.
 
     Returns
     -------
@@ -74,15 +74,18 @@ def register(direction: str, method: type[Method]) -> type[Method]:
     """
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(f"method is {method!r}: it must be a subclass of particlemesh.methods.Method.")
-    if direction not in METHODS:
+    if not isinstance(direction, str) or direction not in METHODS:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(METHODS)}.")
     name, backends = getattr(method, "name", None), getattr(method, "backends", None)
     if not (isinstance(name, str) and name.isidentifier()) or name in BY_ITSELF:
         raise ValueError(f"{method.__name__}.name is {name!r}: it must be an identifier, and none of {BY_ITSELF}.")
     if not isinstance(backends, frozenset) or not backends or not backends <= set(NAMES):
         raise ValueError(f"{method.__name__}.backends is {backends!r}: it must be a frozenset of some of {NAMES}.")
-    place = method.__module__, method.__qualname__
-    others = tuple(m for m in METHODS[direction] if (m.__module__, m.__qualname__) != place)
+    unsuitable = {key: o for key, o in method.options.items() if not isinstance(o, Option)}
+    if unsuitable:
+        raise TypeError(f"{method.__name__}.options has {unsuitable}: its values must be particlemesh.methods.Option.")
+    place = method.__module__, method.__qualname__, name
+    others = tuple(m for m in METHODS[direction] if (m.__module__, m.__qualname__, m.name) != place)
     if any(m.name == name for m in others):
         raise ValueError(f"there is a method {name!r} to {direction} already: give {method.__name__} another name.")
     METHODS[direction] = (*others, method)
@@ -136,18 +139,20 @@ class Choice:
             sizes["count"] = workspace.count or workspace.capacity
         return Problem(**sizes, **self.arrangement._asdict())
 
-    def choose(self, workspace: Workspace, what: str, derivatives: int = 1) -> type[Method]:
-        """Return the method of a direction, for derivatives up to an order; ``"measure"`` times several, and waits.
+    def choose(self, workspace: Workspace, what: str, derivatives: int = 0) -> type[Method]:
+        """Return the method of a direction, or one for derivatives of an order, which that method has not.
 
-        Second derivatives are not timed: of the methods that have them, the prediction of values decides.
+        ``"measure"`` times several methods, and waits. Derivatives are not timed: of the methods that have them, the
+        prediction of values decides.
         """
         name, problem = self.names[what], self.problem(workspace)
-        if derivatives > 1:
+        if derivatives:
             able = tuple(m for m in METHODS[what] if m.derivatives >= derivatives)
             if name not in (*BY_ITSELF, *(m.name for m in able)):
                 others = ", ".join(m.name for m in able if problem.backend.name in m.backends)
                 raise candidates.MethodNotSuitable(
-                    f"{KEYWORDS[what]} {name!r} has no second derivatives; choose 'auto' or one of {others}."
+                    f"{KEYWORDS[what]} {name!r} has no {('first', 'second')[derivatives - 1]} derivatives; choose "
+                    f"'auto' or one of {others}."
                 )
             name = "auto" if name == "measure" else name
             return candidates.choose(able, problem, name, self._cost(workspace, what))

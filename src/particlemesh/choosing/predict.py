@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.cpu import PARTICLES_PER_THREAD
-from particlemesh.choosing import tables
+from particlemesh.choosing import candidates, tables
 from particlemesh.choosing.tables import Row, Table
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
@@ -117,7 +117,7 @@ class Timings:
         correction = self._correction(direction, method)
         if correction is None and not method.has_model():
             return math.inf, math.inf
-        seconds = np.array(method.cost(problem))
+        seconds = np.array(candidates.modelled(method, problem))
         if correction is not None:
             seconds = np.maximum(np.exp(correction(place(problem))) * (seconds + NOTHING) - NOTHING, 0.0)
         if method.includes is not None:
@@ -146,7 +146,7 @@ class Timings:
 
 
 def _ratios(method: type[Method], measured: list[tuple[Row, Problem]]) -> np.ndarray:
-    modelled = np.array([method.cost(problem) for _, problem in measured]).reshape(-1, 2)
+    modelled = np.array([candidates.modelled(method, problem) for _, problem in measured]).reshape(-1, 2)
     times = np.array([(row.prepare, row.apply) for row, _ in measured]).reshape(-1, 2)
     ratios: np.ndarray = np.log((times + NOTHING) / (modelled + NOTHING))
     return ratios

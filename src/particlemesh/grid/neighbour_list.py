@@ -317,7 +317,9 @@ def _dense_cells(box: Box, reach: float, count: int, thin: bool) -> tuple[tuple[
     few_images(reach, box)
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
     shape = _cells(thickness, reach, _CELLS_A_PARTICLE * count + _FEW_CELLS, thin=thin)
-    return shape, any(n > 2 * m for n, m in zip(thickness / max(reach, 1e-300), shape, strict=True))
+    return shape, any(
+        n > 2 * m for n, m in zip(thickness / max(reach, 1e-300 * max(1.0, float(thickness.max()))), shape, strict=True)
+    )
 
 
 def _systems(ids: np.ndarray) -> tuple[int]:

@@ -20,7 +20,7 @@ from particlemesh.particles.located import DeviceParticles
 from particlemesh.particles.workspace import Workspace
 
 MANY = 100_000  # particles
-_SECOND = ", second derivatives"
+_DERIVATIVES = ", derivatives of order "
 _INTEGERS = "spread, integers"
 
 
@@ -71,7 +71,7 @@ class PlanMethods:
         """Return the prepared method for derivatives of an order: the direction's, or one that has them."""
         use, method = direction, self.of(direction)
         if order > method.derivatives:
-            use = direction + _SECOND
+            use = f"{direction}{_DERIVATIVES}{order}"
             if use not in self.known:
                 self.known[use] = self.choice.choose(self._workspace(), direction, order)()
             method = self.known[use]
@@ -141,7 +141,7 @@ class PlanMethods:
         """Return a line about the method of second derivatives, if it is not the direction's own."""
         if method is None or method.derivatives > 1:
             return ""
-        held = self.known.get(direction + _SECOND)
+        held = self.known.get(f"{direction}{_DERIVATIVES}2")
         try:
             name = held.name if held else self.choice.choose(self._workspace(), direction, 2).name
         except MethodNotSuitable as error:

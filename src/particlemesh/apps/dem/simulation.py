@@ -383,6 +383,8 @@ class Simulation(Checkpoints):
         """
         steps = checks.integer(steps, "steps", 0, 2**62)
         every = checks.integer(every, "every", 1, 2**62)
+        if every != 1 and trajectory is None:
+            raise ValueError(f"every is {every}, but no trajectory is written: give trajectory=, or leave every out.")
         recorder = Recorder(self, steps, every, trajectory, checks.flag(progress, "progress"))
         with deferred() as interrupted, recorder:
             while recorder.left and not interrupted():
@@ -467,7 +469,10 @@ class Simulation(Checkpoints):
         new._contact = law(**{name: float(number) for name, number in dict(held["law_arguments"]).items()})
         axes = [tuple(np.asarray(held[name]).tolist()) for name in ("origin", "lengths", "periodic", "gravity")]
         new.domain, new._gravity = Domain(*axes[:3]), axes[3]
-        new.deterministic, new._method = bool(held["deterministic"]), str(held["method"])
+        new.deterministic, new._method = (
+            checks.flag(held["deterministic"], "deterministic of the state"),
+            str(held["method"]),
+        )
         new.walls = tuple(Plane(tuple(row[:3]), tuple(row[3:])) for row in np.asarray(held["walls"]).tolist())
         new._time_step, new._step = float(held["time_step"]), int(held["step"])
         new._since = new._step, held["time"]
