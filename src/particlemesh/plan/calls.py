@@ -28,7 +28,8 @@ def spread(plan: Any, order: int, given: Any, out: Any, accumulate: bool) -> Any
         result = operands.give(
             out, operand, operand.batch + plan.field_shape, mesh.ndim, 3, backend, accumulate=accumulate, upload=upload
         )
-        check_slopes(plan, order)
+        if order:
+            check_slopes(plan, order)
         method = plan.methods.ready("spread", order)
         some = bool(workspace.count and operand.view.layout.channels)
         if not accumulate and not (some and method.fills and plan.stack is None):
@@ -64,7 +65,8 @@ def interpolate(plan: Any, orders: Sequence[int], field: Any, outs: tuple[Any, .
             results[_RESULTS[order]] = operands.give(
                 out, operand, operand.batch + core, len(core), len(core), backend, accumulate=False, upload=upload
             )
-        check_slopes(plan, orders[-1])
+        if orders[-1]:
+            check_slopes(plan, orders[-1])
         method = plan.methods.ready("interpolate", orders[-1])
         if workspace.count and operand.view.layout.channels:
             views, nodes = {name: r.view for name, r in results.items()}, operand.view
@@ -82,11 +84,10 @@ def interpolate(plan: Any, orders: Sequence[int], field: Any, outs: tuple[Any, .
 
 def check_slopes(plan: Any, order: int) -> None:
     """Check that the plan's type holds derivatives of an order, per power of the user's length."""
-    if order:
-        rows = plan.mesh.box.matrix[None] if plan.boxes is None else plan.boxes.rows
-        slopes = np.array(plan.mesh.intervals) / np.linalg.norm(rows, axis=2)
-        for size in (slopes.min(), slopes.max()):
-            check_size(size**order, plan.dtype, f"derivatives of a field of size 1, per length{_POWERS[order]},")
+    rows = plan.mesh.box.matrix[None] if plan.boxes is None else plan.boxes.rows
+    slopes = np.array(plan.mesh.intervals) / np.linalg.norm(rows, axis=2)
+    for size in (slopes.min(), slopes.max()):
+        check_size(size**order, plan.dtype, f"derivatives of a field of size 1, per length{_POWERS[order]},")
 
 
 def _turns(plan: Any) -> Any:

@@ -722,8 +722,9 @@ class Plan(checks.Fixed):
 
     def ready(self) -> None:
         """Check that the plan is open and has particles."""
-        self._open()
-        if self.particles is None:
+        workspace = self._workspace
+        if workspace is None or workspace.particles is None:
+            self._open()
             raise RuntimeError("this plan has no particles yet: call set_positions first.")
 
     # ---- how values are called for ------------------------------------------------------------------------
