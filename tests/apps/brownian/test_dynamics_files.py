@@ -151,7 +151,7 @@ def test_frames_are_multiples_and_files_of_the_future_are_refused(tmp_path, endi
     motion.run(1, every=3, trajectory=path)  # none
     motion.run(1, every=3, trajectory=path)  # 9
     motion.run(0, every=3, trajectory=path)  # is there
-    with trajectory.writer(path, trajectory.Frame(9, 0.9, motion.positions, motion.box)) as file:
+    with trajectory.writer(path, motion._frame()) as file:
         assert file.last == 9
 
 

@@ -157,6 +157,62 @@ def test_a_trajectory_that_another_program_writes_is_refused(tmp_path):
     assert steps_of(path) == [0, 1, 7]
 
 
+BOX, OPEN = Box((4.0, 4.0, 4.0)), Box((4.0, 4.0, 4.0), periodic=False)
+FIRST = trajectory.Frame(3, 0.3, np.random.default_rng(0).random((20, 3)), BOX, np.full(20, 0.1))
+OTHERS = {
+    "box": ({"box": Box((40.0, 4.0, 4.0))}, r"has Box\(\(4.0, 4.0, 4.0\)\), this simulation Box\(\(40.0"),
+    "boundary": ({"box": OPEN}, r"this simulation Box\(.*periodic=\(False"),
+    "no box": ({"box": None}, "this simulation has none"),
+    "radius": ({"radii": np.full(20, 0.2)}, "has radius 0.1 of particle 0, this simulation 0.2"),
+    "no radius": ({"radii": None}, "has frames with radius, this simulation has none"),
+    "velocities": ({"velocities": np.zeros((20, 3))}, "has frames without velocity"),
+    "type": ({"positions": FIRST.positions.astype(np.float32)}, "has positions in float64, this simulation float32"),
+    "time": ({"time": 0.2}, "has frames up to time 0.3, this simulation is at time 0.2"),
+    "particles": ({"positions": FIRST.positions[:5], "radii": 0.1}, "has 20 particles, this simulation 5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_a_file_has_once_is_that_of_all_frames(case, tmp_path):
+    path, (other, message) = tmp_path / "t.h5", OTHERS[case]
+    pytest.importorskip("h5py")
+    with trajectory.writer(path, FIRST) as file:
+        file.write(FIRST)
+        before = path.stat().st_size
+        file.write(FIRST._replace(step=4))
+    later = FIRST._replace(step=9, time=0.9)
+    with pytest.raises(ValueError, match=message):
+        trajectory.writer(path, later._replace(**other))
+    os.truncate(path, before)  # the file is rescued, with the box and the radii of its frames
+    data = path.read_bytes()
+    if case not in ("no radius", "velocities", "type", "time"):
+        with pytest.raises(ValueError, match=r"has another box or other radii|has 20 particles, this simulation 5"):
+            trajectory.writer(path, later._replace(**other))
+        assert path.read_bytes() == data
+    with trajectory.writer(path, later) as file:
+        file.write(later)
+    assert steps_of(path) == [3, 9]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_frame_of_the_same_step_has_the_same_state(ending, tmp_path):
+    path, x = tmp_path / f"t.{ending}", FIRST.positions
+    far = FIRST._replace(
+        positions=x + [8.0, -4.0, 0.0], velocities=100 * x, spins=x, box=Box([[4.0, 0, 0], [1, 4, 0], [1, 1, 4]])
+    )
+    with trajectory.writer(path, far) as file:
+        file.write(far)
+    with trajectory.writer(path, far) as file:
+        file.write(far)
+    for name in ("positions", "velocities", "spins"):
+        moved = getattr(far, name) * np.where(np.arange(20) == 7, 1.0001, 1.0)[:, None]
+        with pytest.raises(ValueError, match=r"has other [a-z ]+ at step 3 than this simulation: give another file"):
+            trajectory.writer(path, far._replace(**{name: moved}))
+    with pytest.raises(ValueError, match=r"has frames up to time 0.3, this simulation is at time 0.1"):
+        trajectory.writer(path, far._replace(step=5, time=0.1))
+    assert steps_of(path) == [3]
+
+
 CHILD = """
 import sys
 import numpy as np

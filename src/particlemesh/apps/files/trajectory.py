@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
@@ -46,19 +46,30 @@ class Frame(NamedTuple):
 
 
 class Writer(Format):
-    """A file that takes one frame after the other. ``last`` is the step of its last frame, -1 if it has none."""
+    """A file that takes one frame after the other.
+
+    ``last`` is the step of its last frame, -1 if it has none. ``before`` is what `open` has read of that frame.
+    """
 
     kind, extra = "a trajectory ", "io"
+    precision: ClassVar[float] = 0.0  # of numbers in the file, relative to the largest
 
     def __init__(self, path: Path, frame: Frame) -> None:
         self.path = path
         self.last = -1
+        self.before: Frame | None = None
+        self.held = contextlib.ExitStack()  # what `close` closes
         self.library = self.load()
-        with naming(path):
-            self.open(frame)
+        try:
+            with naming(path):
+                self.open(frame)
+            self._compare(frame)
+        except BaseException:
+            self.close()
+            raise
 
     def open(self, frame: Frame) -> None:
-        """Open the file for frames like this one, and set ``last``."""
+        """Open the file for frames like this one, and set ``last`` and ``before``."""
         raise NotImplementedError
 
     def append(self, frame: Frame) -> None:
@@ -67,6 +78,7 @@ class Writer(Format):
 
     def close(self) -> None:
         """Close the file."""
+        self.held.close()
 
     def write(self, frame: Frame) -> None:
         """Append a frame, unless the file has it."""
@@ -78,8 +90,39 @@ class Writer(Format):
     def same(self, there: int, count: int) -> None:
         """Check the number of particles of a file that exists."""
         if there != count:
-            self.close()
-            raise ValueError(f"{self.path} has {there} particles, this simulation {count}: give another file.")
+            self.refuse(f"{there} particles", count)
+
+    def refuse(self, there: object, here: object) -> NoReturn:
+        """Raise an error that says what the file has, and what the simulation has."""
+        raise ValueError(f"{self.path} has {there}, this simulation {here}: give another file.")
+
+    def _compare(self, frame: Frame) -> None:
+        """Check that a simulation may go on from the last frame of the file."""
+        if self.last > frame.step:
+            raise ValueError(
+                f"{self.path} has frames up to step {self.last}, and this simulation is at step {frame.step}: "
+                "remove the file, or give another one."
+            )
+        before = self.before
+        if before is None:
+            return
+        self.same(len(before.positions), len(frame.positions))
+        if frame.time < before.time - 1e-9 * abs(before.time):
+            self.refuse(f"frames up to time {before.time:g}", f"is at time {frame.time:g}")
+        if frame.step > before.step:
+            return
+        extent = 0.0 if frame.box is None else abs(frame.box.matrix).max()
+        for name, there, here, least in (
+            ("positions", before.positions, frame.positions, extent),
+            ("velocities", before.velocities, frame.velocities, 0.0),
+            ("angular velocities", before.spins, frame.spins, 0.0),
+        ):
+            if there is not None and here is not None:
+                allowed = self.precision * max(least, abs(here).max(initial=0.0))
+                if not np.allclose(there, here, rtol=0, atol=allowed, equal_nan=True):
+                    raise ValueError(
+                        f"{self.path} has other {name} at step {frame.step} than this simulation: give another file."
+                    )
 
     def __enter__(self) -> Self:
         return self
@@ -98,6 +141,7 @@ class GSD(Writer):
     suffixes = (".gsd",)
     module = "gsd.hoomd"
     note = "HOOMD-blue, float32"
+    precision = 1e-6
 
     def open(self, frame: Frame) -> None:
         if frame.box is None:
@@ -111,15 +155,22 @@ class GSD(Writer):
         try:
             if self.path.exists():
                 _forget_cut_frames(self.path)
-            self.file = self.library.open(self.path, "r+" if self.path.exists() else "x")
+            self.file = self.held.enter_context(self.library.open(self.path, "r+" if self.path.exists() else "x"))
         except (RuntimeError, OSError) as error:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             raise ValueError(f"{self.path} is no GSD file that can be continued: give another file.") from error
         if len(self.file):
-            before = self.file[len(self.file) - 1]
-            self.last = int(before.configuration.step)
-            self.same(before.particles.N, len(frame.positions))
+            shot = self.file[len(self.file) - 1]
+            self.last = int(shot.configuration.step)
+            lx, ly, lz, xy, xz, yz = map(float, shot.configuration.box)
+            rows = np.array([[lx, 0, 0], [xy * ly, ly, 0], [xz * lz, yz * lz, lz]])
+            corner = shot.log.get("box/origin", -rows.sum(axis=0) / 2)
+            positions = shot.particles.position + shot.particles.image @ rows + rows.sum(axis=0) / 2 + corner
+            self.before = Frame(
+                self.last, float(np.ravel(shot.log.get("time", -np.inf))[0]), positions,
+                velocities=shot.particles.velocity, spins=shot.log.get("particles/angular_velocity"),
+            )  # fmt: skip
 
     def append(self, frame: Frame) -> None:
         assert frame.box is not None  # open() refuses this
@@ -147,9 +198,6 @@ class GSD(Writer):
         }  # fmt: skip
         self.file.append(shot)
         self.file.flush()  # else a process that is killed leaves no frame
-
-    def close(self) -> None:
-        self.file.close()
 
 
 # The library neither finds nor leaves out frames that were cut.
@@ -188,6 +236,7 @@ def _forget_cut_frames(path: Path) -> None:
 class H5MD(Writer):
     """Datasets ``particles/all/position/value`` (frames, N, 3), ``step`` and ``time``: unfolded, in their own type.
 
+    The box and the radii are those of all frames.
     ``particlemesh/frames`` says where the bytes of each frame are, for files that were cut.
     """
 
@@ -219,10 +268,11 @@ class H5MD(Writer):
             self._rescue(frame)
             self.open(frame)
             return
+        self.held.callback(self.disk.close)
+        self.held.callback(self.file.close)
         if "particles/all/position" in self.file:
             self._continue(frame)
         elif len(self.file):
-            self.close()
             raise ValueError(f"{self.path} holds something else than a trajectory: give another file.")
         else:
             self._begin(frame.box)
@@ -232,19 +282,50 @@ class H5MD(Writer):
         self.data, self.places = self.file["particles/all/position"], self.file.get("particlemesh/frames")
         steps = self.step = self.data["step"]
         self.time = self.data["time"]
-        self.last = int(steps[-1]) if len(steps) else -1
-        if "value" in self.data:
-            self.same(self.data["value"].shape[1], len(frame.positions))
         elements = self.data.parent
-        for name in frame.columns():
-            if len(steps) and name not in elements:
-                self.close()
-                raise ValueError(f"{self.path} has frames without {name}: give another file.")
+        if len(steps):
+            self.last = int(steps[-1])
+            self._same_for_all(frame)
+            read = {name: elements[name]["value"][len(steps) - 1] for name in frame.columns() if name != "radius"}
+            self.before = Frame(
+                self.last, float(self.time[len(steps) - 1]), self.data["value"][len(steps) - 1],
+                velocities=read.get("velocity"), spins=read.get("angular_velocity"),
+            )  # fmt: skip
+        elif self.places is not None:  # nothing that counts
+            for name in list(self.file):
+                del self.file[name]
+            self._begin(frame.box)
+            return
         # The step is written last: what a frame has left that was not finished is cut off.
         self.time.resize(len(steps), axis=0)
         for element in elements.values():
             if isinstance(element, self.library.Group) and "value" in element:
                 element["value"].resize(len(steps), axis=0)
+
+    def _same_for_all(self, frame: Frame) -> None:
+        """Check what a file has once for all frames."""
+        elements, value = self.data.parent, self.data["value"]
+        self.same(value.shape[1], len(frame.positions))
+        if value.dtype != frame.positions.dtype:
+            self.refuse(f"positions in {value.dtype}", frame.positions.dtype)
+        group, box = elements.get("box", {}), None
+        if isinstance(group.get("edges"), self.library.Dataset):
+            words, origin = (group.attrs.get(key, (0.0,) * 3) for key in ("boundary", "origin"))
+            periodic = [word in ("periodic", b"periodic") for word in words]
+            box = Box(group["edges"][()], origin=origin, periodic=periodic)
+        elif "edges" in group:
+            self.refuse("a box in each frame", "one for all")
+        if repr(box) != repr(frame.box):
+            self.refuse(box or "no box", frame.box or "has none")
+        names = {"velocity", "angular_velocity", "radius"}
+        for name in sorted(names & ({*elements} ^ {*frame.columns()})):
+            if name in elements:
+                self.refuse(f"frames with {name}", "has none")
+            raise ValueError(f"{self.path} has frames without {name}: give another file.")
+        if frame.radii is not None:
+            radii, there = frame.columns()["radius"], np.broadcast_to(elements["radius"][()], len(frame.positions))
+            for k in np.flatnonzero(radii != there)[:1]:
+                self.refuse(f"radius {there[k]:g} of particle {k}", f"{radii[k]:g}")
 
     def _begin(self, box: Box | None) -> None:
         """Write what a new file has beside frames."""
@@ -296,17 +377,18 @@ class H5MD(Writer):
             element.create_dataset("value", (0, *shape), like.dtype, maxshape=(None, *shape), chunks=(1, *shape))
         return element["value"]
 
-    def close(self) -> None:
-        self.file.close()
-        self.disk.close()
-
     def _rescue(self, frame: Frame) -> None:
         """Put the whole frames of a file that was cut into a new one."""
         with replacing(self.path, overwrite=True) as part, H5MD(part, frame) as new:
-            for step, time, columns in _whole_frames(self.path):
+            for step, time, columns, check in _whole_frames(self.path):
                 x, v, w = columns["position"], columns.get("velocity"), columns.get("angular_velocity")
-                radii = frame.radii if len(x) == len(frame.positions) else None
-                new.write(Frame(step, time, x, frame.box, radii, v, w))
+                self.same(len(x), len(frame.positions))
+                if check not in (None, _check(frame)):
+                    raise ValueError(
+                        f"{self.path} was cut, and has another box or other radii than this simulation: "
+                        "give another file."
+                    )
+                new.write(Frame(step, time, x, frame.box, frame.radii, v, w))
 
 
 def _extend(dataset: Any, value: Any) -> None:
@@ -323,11 +405,17 @@ ENTRY = 512  # bytes
 def _entry(frame: Frame, places: Mapping[str, tuple[int, np.ndarray]]) -> bytes:
     """Return the entry of a frame, whose arrays begin at these bytes of the file."""
     arrays = {name: (at, zlib.crc32(data.data), data.dtype.str, data.shape) for name, (at, data) in places.items()}
-    return HEAD + json.dumps({"step": int(frame.step), "time": float(frame.time), "arrays": arrays}).encode()
+    entry = {"step": int(frame.step), "time": float(frame.time), "arrays": arrays, "check": _check(frame)}
+    return HEAD + json.dumps(entry).encode()
 
 
-def _whole_frames(path: Path) -> Iterator[tuple[int, float, dict[str, np.ndarray]]]:
-    """Yield step, time and arrays of the frames whose bytes are all there, in the order of their steps."""
+def _check(frame: Frame) -> int:
+    """Return a checksum of what the file has once for all frames."""
+    return zlib.crc32(frame.columns().get("radius", np.zeros(0)).tobytes(), zlib.crc32(repr(frame.box).encode()))
+
+
+def _whole_frames(path: Path) -> Iterator[tuple[int, float, dict[str, np.ndarray], int | None]]:
+    """Yield step, time, arrays and `_check` of the frames whose bytes are all there, in the order of their steps."""
     with path.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as image:
         entries, at = {}, image.find(HEAD)
         while at >= 0:
@@ -342,7 +430,7 @@ def _whole_frames(path: Path) -> Iterator[tuple[int, float, dict[str, np.ndarray
                 if zlib.crc32(data) == check:
                     whole[name] = np.frombuffer(data, kind).reshape(shape)
             if len(whole) == len(frame["arrays"]):
-                yield step, frame["time"], whole
+                yield step, frame["time"], whole, frame.get("check")
 
 
 class ExtendedXYZ(Writer):
@@ -351,6 +439,7 @@ class ExtendedXYZ(Writer):
     suffixes = (".xyz",)
     module = "ase.io"
     note = "OVITO, 8 decimals"
+    precision = 1e-8
     names: ClassVar = {"velocity": "velo"}  # as OVITO has them
 
     def open(self, frame: Frame) -> None:
@@ -385,6 +474,7 @@ class ExtendedXYZ(Writer):
             step = re.search(rb"\bstep=(\d+)", lines[1]) if len(lines) == int(head) + 3 else None
             if step:
                 self.last, self.end = int(step[1]), begin + len(text) - len(lines[-1])
+                self.before = _xyz_frame(self.last, lines[1].decode(), lines[2:-1])
                 return
 
     def append(self, frame: Frame) -> None:
@@ -409,6 +499,19 @@ class ExtendedXYZ(Writer):
             self.end = file.tell()
 
 
+def _xyz_frame(step: int, head: str, rows: list[bytes]) -> Frame:
+    """Return what is compared of a frame of extended XYZ, whose first column has names."""
+    fields = re.search(r"Properties=(\S+)", head)[1].split(":")  # type: ignore[index]  # it is ours
+    ends = np.cumsum([int(width) for width in fields[2::3]])
+    table = np.loadtxt(rows, usecols=range(1, ends[-1]), ndmin=2).reshape(len(rows), -1)
+    columns = dict(zip(fields[3::3], np.split(table, ends[1:-1] - 1, axis=1), strict=True))
+    time = re.search(r"\btime=(\S+)", head)
+    return Frame(
+        step, -np.inf if time is None else float(time[1]), columns["pos"],
+        velocities=columns.get("velo"), spins=columns.get("angular_velocity"),
+    )  # fmt: skip
+
+
 class VTU(Writer):
     """ParaView's points, a file per frame, and ``NAME.vtu.series`` with their times, which ParaView opens."""
 
@@ -428,13 +531,16 @@ class VTU(Writer):
                     self.files.pop()
                 if not self.files:
                     return
-                before = read(str(self.path.with_name(self.files[-1]["name"])))
+                shot = read(str(self.path.with_name(self.files[-1]["name"])))
                 self.last = steps[len(self.files) - 1]
+                self.before = Frame(
+                    self.last, float(self.files[-1]["time"]), shot.points,
+                    velocities=shot.point_data.get("velocity"), spins=shot.point_data.get("angular_velocity"),
+                )  # fmt: skip
             except (
                 ValueError, LookupError, TypeError, AttributeError, OSError, SyntaxError, self.library.ReadError,
             ) as error:  # fmt: skip
                 raise ValueError(f"{self.series} is no series of ours: remove it, or give another file.") from error
-            self.same(len(before.points), len(frame.positions))
 
     def append(self, frame: Frame) -> None:
         name = f"{self.path.stem}_{frame.step:010d}.vtu"
@@ -494,8 +600,8 @@ FORMATS: tuple[type[Writer], ...] = (GSD, H5MD, VTU, ExtendedXYZ)
 def writer(path: Any, frame: Frame) -> Writer:
     """Return the open file of a trajectory, by the ending of its name.
 
-    ``frame`` is the present state, which is not written. A ValueError says that the ending is unknown, or that the file
-    has frames of later steps or of other particles.
+    ``frame`` is the present state, which is not written. A ValueError says that the ending is unknown, or that this
+    state cannot follow the file's last frame.
     """
     path = Path(path)
     form = by_ending(FORMATS, path, f"trajectory is {str(path)!r}; give a name that ends in")
@@ -504,11 +610,4 @@ def writer(path: Any, frame: Frame) -> Writer:
         raise ValueError(f"{path.parent} is no folder: make it, or give another name.")
     if path.exists() and not os.access(path, os.W_OK):
         raise ValueError(f"{path} cannot be written to: give another name.")
-    file = form(path, frame)
-    if file.last > frame.step:
-        file.close()
-        raise ValueError(
-            f"{path} has frames up to step {file.last}, and this simulation is at step {frame.step}: "
-            "remove the file, or give another one."
-        )
-    return file
+    return form(path, frame)
