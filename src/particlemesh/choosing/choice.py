@@ -37,7 +37,7 @@ def register(direction: str, method: type[Method]) -> type[Method]:
     direction : {"spread", "interpolate"}
         What the method does.
     method : subclass of Method
-        The contract is :class:`particlemesh.methods.Method` (:doc:`/developers/add_a_method`). A class that is
+        The contract is ``particlemesh.methods.Method`` (:doc:`/developers/add_a_method`). A class that is
         registered already is replaced by one of the same names and module: cells of a notebook run again.
 
     Returns
