@@ -161,7 +161,7 @@ def test_missing_libraries_and_unknown_endings(tmp_path, monkeypatch):
         motion.run(1, trajectory="a.dcd")
     for name in ("h5py", "gsd", "gsd.hoomd", "ase", "ase.io", "meshio"):
         monkeypatch.setitem(sys.modules, name, None)
-    for ending, package in ((".h5", "h5py"), (".gsd", "gsd"), (".vtu", "meshio"), (".xyz", "ase")):
+    for ending, package in ((".h5", "h5py"), (".gsd", "gsd"), (".vtu", "meshio")):
         with pytest.raises(ImportError, match=rf"needs {package}: pip install {package}, or 'particlemesh\[io\]'"):
             motion.run(1, trajectory=tmp_path / f"a{ending}")
     with pytest.raises(ImportError, match="a checkpoint needs h5py"):

@@ -213,6 +213,20 @@ def test_a_frame_of_the_same_step_has_the_same_state(ending, tmp_path):
     assert steps_of(path) == [3]
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e12])
+def test_text_has_the_same_digits_in_every_unit(scale, tmp_path):
+    path, x = tmp_path / "t.xyz", scale * FIRST.positions
+    box = Box(scale * np.array([[4.0, 0, 0], [1, 4, 0], [1, 1, 4]]), origin=(scale / 3, 0.0, 0.0))
+    shot = trajectory.Frame(0, 1 / 3, x, box, np.full(20, scale / 7), x, x)
+    with trajectory.writer(path, shot) as file:
+        file.write(shot)
+    atoms = pytest.importorskip("ase.io").read(path)
+    for name, values in {"positions": x, "velo": x, "angular_velocity": x, "radius": shot.radii}.items():
+        np.testing.assert_allclose(atoms.arrays[name], values, rtol=1e-11, atol=0)
+    assert np.array_equal(atoms.cell.array, box.matrix) and np.array_equal(atoms.info["Origin"], box.origin)
+    assert atoms.pbc.all() and (atoms.info["step"], atoms.info["time"]) == (0, 1 / 3)
+
+
 CHILD = """
 import sys
 import numpy as np

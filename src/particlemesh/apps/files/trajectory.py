@@ -434,12 +434,11 @@ def _whole_frames(path: Path) -> Iterator[tuple[int, float, dict[str, np.ndarray
 
 
 class ExtendedXYZ(Writer):
-    """Text that ASE and OVITO read: unfolded, 8 decimals, the cell in each frame."""
+    """Text that ASE and OVITO read: unfolded, 12 digits, the cell in each frame."""
 
     suffixes = (".xyz",)
-    module = "ase.io"
-    note = "OVITO, 8 decimals"
-    precision = 1e-8
+    note = "OVITO, 12 digits"
+    precision = 1e-8  # of files with 8 decimals
     names: ClassVar = {"velocity": "velo"}  # as OVITO has them
 
     def open(self, frame: Frame) -> None:
@@ -478,17 +477,22 @@ class ExtendedXYZ(Writer):
                 return
 
     def append(self, frame: Frame) -> None:
-        from ase import Atoms
-
-        cell = {} if frame.box is None else {"cell": frame.box.matrix, "pbc": frame.box.periodic}
-        atoms = Atoms(f"X{len(frame.positions)}", positions=frame.positions, **cell)
+        box, table, fields = frame.box, [frame.positions], "species:S:1:pos:R:3"
         for name, values in frame.columns().items():
-            atoms.set_array(self.names.get(name, name), values)
-        atoms.info.update(step=frame.step, time=frame.time)
-        if frame.box is not None and frame.box.origin.any():
-            atoms.info["Origin"] = frame.box.origin
+            table.append(values.reshape(len(values), -1))
+            fields += f":{self.names.get(name, name)}:R:{table[-1].shape[1]}"
+        head = f"Properties={fields} step={frame.step} time={float(frame.time)!r}"
+        if box is None:
+            head += ' pbc="F F F"'
+        else:
+            origin = f' Origin="{_words(box.origin)}"' if box.origin.any() else ""
+            head = (
+                f'Lattice="{_words(box.matrix)}" {head}{origin} pbc="{" ".join("FT"[flag] for flag in box.periodic)}"'
+            )
         text = io.StringIO()
-        self.library.write(text, atoms, format="extxyz")
+        text.write(f"{len(frame.positions)}\n{head}\n")
+        rows = np.hstack(table)
+        np.savetxt(text, rows, "X" + " %.12g" * rows.shape[1])
         with self.path.open("ab", buffering=0) as file:
             file.truncate(self.end)
             try:
@@ -497,6 +501,11 @@ class ExtendedXYZ(Writer):
                 file.truncate(self.end)
                 raise
             self.end = file.tell()
+
+
+def _words(numbers: np.ndarray) -> str:
+    """Return numbers as text that gives the same ones."""
+    return " ".join(map(repr, np.asarray(numbers, np.float64).ravel().tolist()))
 
 
 def _xyz_frame(step: int, head: str, rows: list[bytes]) -> Frame:
@@ -586,7 +595,7 @@ def _put_fields(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Add arrays of the whole file to a .vtu, which meshio reads and does not write."""
     fields = "".join(
         f'<DataArray type="Float64" Name="{name}" NumberOfTuples="{array.size}" format="ascii">'
-        f"{' '.join(map(repr, array.ravel().tolist()))}</DataArray>"
+        f"{_words(array)}</DataArray>"
         for name, array in arrays.items()
     )
     grid = b"<UnstructuredGrid>"
