@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -197,12 +196,7 @@ def dem(
 
     options, given = consoles.given(context, locals())
     with consoles.reporting("dem") as console:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            prepared = dem.prepare(options, given)
-        for warning in caught:
-            consoles.complain("dem", warning.message, "yellow")
-        dem.run(console, *prepared, options)
+        dem.run(console, *dem.prepare(options, given), options)
 
 
 @app.command()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import textwrap
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,9 +36,15 @@ class Stopped(Exception):  # noqa: N818 - a wish of the user
 
 @contextlib.contextmanager
 def reporting(command: str) -> Iterator[Any]:
-    """Yield a console; an error becomes one line on standard error and exit code 2, `Stopped` one and exit code 130."""
+    """Yield a console; an error becomes one line on standard error and exit code 2, `Stopped` one and exit code 130.
+
+    So does a warning, and the command goes on.
+    """
     try:
-        yield console()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("default", category=UserWarning, module="particlemesh")
+            warnings.showwarning = lambda message, *_, **__: complain(command, message, "yellow")
+            yield console()
     except Stopped as stopped:
         complain(command, stopped, "yellow")
         raise typer.Exit(130) from None  # as shells have it: 128 + SIGINT

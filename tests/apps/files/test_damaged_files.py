@@ -215,6 +215,30 @@ def test_a_cut_trajectory_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, 
     assert {path.name for path in tmp_path.iterdir()} == {"whole.xtc", "bad.xtc", "topology.gro"}
 
 
+@pytest.mark.parametrize("case", ["text", "XYZ", "dump", "data"])
+def test_text_without_an_end_is_reported(case, tmp_path, capsys, monkeypatch):
+    make, suffix = CASES[case]
+    path = tmp_path / f"a{suffix}"
+    try:
+        make(path)
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    assert len(files.read_particles(path).positions) == 30
+    data = path.read_bytes().rstrip()
+    path.write_bytes(data[:-1])
+    with pytest.warns(UserWarning, match=rf"the last line of {path} has no end: it may be cut"):
+        files.read_particles(path)
+    monkeypatch.chdir(tmp_path)
+    run(file_commands.spread, path, shape="6", box="1,1,1", out=tmp_path / "new.npz")
+    assert capsys.readouterr().err == f"particlemesh spread: the last line of {path} has no end: it may be cut\n"
+    path.write_bytes(b"\n".join(data.split(b"\n")[:-3]) + b"\n")
+    if case == "text":  # it does not say how many
+        assert len(files.read_particles(path).positions) == 27
+        return
+    with pytest.raises(ValueError, match=str(path)):
+        files.read_particles(path)
+
+
 def test_a_member_that_is_no_array_is_one_line(tmp_path):
     """NumPy returns the bytes of such a member."""
     files.write_field(tmp_path / "a.npz", random.random(MESH.shape), MESH, name="rho")
@@ -254,6 +278,7 @@ def test_damage_is_reported_in_one_line(case, request, tmp_path, monkeypatch, ca
         except typer.Exit as end:
             code = end.exit_code
         out_lines, said = (text.splitlines() for text in capsys.readouterr())
+        said = [line for line in said if "has no end: it may be cut" not in line]
         left = set(tmp_path.iterdir()) - there
         if code == 0:
             assert left == {out} and len(out_lines) > 3 and not said, seed

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -105,6 +107,8 @@ class Particles:
                 for factors in self._factors:
                     reader.multiply(factors)
             self.frames, self.unit, self.notes = reader.frames, reader.unit, reader.notes
+            if reader.in_lines:
+                _warn_of_cut(self.path)
         except BaseException:
             reader.close()
             raise
@@ -366,6 +370,14 @@ def _native(array: np.ndarray) -> np.ndarray:
     if kept in (np.float32, np.float64, np.complex64, np.complex128):
         return np.asarray(array, kept)
     return np.asarray(array, np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _warn_of_cut(path: Path) -> None:
+    """Warn if the last line of a text has no end: its last number may lack digits."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        if file.read() not in (b"", b"\n", b"\r"):
+            warnings.warn(f"the last line of {path} has no end: it may be cut", stacklevel=4)
 
 
 @listing(ENDINGS=FORMATS, PARTS=IN_PARTS)

@@ -24,6 +24,7 @@ class ExtendedXYZ(FrameReader):
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".xyz", ".extxyz")
+    in_lines = True
     module = "ase.io"
     unit: str | None = "Å"
 
@@ -101,7 +102,11 @@ class Dump(ExtendedXYZ):
     def read(self, frame: int) -> Any:
         # Old versions wrote no flags, which ASE needs.
         text = self._text(frame).replace(f"{BOUNDS}\n", f"{BOUNDS} pp pp pp\n")
-        return self.library.read(io.StringIO(text), index=0, format="lammps-dump-text", order=False)
+        atoms = self.library.read(io.StringIO(text), index=0, format="lammps-dump-text", order=False)
+        count = re.search(r"^ITEM: NUMBER OF ATOMS\s+(\d+)", text, re.MULTILINE)
+        if count is None or int(count[1]) != len(atoms):
+            raise FileError(f"it has {len(atoms)} of {count[1] if count else 'an unknown number of'} atoms")
+        return atoms
 
     def arrays(self, frame: int) -> dict[str, np.ndarray]:
         atoms, lines = self.frame(frame), self._text(frame).splitlines()

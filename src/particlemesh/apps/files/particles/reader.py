@@ -50,6 +50,7 @@ class Reader(Format):
     takes_topology: ClassVar[bool] = False  # a second file, with what does not change
     alone: ClassVar[bool] = False  # in a process of its own: the library crashes on some damaged files
     in_parts: ClassVar[bool] = True  # a file may be larger than the memory
+    in_lines: ClassVar[bool] = False  # text, whose last line has an end unless the file was cut
     unit: str | None = None
 
     def __init__(self, path: Path, topology: Path | None = None) -> None:

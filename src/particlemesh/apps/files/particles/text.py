@@ -31,6 +31,7 @@ class Text(Reader):
     """
 
     suffixes = (".csv", ".tsv", ".txt", ".dat")
+    in_lines = True
 
     def open(self) -> None:
         self.before = 0  # lines in front of the first row
