@@ -151,7 +151,7 @@ def test_a_trajectory_that_another_program_writes_is_refused(tmp_path):
     h5py, path = pytest.importorskip("h5py"), tmp_path / "t.h5"
     pytest.importorskip("fcntl")
     motion().run(1, trajectory=path)
-    with h5py.File(path, "r+"), pytest.raises(ValueError, match=r"t.h5 is no HDF5 file that can be continued"):
+    with h5py.File(path, "r+"), pytest.raises(ValueError, match=r"t.h5 is open in another program"):
         motion(7).run(1, trajectory=path)
     motion(7).run(0, trajectory=path)
     assert steps_of(path) == [0, 1, 7]
@@ -225,6 +225,39 @@ def test_text_has_the_same_digits_in_every_unit(scale, tmp_path):
         np.testing.assert_allclose(atoms.arrays[name], values, rtol=1e-11, atol=0)
     assert np.array_equal(atoms.cell.array, box.matrix) and np.array_equal(atoms.info["Origin"], box.origin)
     assert atoms.pbc.all() and (atoms.info["step"], atoms.info["time"]) == (0, 1 / 3)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_two_processes_do_not_write_one_file(ending, tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / f"t.{ending}"
+    with trajectory.writer(path, FIRST) as file:
+        file.write(FIRST)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=rf"t.{ending} is being written by another process: give another name"):
+                trajectory.writer(path, FIRST._replace(step=4))
+        file.write(FIRST._replace(step=5))
+    motion(7).run(0, trajectory=tmp_path / f"other.{ending}")
+    assert steps_of(path) == [3, 5] and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("ending", ["gsd", "h5", "xyz"])
+def test_no_particles_are_a_trajectory(ending, tmp_path):
+    path, none = tmp_path / f"t.{ending}", FIRST._replace(positions=np.zeros((0, 3)), radii=np.zeros(0))
+    for step in (0, 1):
+        with trajectory.writer(path, none) as file:
+            file.write(none._replace(step=step + 3))
+    if ending != "xyz":  # ASE reads no empty frames
+        assert steps_of(path) == [3, 4]
+
+
+def test_images_beyond_the_format_are_refused(tmp_path):
+    pytest.importorskip("gsd.hoomd")
+    far = FIRST._replace(positions=FIRST.positions + 1e11)
+    with pytest.raises(ValueError, match=r"counts images of the box up to 2\*\*31, and a particle is beyond"):
+        with trajectory.writer(tmp_path / "t.gsd", far) as file:
+            file.write(far)
+    assert not list(tmp_path.iterdir())
 
 
 CHILD = """

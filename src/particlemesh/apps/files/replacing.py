@@ -13,6 +13,11 @@ from typing import Any
 
 from particlemesh.kernels import checks
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -53,6 +58,31 @@ def check_free(path: Any, overwrite: bool) -> Path:
     except OSError as error:
         raise ValueError(f"{path.parent} cannot be written to ({error.strerror}): give another folder.") from error
     return path
+
+
+@contextlib.contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Lock a file beside ``path``, which vanishes afterwards; a ValueError if another process has the lock.
+
+    A process that was killed has no lock. Windows and some file systems have none.
+    """
+    if fcntl is None:
+        yield
+        return
+    side = path.with_name(f".{path.name[:240]}.lock")
+    with side.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(side.stat(), os.fstat(file.fileno())):
+                raise BlockingIOError  # its owner has just removed it
+        except (BlockingIOError, FileNotFoundError) as error:
+            raise ValueError(f"{path} is being written by another process: give another name.") from error
+        except OSError:
+            pass
+        try:
+            yield
+        finally:
+            side.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ import numpy as np
 from particlemesh import Box
 from particlemesh.apps.files.hdf5 import BLOCK, Disk
 from particlemesh.apps.files.libraries import Format, by_ending
-from particlemesh.apps.files.replacing import FULL, check_free, naming, put, replacing
+from particlemesh.apps.files.replacing import FULL, check_free, naming, only_writer, put, replacing
 
 
 class Frame(NamedTuple):
@@ -62,6 +62,7 @@ class Writer(Format):
         self.library = self.load()
         try:
             with naming(path):
+                self.held.enter_context(only_writer(path))
                 self.open(frame)
             self._compare(frame)
         except BaseException:
@@ -155,6 +156,8 @@ class GSD(Writer):
         try:
             if self.path.exists():
                 _forget_cut_frames(self.path)
+            if not self.path.exists():  # without a frame it cannot be continued
+                self.held.callback(lambda: None if self.last >= 0 else self.path.unlink(missing_ok=True))
             self.file = self.held.enter_context(self.library.open(self.path, "r+" if self.path.exists() else "x"))
         except (RuntimeError, OSError) as error:
             if isinstance(error, OSError) and error.errno in FULL:
@@ -183,8 +186,10 @@ class GSD(Writer):
         folded = box.fold(positions) if periodic.any() else positions
         shot.particles.N = len(positions)
         shot.particles.position = folded - box.origin - rows.sum(axis=0) / 2
-        images = np.rint((positions - folded) @ box.inverse.T)
-        shot.particles.image = np.where(periodic, images, 0).astype(np.int32)
+        images = np.where(periodic, np.rint((positions - folded) @ box.inverse.T), 0)
+        if abs(images).max(initial=0) >= 2**31:
+            raise ValueError(f"{self.path} counts images of the box up to 2**31, and a particle is beyond: write .h5.")
+        shot.particles.image = images.astype(np.int32)
         columns = frame.columns()
         if "radius" in columns:
             shot.particles.diameter = 2 * columns["radius"]
@@ -249,6 +254,10 @@ class H5MD(Writer):
         refusal = f"{self.path} is no HDF5 file that can be continued: give another file."
         try:
             self.disk = Disk(self.path, new=False)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{self.path} is open in another program: close it there, or give another name."
+            ) from error
         except OSError as error:
             raise ValueError(refusal) from error
         try:
@@ -356,7 +365,7 @@ class H5MD(Writer):
                 self.values[name] = self._values(name, values)
             into = self.values[name]
             values = np.ascontiguousarray(values, into.dtype)
-            self.disk.watched = values.data.cast("B")
+            self.disk.watched = values.reshape(-1).view(np.uint8).data
             _extend(into, values)
             into.flush()
             places[name] = self.disk.place, values
@@ -373,8 +382,8 @@ class H5MD(Writer):
         if "step" not in element:
             element["step"], element["time"] = self.step, self.time  # links: the same datasets
         if "value" not in element:
-            shape = like.shape
-            element.create_dataset("value", (0, *shape), like.dtype, maxshape=(None, *shape), chunks=(1, *shape))
+            most, each = (None, *(n or None for n in like.shape)), (1, *(n or 1 for n in like.shape))
+            element.create_dataset("value", (0, *like.shape), like.dtype, maxshape=most, chunks=each)
         return element["value"]
 
     def _rescue(self, frame: Frame) -> None:
@@ -473,14 +482,13 @@ class ExtendedXYZ(Writer):
             step = re.search(rb"\bstep=(\d+)", lines[1]) if len(lines) == int(head) + 3 else None
             if step:
                 self.last, self.end = int(step[1]), begin + len(text) - len(lines[-1])
-                self.before = _xyz_frame(self.last, lines[1].decode(), lines[2:-1])
+                self.before = None if not int(head) else _xyz_frame(self.last, lines[1].decode(), lines[2:-1])
                 return
 
     def append(self, frame: Frame) -> None:
-        box, table, fields = frame.box, [frame.positions], "species:S:1:pos:R:3"
-        for name, values in frame.columns().items():
-            table.append(values.reshape(len(values), -1))
-            fields += f":{self.names.get(name, name)}:R:{table[-1].shape[1]}"
+        box, fields, columns = frame.box, "species:S:1:pos:R:3", frame.columns()
+        for name, values in columns.items():
+            fields += f":{self.names.get(name, name)}:R:{math.prod(values.shape[1:])}"
         head = f"Properties={fields} step={frame.step} time={float(frame.time)!r}"
         if box is None:
             head += ' pbc="F F F"'
@@ -491,7 +499,7 @@ class ExtendedXYZ(Writer):
             )
         text = io.StringIO()
         text.write(f"{len(frame.positions)}\n{head}\n")
-        rows = np.hstack(table)
+        rows = np.column_stack([frame.positions, *columns.values()])
         np.savetxt(text, rows, "X" + " %.12g" * rows.shape[1])
         with self.path.open("ab", buffering=0) as file:
             file.truncate(self.end)
