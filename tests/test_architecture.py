@@ -45,7 +45,7 @@ BUDGET = {
     "adapters": 260,
     "apps/brownian": 1710,
     "apps/dem": 1760,
-    "apps/files": 3030,
+    "apps/files": 3170,
     "apps/mri": 440,
     "apps/nufft": 1350,
     "apps/pme": 2940,
