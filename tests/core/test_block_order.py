@@ -7,6 +7,7 @@ import pytest
 import particlemesh as pm
 from blocks import cut, number_of, staged_from
 from particlemesh.orders import block_order
+from particlemesh.plan.methods import PlanMethods
 
 pytestmark = pytest.mark.backends("cuda", "opencl")  # processors have the order of tiles
 SKIP = -(2**31)
@@ -159,7 +160,7 @@ def test_packed_particles_are_the_same(backend, unpack, monkeypatch, mesh, real,
     x[13] = np.inf
     located = {}
     for packed in (False, True):
-        monkeypatch.setattr(pm.Plan, "_packs", lambda self, count, packed=packed: packed)
+        monkeypatch.setattr(PlanMethods, "pack", lambda self, count, packed=packed: packed)
         with plan_of(backend, mesh, "bspline6", x, real) as plan:
             assert plan.particles.located()[0] == packed
             order = block_order.block_order(plan.workspace, (3, 3, 2), stable=stable)  # before anybody asks for nodes
@@ -174,7 +175,7 @@ def test_packed_particles_are_the_same(backend, unpack, monkeypatch, mesh, real,
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
-    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: packed)
+    monkeypatch.setattr(PlanMethods, "pack", lambda self, count: packed)
     mesh, bad, cells = MESHES["open"], positions(MESHES["open"], 90), (3, 3, 2)
     bad[7] = np.nan
     with plan_of(backend, mesh, "bspline6", positions(mesh, 100), "float32") as plan:
@@ -211,7 +212,7 @@ def test_positions_are_counted_on_the_way(backend, unpack, monkeypatch, packed):
 
 
 def test_a_failed_check_leaves_packed_particles_and_their_order(backend, unpack, monkeypatch):
-    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: True)
+    monkeypatch.setattr(PlanMethods, "pack", lambda self, count: True)
     mesh, bad = MESHES["prime"], positions(MESHES["prime"], 300)
     bad[0] = np.nan
     with plan_of(backend, mesh, "bspline6", positions(mesh, 200), "float32") as plan:
@@ -225,7 +226,7 @@ def test_a_failed_check_leaves_packed_particles_and_their_order(backend, unpack,
 
 
 def test_long_axes_are_not_packed(backend, unpack, monkeypatch):
-    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: True)
+    monkeypatch.setattr(PlanMethods, "pack", lambda self, count: True)
     for nodes, packed in ((2**18, True), (2**18 + 1, False)):
         mesh = pm.Mesh((nodes,), (1.0,))
         with plan_of(backend, mesh, "bspline4", positions(mesh, 3000), "float32") as plan:
@@ -283,7 +284,7 @@ def test_a_captured_order_replays_with_other_positions(backend, unpack, monkeypa
     import cupy
 
     staged_from(monkeypatch, 0 if dealt else 10**9)
-    monkeypatch.setattr(pm.Plan, "_packs", lambda self, count: True)
+    monkeypatch.setattr(PlanMethods, "pack", lambda self, count: True)
     mesh, cells, x = MESHES["prime"], (1, 3, 2), cupy.zeros((5000, 3), real)
     plan = pm.Plan(mesh, "bspline6", dtype=real, backend="cuda", method="particle", interpolation="particle")
     plan.reserve(5000)

@@ -164,7 +164,7 @@ def test_the_third_call_is_played_by_every_method(backend, law, monkeypatch):
 
 def test_calls_that_fail_are_no_calls(backend, plan, monkeypatch):
     # What the first good call prepares must not be on the tape; and no tape goes on after an error.
-    q, out, whole = backend.array(Q[0]), backend.array(np.zeros(MESH.shape)), pm.Plan._spread
+    q, out, whole = backend.array(Q[0]), backend.array(np.zeros(MESH.shape)), calls.spread
 
     def fail(*given, **more):
         whole(*given, **more)
@@ -172,7 +172,7 @@ def test_calls_that_fail_are_no_calls(backend, plan, monkeypatch):
 
     def failing():
         with monkeypatch.context() as patch, pytest.raises(MemoryError, match="made up"):
-            patch.setattr(pm.Plan, "_spread", fail)
+            patch.setattr(calls, "spread", fail)
             plan.spread(q, out=out)
         assert backend.library.tape is None
 

@@ -217,6 +217,8 @@ MODULES = ["", "fourier", "kernels", "distributed", *(f"apps.{n}" for n in ("bro
 OTHERS = {
     ("kernels.coordinates", "upload"), ("kernels.Operand", "upload"), ("kernels.indices", "upload"),
     ("apps.pme.PME.chosen", "on_gpu"), ("Status", "non_finite_values"),
+    ("Plan.locate", "check"), ("Plan.take", "check"), ("fourier.Transform.spectra", "interlaced"),
+    ("apps.mri.MRIParticlemesh.to_images", "weighted"),
     ("apps.mri.MRIParticlemesh.pipe", "normalize"), ("apps.mri.MRIParticlemesh.make_linops", "cupy"),
     *(("apps.mri.MRIParticlemesh.make_autograd", n) for n in ("wrt_data", "wrt_traj", "paired_batch")),
 }  # fmt: skip

@@ -148,7 +148,7 @@ def counted():
     _nrt_python.memsys_disable_stats()
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_keep_no_array(name, counted):
     make, call = CALLS[name]

@@ -60,7 +60,7 @@ def test_a_mesh_counts_its_nodes_exactly():
 
 def test_kernels_index_fields_and_values_in_64_bits():
     # A product of an int and a stride of a struct is 64-bit when the stride is; int strides would wrap.
-    text = (SOURCE / "backends" / "stencil.h").read_text()
+    text = (SOURCE / "particles" / "stencil.h").read_text()
     for struct in ("Field", "Values"):
         body = re.search(r"typedef struct \{([^}]*)\} " + struct + ";", text)[1]
         for line in body.splitlines():

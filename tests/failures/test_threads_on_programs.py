@@ -25,13 +25,14 @@ def spheres():
     return brownian.RPY((20.0,) * 3, accuracy=1e-2).set_positions(20 * X)
 
 
+PARTS = {"follow", "locate", "ready", "rows_of", "spectra", "take", "track"}  # of calls that have looked
 # How each object is made, and its methods that read nothing but sizes, or only call others of its methods.
 OBJECTS = {
-    "Plan": (lambda: pm.Plan(MESH, "cic").set_positions(X), {"empty_field", "problem", "to_xarray"}),
-    "UniformGrid": (lambda: pm.UniformGrid(BOX, shape=(4, 4, 4)).build(X, 0.05), set()),
+    "Plan": (lambda: pm.Plan(MESH, "cic").set_positions(X), {"empty_field", "to_xarray"} | PARTS),
+    "UniformGrid": (lambda: pm.UniformGrid(BOX, shape=(4, 4, 4)).build(X, 0.05), PARTS),
     "Solver": (lambda: fourier.Solver(MESH, "cic").set_positions(X), {"explain"}),
     "VectorSolver": (lambda: fourier.VectorSolver(MESH, "cic", green=lambda k2: 1 / k2).set_positions(X), set()),
-    "Transform": (lambda: fourier.Transform(MESH, "cic"), {"compensation", "green", "modes"}),
+    "Transform": (lambda: fourier.Transform(MESH, "cic"), {"compensation", "green", "modes"} | PARTS),
     "PME": (lambda: pme.PME(BOX, accuracy=1e-2), {"chosen", "core"}),
     "PMEBatch": (lambda: pme.PMEBatch(BOX, 2, accuracy=1e-2), set()),
     "Dispersion": (lambda: pme.Dispersion(BOX, accuracy=1e-2), {"explain"}),

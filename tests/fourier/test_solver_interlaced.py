@@ -43,6 +43,7 @@ def error(got, expected):
     return np.linalg.norm(got - expected) / np.linalg.norm(expected)
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("gradient", ["window", "ik"])
 @pytest.mark.parametrize("name", list(MESHES))
 def test_it_averages_two_meshes(backend, name, gradient):

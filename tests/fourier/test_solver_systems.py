@@ -59,7 +59,7 @@ def test_each_system_is_as_if_alone(backend, name, gradient):
     check(backend, solver, lambda k: Solver(mesh, "bspline4", **options), x, system, q)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("gradient", ["window", "ik"])
 @pytest.mark.parametrize("name", ["line", "plane", "triclinic"])

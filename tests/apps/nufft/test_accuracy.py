@@ -11,7 +11,7 @@ from particlemesh.apps.nufft.sizes import LARGEST_SIGMA, LEAST_SIGMA, MARGIN, US
 SWEEP = [("complex128", 10.0**-n) for n in range(2, 15)] + [("complex64", 10.0**-n) for n in range(2, 7)]
 
 
-@pytest.mark.turns(6)
+@pytest.mark.turns(12)
 @pytest.mark.parametrize(("dtype", "eps"), SWEEP, ids=str)
 @pytest.mark.parametrize(("ndim", "upsampfac"), [(1, 0), (2, 0), (3, 0), (2, 2.0)])
 def test_errors_stay_below_the_tolerance(ndim, dtype, eps, upsampfac):

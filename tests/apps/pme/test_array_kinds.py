@@ -26,6 +26,7 @@ def read_only(array):
     return array
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(
     ("face", "kind", "real"),
     [*itertools.product(FACES, ("read-only", "list", "JAX"), ("float64",)), ("charges", "JAX", "float32")],

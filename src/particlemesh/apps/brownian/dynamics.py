@@ -255,8 +255,6 @@ class BrownianDynamics(Fixed):
         """
         steps = checks.integer(steps, "steps", 0, 2**62)
         every = checks.integer(every, "every", 1, 2**62)
-        if every != 1 and trajectory is None:
-            raise ValueError(f"every is {every}, but no trajectory is written: give trajectory=, or leave every out.")
         checks.flag(progress, "progress")
         scheme = SCHEMES[self.integrator]
         with contextlib.ExitStack() as stack:

@@ -383,8 +383,6 @@ class Simulation(Checkpoints):
         """
         steps = checks.integer(steps, "steps", 0, 2**62)
         every = checks.integer(every, "every", 1, 2**62)
-        if every != 1 and trajectory is None:
-            raise ValueError(f"every is {every}, but no trajectory is written: give trajectory=, or leave every out.")
         recorder = Recorder(self, steps, every, trajectory, checks.flag(progress, "progress"))
         with deferred() as interrupted, recorder:
             while recorder.left and not interrupted():
