@@ -86,7 +86,7 @@ else:
     pytestmark = pytest.mark.opencl
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("part", PARTS)
 def test_optimised_kernels_compile_and_are_right(part, tmp_path):
     known_to_children()

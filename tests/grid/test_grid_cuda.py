@@ -51,6 +51,7 @@ def asked(monkeypatch, builder, case):
         return kernels_of(monkeypatch, call)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("case", [SPHERES, EDGES], ids=["float32", "float64"])
 @pytest.mark.parametrize("method", [m for m in METHODS if "cuda" in m.backends], ids=lambda m: m.name)
 def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, method, case, request):

@@ -63,7 +63,7 @@ CASES = [("single", *case) for case in (*LISTS, ("clustered", "f8", "periodic"))
 CASES += [("paired", *case) for case in (*LISTS, ("clustered", "f8", "open"), ("uniform", "f8", "mixed"))]
 
 
-@pytest.mark.turns(7)
+@pytest.mark.turns(9)
 @pytest.mark.parametrize(("way", "name", "real", "boundary"), CASES)
 def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, way, name, real, boundary):
     asked = set_way(monkeypatch, way)
@@ -96,7 +96,7 @@ MATRICES = {  # some boxes of one to three axes, and their periodic axes
 }
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MATRICES)
 def test_lists_by_marks_in_other_boxes(monkeypatch, name, way):

@@ -135,6 +135,7 @@ def test_each_system_is_as_if_it_were_alone(name, real):
     check_against_separate(cloud.built(), cloud)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("levels", [1, 3])
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
 def test_every_builder_takes_systems_or_says_why_not(method, levels):

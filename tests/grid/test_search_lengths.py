@@ -44,6 +44,7 @@ def test_the_bound_of_squares_is_that_of_their_roots(real):
     assert square_within(0.0, dtype) == 0.0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("real", ["f4", "f8"])
 def test_every_search_has_the_neighbours_at_exactly_the_radius(backend, real):
     """A lattice has them at all roots of sums of three squares; many roots round to less than themselves."""

@@ -98,6 +98,7 @@ def test_fused_steps_are_those_of_the_oracle(backend, how, exact):
     check(made.run(2).run(STEPS - 2), exact, 5e-6)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.backends("cpu")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("height", [1, 2, 4, 8])
@@ -362,6 +363,7 @@ def test_graphs_take_the_steps_of_plain_launches(backend, how):
 class TestCuda:
     pytestmark = NVRTC
 
+    @pytest.mark.turns(3)
     @pytest.mark.parametrize("how", [{"builder": "scan", "lanes": 2, "queue": 32}, {"builder": "linked_list_packed"},
                                      {"builder": "linked_list_tight"}, {"builder": "linked_list_packed",
                                      "search": "storage"}, {"builder": "fixed"}, {"builder": "sort"},

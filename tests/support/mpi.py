@@ -48,6 +48,7 @@ def on_ranks(*sizes, each=(None,)):
             str(n) if item is None or not isinstance(item, tuple) else f"{n}-{item[0]}" for n, item in enumerate(each)
         ]
         test = pytest.mark.parametrize("number", range(len(each)), ids=names)(test)
+        test = pytest.mark.turns(3 if len(each) > 1 else 1)(test)  # each compiles
         return pytest.mark.parametrize("size", sizes, ids=lambda n: f"{n}ranks")(test)
 
     return mark

@@ -222,7 +222,7 @@ def test_states_that_no_simulation_can_have(name, value, error, message):
         Simulation.restore(value if name is None else {**state, name: value})
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "contact", [Hertz(1e5, restitution=0.6), LinearSpring(stiffness=100.0, restitution=0.6, friction=0.4)]

@@ -367,7 +367,7 @@ print("goes on", b.step)
 """
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(5)
 @pytest.mark.parametrize(
     ("name", "room"),
     [("t.h5", 0), ("t.h5", 3_000), ("t.h5", 150_000), ("t.gsd", 0), ("t.gsd", 150_000), ("t.xyz", 150_000),

@@ -199,7 +199,7 @@ def test_type_3_moves_on_the_same_meshes():
     assert kept == [True, False, True, False, False]
 
 
-@pytest.mark.turns(24)
+@pytest.mark.turns(48)
 @pytest.mark.parametrize("dtype", list(EPS))
 @pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"real": True}, {"upsampfac": 2.0}], ids=str)
 @pytest.mark.parametrize("ndim", [1, 2, 3])
