@@ -24,14 +24,14 @@ def open_bounds(
 
 
 def bounds_of(box: Box, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of positions: those of open axes, and the first and last coordinates inside periodic ones.
+    """Return the bounds of positions: those of open axes, and the first and last numbers inside periodic ones.
 
-    Nothing bounds positions along periodic axes of a triclinic box.
+    They are coordinates, or fractions of a triclinic box.
     """
-    lower, upper = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
-    if box.orthorhombic:
-        inside = faces(box.origin, box.lengths, dtype)
-        lower, upper = (np.where(box.periodic, a, b) for a, b in zip(inside, (lower, upper), strict=True))
+    open_ones = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
+    unit = np.zeros(box.ndim), np.ones(box.ndim)
+    inside = faces(box.origin, box.lengths, dtype) if box.orthorhombic else faces(*unit, dtype)
+    lower, upper = (np.where(box.periodic, a, b) for a, b in zip(inside, open_ones, strict=True))
     return lower, upper
 
 

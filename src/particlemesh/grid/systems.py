@@ -83,11 +83,12 @@ class SystemBoxes:
         lengths = np.diagonal(self.rows, axis1=1, axis2=2)
         table = np.zeros((self.count, NUMBERS))
         vectors = table[:, :3], table[:, 30:33], table[:, 33:36], table[:, 38:41], table[:, 41:44]
-        upper = np.where(straight, self.origins + lengths, 1 + slack)
         per = np.sqrt((inverse**2).sum(2)) * (1 + 4 * np.finfo(dtype).eps)
-        _, last = faces(self.origins, np.where(straight, lengths, 1.0), dtype)
-        upper = np.where(straight & np.array(self.box.periodic), last, upper)
-        numbers = self.origins, np.where(straight, self.origins, -slack), upper, per, 4 * slack
+        least, most_inside = faces(np.where(straight, self.origins, 0.0), np.where(straight, lengths, 1.0), dtype)
+        periodic = np.array(self.box.periodic)
+        lower = np.where(periodic, least, np.where(straight, self.origins, -slack))
+        upper = np.where(periodic, most_inside, np.where(straight, self.origins + lengths, 1 + slack))
+        numbers = self.origins, lower, upper, per, 4 * slack
         for columns, values in zip(vectors, numbers, strict=True):
             columns[:, missing:] = values
         for first, values in ((3, inverse), (12, self.rows), (21, tails_of(self.rows, dtype))):

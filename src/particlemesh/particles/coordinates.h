@@ -12,7 +12,7 @@ typedef float coordinate;
 typedef struct {
     coordinate origin[3], inverse[9]; // fractional = inverse (x - origin)
     coordinate rows[9], tails[9];     // the lattice vectors, and their rounding errors
-    // In x where orthorhombic, for a periodic axis the first and last numbers inside; else fractional, of an open axis.
+    // The first and last numbers inside: of x where orthorhombic, else of the fraction. Open axes allow for its rounding.
     coordinate lower[3], upper[3];
     coordinate one;                   // it is, but compilers do not know: fma(one, a, b * c) rounds the product
 } Geometry;
@@ -29,6 +29,7 @@ typedef struct {
 #define GOOD 0
 #define NOT_FINITE 1
 #define OUTSIDE 2
+#define TO_FOLD (-1)
 
 // The place of coordinate i of an axis. NARROW_ITEMS: indices and strides have 31 bits.
 #if NARROW_ITEMS
@@ -49,14 +50,15 @@ DEVICE int read_position(PRIVATE coordinate* x, GLOBAL const coordinate* x0, GLO
     return (x[0] - x[0]) + (x[1] - x[1]) + (x[2] - x[2]) == 0 ? GOOD : NOT_FINITE;
 }
 
-// Reads x, and writes the folded fraction to s and the turns that folding removed to `turns`.
+// Reads x, and writes the folded fraction to s and the turns that folding removes to `turns`. TO_FOLD: some periodic axis
+// needs fold and confine; turns are 0 where only rounding separates x from the box.
 DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coordinate* turns,
                       GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
                       i64 i, PRIVATE const Strides* strides, PRIVATE const Geometry* geometry,
                       PRIVATE const Frame* frame)
 {
     if (read_position(x, x0, x1, x2, i, strides, frame)) return NOT_FINITE;
-    int inside = 1;
+    int place = GOOD;
     for (int a = 0; a < 3; a++) {
         turns[a] = 0;
         s[a] = geometry->inverse[4 * a] * (x[a] - geometry->origin[a]);
@@ -64,17 +66,18 @@ DEVICE int fractional(PRIVATE coordinate* x, PRIVATE coordinate* s, PRIVATE coor
             s[a] = 0;
             for (int b = 0; b < 3; b++) s[a] += geometry->inverse[3 * a + b] * (x[b] - geometry->origin[b]);
         }
-        if (frame->periodic[a]) {
-            turns[a] = floor(s[a]);
-            // NaN becomes 0: inverse * x overflowed, and any place in the box will do
-            s[a] = fmin(fmax(s[a] - turns[a], (coordinate)0), (coordinate)BELOW_ONE);
-        } else {
-            const coordinate tested = frame->orthorhombic ? x[a] : s[a];
-            if (!(tested >= geometry->lower[a] && tested <= geometry->upper[a])) inside = 0;
-            s[a] = fmin(fmax(s[a], (coordinate)0), (coordinate)1);
+        const coordinate tested = frame->orthorhombic ? x[a] : s[a];
+        if (!(tested >= geometry->lower[a] && tested <= geometry->upper[a])) {
+            if (frame->periodic[a]) {
+                turns[a] = floor(s[a]);
+                s[a] -= turns[a];
+                if (place == GOOD) place = TO_FOLD;
+            } else place = OUTSIDE;
         }
+        // NaN becomes 0: inverse * x overflowed, and any place in the box will do
+        s[a] = fmin(fmax(s[a], (coordinate)0), (coordinate)1); // 1: the last cell takes it
     }
-    return inside ? GOOD : OUTSIDE;
+    return place;
 }
 
 // x without its turns, rounded once at the end; positions inside the box stay bit-identical.

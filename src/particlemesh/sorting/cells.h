@@ -116,9 +116,9 @@ DEVICE int item_in_box(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const
                        PRIVATE const Geometry* geometry, PRIVATE const Frame* frame, PRIVATE const Cells* cells)
 {
     item->bin = -1;
-    const int bad = fractional(item->x, item->s, item->turns, x0, x1, x2, i, strides, geometry, frame);
-    if (bad) return bad;
-    if (was_folded(item)) {
+    const int place = fractional(item->x, item->s, item->turns, x0, x1, x2, i, strides, geometry, frame);
+    if (place > GOOD) return place;
+    if (place == TO_FOLD) {
         for (int a = 0; a < 3; a++)
             if (!(item->turns[a] < MOST_TURNS - 1 && item->turns[a] > 1 - MOST_TURNS)) return OUTSIDE;
         fold(item->x, item->turns, geometry);
@@ -128,11 +128,11 @@ DEVICE int item_in_box(PRIVATE Item* item, GLOBAL const item_t* x0, GLOBAL const
         for (int a = 0; a < 3; a++) {
             further[a] = frame->periodic[a] ? floor(item->s[a]) : (coordinate)0;
             item->turns[a] += further[a];
-            item->s[a] = fmin(fmax(item->s[a] - further[a], (coordinate)0), (coordinate)1); // 1: the last cell takes it
+            item->s[a] = fmin(fmax(item->s[a] - further[a], (coordinate)0), (coordinate)1);
         }
         fold(item->x, further, geometry);
+        if (frame->orthorhombic) confine(item->x, item->s, item->turns, geometry, frame);
     }
-    if (frame->orthorhombic) confine(item->x, item->s, item->turns, geometry, frame);
     item->level = 0;
 #if EXTENTS
     coordinate reach = 0;

@@ -8,20 +8,17 @@ DEVICE int point_of(PRIVATE coordinate* x, PRIVATE coordinate* s, GLOBAL const c
                     PRIVATE const Geometry* geometry, PRIVATE const Frame* frame)
 {
     coordinate turns[3];
-    const int bad = fractional(x, s, turns, x0, x1, x2, i, strides, geometry, frame);
-    if (bad == NOT_FINITE) return NOT_FINITE;
-    int folded = 0;
-    for (int a = 0; a < 3; a++) {
+    const int place = fractional(x, s, turns, x0, x1, x2, i, strides, geometry, frame);
+    if (place == NOT_FINITE) return NOT_FINITE;
+    for (int a = 0; a < 3; a++)
         if (!(turns[a] < MOST_TURNS - 1 && turns[a] > 1 - MOST_TURNS)) return OUTSIDE;
-        folded |= turns[a] != 0;
-    }
-    if (folded) { // bit-identical to particles
+    if (place != GOOD) { // bit-identical to particles
         fold(x, turns, geometry);
         fractions(s, x, geometry);
         for (int a = 0; a < 3; a++) turns[a] = frame->periodic[a] ? floor(s[a]) : (coordinate)0;
         fold(x, turns, geometry);
+        if (frame->orthorhombic) confine(x, s, turns, geometry, frame);
     }
-    if (frame->orthorhombic) confine(x, s, turns, geometry, frame);
     fractions(s, x, geometry);
     for (int a = 0; a < 3; a++)
         if (!(s[a] == s[a])) return OUTSIDE; // beyond the range of numbers
