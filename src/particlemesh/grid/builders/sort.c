@@ -6,12 +6,15 @@
 #include "sorting/cells.h"
 
 #if CURVE_IS_MORTON
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define MOST_BITS(bits) LARGER((bits)[0], LARGER((bits)[1], (bits)[2]))
+
 // Interleaved bits of the cell along each axis, the last axis lowest; axes with few cells run out early.
 DEVICE u32 morton_of(PRIVATE const int* cell, PRIVATE const int* bits)
 {
     u32 key = 0;
     int at = 0;
-    for (int bit = 0; bit < 31; bit++)
+    for (int bit = 0; bit < MOST_BITS(bits); bit++)
         for (int a = 2; a >= 0; a--)
             if (bit < bits[a]) key |= (u32)(cell[a] >> bit & 1) << at++;
     return key;
@@ -20,7 +23,7 @@ DEVICE u32 morton_of(PRIVATE const int* cell, PRIVATE const int* bits)
 DEVICE i64 cell_at(u32 key, PRIVATE const int* bits, PRIVATE const int* size)
 {
     int cell[3] = {0, 0, 0}, at = 0;
-    for (int bit = 0; bit < 31; bit++)
+    for (int bit = 0; bit < MOST_BITS(bits); bit++)
         for (int a = 2; a >= 0; a--)
             if (bit < bits[a]) cell[a] |= (int)(key >> at++ & 1) << bit;
     return ((i64)cell[0] * size[1] + cell[1]) * size[2] + cell[2];
@@ -42,8 +45,8 @@ KERNEL sort_keys(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRICT keys, 
 #if CURVE_IS_MORTON
         if (item.bin >= 0) {
             int cell[3], bits[3];
-            i64 rest = item.bin;
-            for (int a = 2; a >= 0; a--) cell[a] = (int)(rest % cells.size[a]), rest /= cells.size[a];
+            u32 rest = (u32)item.bin;
+            for (int a = 2; a >= 0; a--) cell[a] = (int)(rest % (u32)cells.size[a]), rest /= (u32)cells.size[a];
             bits_of(bits, cells.size);
             key = morton_of(cell, bits);
         }
