@@ -3,6 +3,7 @@
 
 import ast
 import collections
+import graphlib
 import importlib
 import inspect
 import pkgutil
@@ -155,6 +156,22 @@ def test_imports_run_one_way(module):
         assert rank(there) <= here, f"{module} ({RANKS[here][0]}) imports {there} ({RANKS[rank(there)][0]})"
 
 
+def circle(graph):
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return None
+
+
+def test_no_modules_import_each_other():
+    """Two modules that import each other can be read, tested and changed only together."""
+    graph = {module: {file_of(name) for name in ours(ROOT / module)} - {module, "__init__.py"} for module in MODULES}
+    assert graph["grid/uniform_grid.py"]
+    assert circle(graph) is None
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
+
+
 # What users are promised: programs beside the library import nothing else, and applications are such programs.
 PUBLIC = (
     "particlemesh", "particlemesh.fourier", "particlemesh.kernels", "particlemesh.kernels.checks",
@@ -260,6 +277,48 @@ def test_every_method_has_its_kernel_beside_it(direction):
         assert inspect.getdoc(method).splitlines()[0].endswith("."), name
         if method.order_independent:
             assert method.deterministic
+
+
+# Methods that are another method with more around it: they run its kernel.
+STANDS_ON = {
+    "spread/ordered.py": "spread.particle",
+    "spread/gather.py": "spread.particle",  # for particles without a cell
+    "spread/walk_fixed.py": "spread.walk",
+    "interpolate/ordered.py": "interpolate.particle",
+    "interpolate/ring.py": "interpolate.tile",  # a tile that is walked through; its kernel is its own
+}
+
+
+@pytest.mark.parametrize("method", [m.__module__ for methods in METHODS.values() for m in methods])
+def test_a_method_can_be_removed_with_its_two_files(method):
+    """Only its folder imports it."""
+    name = method.removeprefix("particlemesh.")
+    users = {m for m in MODULES if any(f"{dotted}.".startswith(f"{method}.") for dotted in ours(ROOT / m))}
+    expected = {file for file, base in STANDS_ON.items() if base == name}
+    assert users - {f"{name.split('.')[0]}/__init__.py"} == expected
+
+
+def decided_by_name(tree):
+    """Method names that code compares with, or looks up."""
+    names = {m.name for methods in METHODS.values() for m in methods}
+    for node in ast.walk(tree):
+        parts = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Subscript):
+            parts = [node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            parts = node.args[:1]
+        for part in parts:
+            inner = part.elts if isinstance(part, (ast.Tuple, ast.Set, ast.List)) else [part]
+            yield from (c.value for c in inner if isinstance(c, ast.Constant) and c.value in names)
+
+
+@pytest.mark.parametrize("file", [m for m in MODULES if not m.startswith("grid/")])  # some builders have such names
+def test_no_code_decides_by_the_name_of_a_method(file):
+    stem = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
+    keys = {"tiles"} if file == "orders/tile_order.py" else set()  # the order's key
+    assert set(decided_by_name(ast.parse((ROOT / file).read_text(encoding="utf-8")))) <= {stem} | keys
 
 
 def builders_in(path):

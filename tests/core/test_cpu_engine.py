@@ -153,7 +153,7 @@ def _spread_in_child(queue, x, q, mesh):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("how", multiprocessing.get_all_start_methods())
 def test_children_have_threads_of_their_own(how):
-    """Forks beside threads at work are in failures/test_processes.py."""
+    """Forks beside threads at work are in test_processes.py."""
     given = cloud(20_000), np.ones(20_000, np.float32), MESH
     expected = pm.spread(*given, window=WINDOW, threads=3)  # the pool is running
     context = multiprocessing.get_context(how)

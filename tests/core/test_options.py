@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users choose of a method: checked at once, described in words, kept by copies."""
+"""What users choose: checked when a plan or grid is made, described in words, kept by copies."""
 
 import pickle
 
@@ -8,6 +8,8 @@ import pytest
 
 import particlemesh as pm
 from devices import METHODS, laws
+from particlemesh import backends
+from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.methods.contract import Option
 
 MESH = pm.Mesh((8, 8), (1.0, 1.0))
@@ -89,3 +91,43 @@ def test_numpy_integers_become_pythons():
     chosen = pm.Plan(MESH, "cic", options={**given, "single_mesh": {"threads_per_row": np.int64(8)}}).options
     assert chosen == {**given, "single_mesh": {"threads_per_row": 8}}
     assert type(chosen["hybrid_mesh"]["width"]) is type(chosen["domain_copies"]["block"][0]) is int
+
+
+KEYWORDS = {"spread": "method", "interpolate": "interpolation"}
+AWAY = [(d, m, name) for d, ms in METHODS.items() for m in ms for name in backends.NAMES if name not in m.backends]
+
+
+@pytest.mark.parametrize(("direction", "method", "name"), AWAY, ids=str)
+def test_a_method_that_never_runs_on_the_named_backend_is_refused_at_once(direction, method, name):
+    able = ", ".join(m.name for m in METHODS[direction] if name in m.backends)
+    message = (
+        f"{KEYWORDS[direction]} {method.name!r} runs on .+, not on backend {name!r}; choose 'auto' or one of {able}"
+    )
+    with pytest.raises(pm.MethodNotSuitable, match=message):  # whether or not there is such a device
+        pm.Plan(MESH, "cic", backend=name, **{KEYWORDS[direction]: method.name})
+
+
+@pytest.mark.parametrize("name", backends.NAMES)
+def test_a_builder_that_never_runs_on_the_named_backend_is_refused_at_once(name):
+    for builder in BUILDERS:
+        if name not in builder.backends:
+            with pytest.raises(
+                pm.MethodNotSuitable, match=f"method {builder.name!r} runs on .+, not on backend {name!r}"
+            ):
+                pm.UniformGrid((1.0, 1.0, 1.0), shape=(4, 4, 4), method=builder.name, backend=name)
+
+
+def test_a_backend_that_does_not_exist_is_named_before_the_method():
+    with pytest.raises(ValueError, match="backend 'gpu' is unknown"):
+        pm.Plan(MESH, "cic", backend="gpu", method="walk")
+
+
+@pytest.mark.parametrize("keyword", ["thread", "Window", "reserve"])
+def test_a_wrong_keyword_names_plan(keyword):
+    with pytest.raises(TypeError, match=rf"^Plan\(\) got an unexpected keyword argument '{keyword}'"):
+        pm.Plan(MESH, "cic", **{keyword: 1})
+
+
+def test_a_missing_argument_names_plan():
+    with pytest.raises(TypeError, match=r"^Plan\(\) missing 1 required positional argument: 'mesh'"):
+        pm.Plan()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Calls keep no memory: compiled functions give back every array that they take.
 
-``pytest tests/failures/test_memory_of_calls.py --thorough -s`` makes 10^5 calls of each verb and application on the CPU
+``pytest tests/core/test_memory_of_calls.py --thorough -s`` makes 10^5 calls of each verb and application on the CPU
 and prints the growth of the process's memory.
 """
 

@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+import particlemesh.distributed as pmd
 from kinds import KINDS, MESH, Q, X
 from pair_sums import VALUES
+from particlemesh import fourier, kernels
+from particlemesh.apps import brownian, dem, files, nufft, pme
 
 FIELD = np.zeros(MESH.field_shape)
 REFUSED = ["f2", "g", "G"]
@@ -100,6 +103,82 @@ def test_masks_are_never_dropped(what):
     for given in (masked, [masked, masked]):
         with pytest.raises(TypeError, match="the mask would be lost"):
             call(given)
+
+
+P, W = np.random.default_rng(1).random((20, 3)), np.cos(np.arange(20.0))
+C = W + 1j
+CUBE = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
+RHO = np.random.default_rng(2).random(CUBE.shape)
+SPRING = dem.LinearSpring(stiffness=1.0)
+
+
+def ranks(thing, *arguments, **options):
+    return thing(pmd.Domain(CUBE, 1), pmd.World(), *arguments, **options)
+
+
+def table(array, folder):
+    with files.writing_table(folder / "t.npz") as rows:
+        rows.append({"a": array})
+
+
+def spheres():
+    return brownian.RPY((20.0,) * 3, accuracy=1e-2).set_positions(20 * P)
+
+
+def granular(x=20 * P, radius=0.1, v=0 * P, **options):
+    return dem.Simulation(x, radius, v, **dict(density=1.0, contact=SPRING, time_step=1e-3) | options)
+
+
+def charges():
+    return pme.PME((4.0,) * 3, accuracy=1e-2)
+
+
+# Arrays that programs take: the array, and the call that takes it.
+PROGRAMS = {
+    "solver positions": (P, lambda a, _: fourier.Solver(CUBE, "cic").set_positions(a)),
+    "solver values": (W, lambda a, _: fourier.Solver(CUBE, "cic").set_positions(P).potential(a)),
+    "transformed field": (RHO, lambda a, _: fourier.Transform(CUBE, "cic").forward(a)),
+    "spectrum positions": (P, lambda a, _: fourier.power_spectrum(a, W, CUBE)),
+    "spectrum values": (W, lambda a, _: fourier.power_spectrum(P, a, CUBE)),
+    "spectrum edges": (np.arange(1.0, 40.0), lambda a, _: fourier.power_spectrum(P, W, CUBE, edges=a)),
+    "points": (P[:, 0], lambda a, _: nufft.nufft1d1(a, C, 8)),
+    "strengths": (C, lambda a, _: nufft.nufft1d1(P[:, 0], a, 8)),
+    "modes": (C[:8], lambda a, _: nufft.nufft1d2(P[:, 0], a)),
+    "frequencies": (W, lambda a, _: nufft.nufft1d3(P[:, 0], C, a)),
+    "charged positions": (4 * P, lambda a, _: charges()(a, W)),
+    "charges": (W, lambda a, _: charges()(4 * P, a)),
+    "dipoles": (P, lambda a, _: charges()(4 * P, W, dipoles=a)),
+    "exclusions": (
+        np.array([[0, 1], [2, 3]]), lambda a, _: pme.PME((4.0,) * 3, accuracy=1e-2, exclusions=a)(4 * P, W),
+    ),
+    "attracted positions": (4 * P, lambda a, _: pme.Dispersion((4.0,) * 3, accuracy=1e-2)(a, W)),
+    "coefficients": (W, lambda a, _: pme.Dispersion((4.0,) * 3, accuracy=1e-2)(4 * P, a)),
+    "spheres": (20 * P, lambda a, _: brownian.RPY((20.0,) * 3, accuracy=1e-2).set_positions(a)),
+    "forces": (P, lambda a, _: spheres().velocity(a)),
+    "noise": (P, lambda a, _: spheres().square_root(a)),
+    "diffusing spheres": (20 * P, lambda a, _: brownian.BrownianDynamics(a, spheres(), time_step=0.1)),
+    "grains": (20 * P, lambda a, _: granular(a)),
+    "grain radii": (W**2 + 0.1, lambda a, _: granular(radius=a)),
+    "grain velocities": (P, lambda a, _: granular(v=a)),
+    "grain densities": (W**2 + 0.1, lambda a, _: granular(density=a)),
+    "rank positions": (P, lambda a, _: ranks(pmd.Plan, "cic").set_positions(a)),
+    "rank values": (W, lambda a, _: ranks(pmd.Plan, "cic").set_positions(P).spread(a)),
+    "rank fields": (RHO, lambda a, _: ranks(pmd.Plan, "cic").set_positions(P).interpolate(a)),
+    "rank grids": (P, lambda a, _: ranks(pmd.UniformGrid, radius=0.2).build(a)),
+    "rank transforms": (RHO, lambda a, _: ranks(pmd.FFT).forward(a)),
+    "kernel operands": (P, lambda a, _: kernels.take(a, (None, 3), "x")),
+    "written fields": (RHO, lambda a, folder: files.write_field(folder / "f.npz", a, CUBE)),
+    "written columns": (W, table),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_programs_never_drop_a_mask(what, tmp_path):
+    host, call = PROGRAMS[what]
+    with pytest.raises(TypeError, match="the mask would be lost"):
+        call(np.ma.array(host, mask=np.arange(host.size).reshape(host.shape) == 3), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    call(host, tmp_path)
 
 
 def test_masks_of_keys_are_never_dropped():
