@@ -56,6 +56,59 @@ def test_what_is_played_is_what_a_call_does(backend, plan, monkeypatch, verb, la
         np.testing.assert_allclose(backend.host(out), expected, atol=1e-12 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["results", "outputs"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_call_is_played_for_any_arrays_of_its_form(backend, plan, monkeypatch, verb, named):
+    rng, (result, goes), kept = np.random.default_rng(5), VERBS[verb], []
+    for turn in range(TURNS):
+        host = rng.normal(size=result)
+        expected = backend.host(getattr(plan, verb)(backend.array(host[None])))[0]  # a batch is of another form
+        given, out = backend.array(host), backend.array(np.full(goes, np.nan)) if named else None
+        with monkeypatch.context() as patch:
+            if turn > 1:
+                patch.setattr(calls, "spread", refuse), patch.setattr(calls, "interpolate", refuse)
+            got = getattr(plan, verb)(given, out=out)
+        assert got is out or not named
+        kept.append((got, expected))  # no call writes to another's result
+    for got, expected in kept:
+        np.testing.assert_allclose(backend.host(got), expected, atol=1e-12 * np.abs(expected).max())
+
+
+def test_positions_anywhere_are_played(backend, monkeypatch):
+    with pm.Plan(MESH, "bspline3", method="particle", interpolation="particle") as plan:
+        for turn in range(10):
+            x = (X + 0.1 * turn) % 1.0
+            with monkeypatch.context() as patch:
+                if turn > 7:  # the plan has two memories for positions, in turns
+                    patch.setattr(type(plan), "locate", refuse)
+                plan.set_positions(backend.array(x))
+            expected = oracle.spread(MESH, pm.bspline(3), x, Q[0])
+            np.testing.assert_allclose(backend.host(plan.spread(backend.array(Q[0]))), expected, atol=1e-12)
+
+
+def test_an_output_in_the_memory_of_the_input_is_refused_after_playing(backend, plan):
+    store = backend.flat(np.zeros(200 + np.prod(MESH.shape)))
+    q, out = backend.array(Q[0]), backend.array(np.zeros(MESH.shape))
+    for _ in range(TURNS):
+        plan.spread(q, out=out)
+    near = backend.view(store, (200,), np.dtype(float), 0, (8,))
+    over = backend.view(store, MESH.shape, np.dtype(float), 8 * 192, out.strides)
+    with pytest.raises(ValueError, match="shares memory"):
+        plan.spread(near, out=over)
+
+
+@pytest.mark.parametrize("given", [(True, False), (False, True)])
+def test_one_output_of_two_is_never_forgotten(backend, plan, given):
+    field = backend.array(np.random.default_rng(6).normal(size=MESH.shape))
+    outs = tuple(backend.array(np.zeros(s)) if g else None for g, s in zip(given, [(200,), (200, 3)], strict=True))
+    expected = plan.value_and_gradient(field)
+    for _ in range(TURNS):
+        got = plan.value_and_gradient(field, out=outs)
+        for k in range(2):
+            assert got[k] is outs[k] or not given[k]
+            np.testing.assert_array_equal(backend.host(got[k]), backend.host(expected[k]))
+
+
 def test_value_and_gradient_are_played_together(backend, plan, monkeypatch):
     rng, field = np.random.default_rng(6), backend.array(np.zeros(MESH.shape))
     outs = backend.array(np.zeros(200)), backend.array(np.zeros((200, 3)))

@@ -179,7 +179,10 @@ def give(
     dtype = inner if given is inner or given.char not in REALS else given.newbyteorder("=")  # of the user's result
     if out is None:
         native = allocate(backend, shape, inner, "the result")
+        backend.returns(native)
         wrap, home = like.kind.wrap, like.kind.home == backend.name
+        if inner != dtype:
+            backend.untaped()
 
         def hand_over() -> Any:
             result = native if inner == dtype else native.astype(dtype)

@@ -218,6 +218,10 @@ class Backend(Protocol):
         """Report that something was submitted that cannot be replayed."""
         ...
 
+    def returns(self, array: Any) -> None:
+        """Report a new array that a call returns: a replay of the call makes another."""
+        ...
+
     def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
         """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached.
 

@@ -311,6 +311,9 @@ class CpuBackend:
     def signature(self, what: Any, *arrays: Any) -> None:
         """Calls are not taped."""
 
+    def returns(self, array: Any) -> None:
+        """Calls are not taped."""
+
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Any:
         raise RuntimeError("the CPU backend has no kernels: call compiled functions.")
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends import nvrtc, source
-from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, batch_of, gapless
+from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, As, batch_of, gapless
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.source import File, Texts
 from particlemesh.backends.tapes import Tape, Taping
@@ -55,18 +55,66 @@ class ParameterBlock:
         self.pointer = ctypes.addressof(self._list)
 
 
+_POINTER = struct.Struct("=q")
+
+
+@functools.lru_cache(maxsize=4096)
+def _reach(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
+    """Return where an array's memory begins and ends, in bytes from its first element."""
+    steps = [stride * (n - 1) for stride, n in zip(strides, shape, strict=True)]
+    if 0 in shape:
+        return 0, 0
+    return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + size
+
+
 class CudaTape(Tape):
-    """Launches with their packed parameters, and memory to clear, by address."""
+    """Launches with their packed parameters, and memory to clear, by address or by an array's place and a distance."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self._places: list[tuple[int, int, int]] = []  # address, first and last byte
+        super().__init__(*arrays)
+
+    def place(self, array: Any) -> None:
+        at = array.data.ptr
+        low, high = _reach(array.shape, array.strides, array.dtype.itemsize)
+        self._places.append((at, at + low, at + high))
+
+    def place_of(self, address: int) -> tuple[int, int] | None:
+        """Return the place of the array that has an address, and the distance from its first element, or None."""
+        for place, (at, _, _) in enumerate(self._places):
+            if at == address:
+                return place, 0
+        for place, (at, low, high) in enumerate(self._places):
+            if low <= address < high:
+                return place, address - at
+        return None
+
+    def patches(self, arguments: tuple[Any, ...]) -> tuple[tuple[int, int, int], ...]:
+        """Return which arguments of a launch are the call's arrays: offset in the block, place and distance."""
+        found = []
+        for n, argument in enumerate(arguments):
+            if not isinstance(argument, int) and (place := self.place_of(address_of(argument))) is not None:
+                found.append((8 * n, *place))
+        return tuple(found)
 
     def play(self, stream: Any, *arrays: Any) -> None:
         cuda, at = _cupy().cuda, stream.ptr
-        launch, clear = cuda.driver.launchKernel, cuda.runtime.memsetAsync
+        launch, clear, pack = cuda.driver.launchKernel, cuda.runtime.memsetAsync, _POINTER.pack_into
+        pointers = [array.data.ptr for array in arrays]
         for entry in self.launches:
-            if len(entry) == 2:
-                clear(entry[0], 0, entry[1], at)
+            if len(entry) == 3:
+                place, distance, size = entry
+                clear(distance if place is None else pointers[place] + distance, 0, size, at)
             else:
-                function, groups, size, local_bytes, block = entry
+                function, groups, size, local_bytes, block, patches = entry
+                for offset, place, distance in patches:
+                    pack(block.buffer, offset, pointers[place] + distance)
                 launch(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
+
+
+def address_of(argument: Any) -> int:
+    """Return the address that a launch passes for an array."""
+    return int(argument.array.data.ptr if isinstance(argument, As) else argument.data.ptr)
 
 
 class CudaKernel:
@@ -135,7 +183,8 @@ class CudaKernel:
         )  # fmt: skip
         tape = self._owner.tape
         if tape is not None:
-            tape.launches.append((self._function, groups, self._group_size, local_bytes, self._parameters()))
+            patches = tape.patches(arguments[:leading])
+            tape.launches.append((self._function, groups, self._group_size, local_bytes, self._parameters(), patches))
 
 
 def facts_of(compute: int) -> dict[str, int]:
@@ -195,12 +244,19 @@ class CudaBackend(Taping):
         self._pinned = threading.local()
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
-        """Return a key that identifies a call, or None if such calls are not taped."""
-        key, native = [what], self._array
+        """Return a key of a call: the form of its arrays and how they share memory. None if such calls are not taped."""
+        key, native, spans = [what], self._array, []
         for array in arrays:
             if array.__class__ is not native:
                 return None
-            key += array.data.ptr, array.shape, array.strides, array.dtype.char
+            data, dtype, shape, strides = array.data, array.dtype, array.shape, array.strides
+            at = data.ptr
+            key += at & 15, shape, strides, dtype.char, data.device_id
+            low, high = _reach(shape, strides, dtype.itemsize)
+            for n, (other, first, last) in enumerate(spans):
+                if at + low < last and first < at + high:
+                    key += "shared", n, at - other
+            spans.append((at, at + low, at + high))
         return tuple(key)
 
     def facts(self) -> dict[str, int]:
@@ -242,7 +298,8 @@ class CudaBackend(Taping):
         if gapless(array):
             array.data.memset_async(0, array.nbytes)
             if self.tape is not None:
-                self.tape.launches.append((array.data.ptr, array.nbytes))
+                place = self.tape.place_of(array.data.ptr)
+                self.tape.launches.append((*(place or (None, array.data.ptr)), array.nbytes))
         else:
             array.fill(0)
             self.untaped()

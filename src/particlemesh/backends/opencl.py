@@ -97,8 +97,13 @@ class OpenClTape(Tape):
     """Commands with their arguments; buffers of the caller's arrays by their position among these."""
 
     def __init__(self, *arrays: Any) -> None:
+        self._places: dict[int, int] = {}  # by buffer
+        self._count = 0
         super().__init__(*arrays)
-        self._places = {a.base_data.int_ptr: place for place, a in enumerate(arrays)}
+
+    def place(self, array: Any) -> None:
+        self._places.setdefault(array.base_data.int_ptr, self._count)
+        self._count += 1
 
     def record(self, command: Command, values: list[Any], size: tuple[int, ...]) -> Collection[int]:
         """Record a command; return which of its arguments belong to the caller."""
@@ -227,13 +232,14 @@ class OpenClBackend(Taping):
         command(values, size, () if tape is None else tape.record(command, values, size))
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
-        """Return a key that identifies a call, or None if such calls are not taped."""
+        """Return a key of a call: the form of its arrays and which share a buffer. None if such calls are not taped."""
         key, native, holder = [what], _cl().array.Array, _cl().MemoryObjectHolder
+        buffers: dict[int, int] = {}
         for array in arrays:
             if array.__class__ is not native or array.queue is None or not isinstance(array.base_data, holder):
                 return None
-            buffer, queue = array.base_data.int_ptr, array.queue.int_ptr
-            key += buffer, array.offset, array.shape, array.strides, array.dtype.str, queue
+            buffer = buffers.setdefault(array.base_data.int_ptr, len(buffers))
+            key += buffer, array.offset, array.shape, array.strides, array.dtype.str, array.queue.int_ptr
         return tuple(key)
 
     def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> OpenClKernel:

@@ -8,19 +8,40 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from particlemesh.backends.base import allocate
+
 MOST_TAPES = 64  # of a few kilobytes each
 
 
 class Tape:
-    """The commands of one call, to be replayed for the same arrays with the driver's overhead only.
+    """The commands of one call, to be replayed for arrays of the same form with the driver's overhead only.
 
-    A tape keeps no reference to the caller's arrays.
+    Commands hold the place of an array among those of the call, so each replay may be for others. A tape keeps no
+    reference to the caller's arrays.
+
+    Attributes
+    ----------
+    launches : list
+        The commands.
+    complete : bool
+        False once something was submitted that is not recorded.
+    results : list of (shape, dtype)
+        Arrays that the call made to be returned. Each replay makes new ones, which follow the call's arrays.
+    after : object
+        The state of the owner after the call.
     """
 
     def __init__(self, *arrays: Any) -> None:
         self.launches: list[Any] = []
-        self.complete = True  # False once something was submitted that is not recorded
-        self.after: Any = None  # the state of the owner after the call
+        self.complete = True
+        self.results: list[tuple[tuple[int, ...], Any]] | None = None  # None: the same result is returned again
+        self.after: Any = None
+        for array in arrays:
+            self.place(array)
+
+    def place(self, array: Any) -> None:
+        """Give an array the next place."""
+        raise NotImplementedError
 
     def play(self, stream: Any, *arrays: Any) -> None:
         """Submit all commands to a stream or queue."""
@@ -53,10 +74,14 @@ class Taping:
         return getattr(self._recording, "tape", None)
 
     @contextlib.contextmanager
-    def taping(self, *arrays: Any) -> Iterator[Tape]:
-        """Record the commands of a call with ``arrays``; the tape of an enclosing call becomes incomplete."""
+    def taping(self, *arrays: Any, renew: bool = False) -> Iterator[Tape]:
+        """Record the commands of a call with ``arrays``; the tape of an enclosing call becomes incomplete.
+
+        With ``renew`` replays make the arrays anew that the call returns.
+        """
         self.untaped()
         before, tape = self.tape, self._kind(*arrays)
+        tape.results = [] if renew else None
         self._recording.tape = tape
         try:
             yield tape
@@ -67,6 +92,14 @@ class Taping:
         """Report that something was submitted that is on no tape."""
         if self.tape is not None:
             self.tape.complete = False
+
+
+    def returns(self, array: Any) -> None:
+        """Report a new array that the call returns."""
+        tape = self.tape
+        if tape is not None and tape.results is not None:
+            tape.results.append((array.shape, array.dtype))
+            tape.place(array)
 
 
 class Tapes:
@@ -86,13 +119,14 @@ class Tapes:
 
     def again(
         self, owner: Any, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any = None,
-        state: State | None = None,
+        state: State | None = None, *, renew: bool = False,
     ) -> Any:  # fmt: skip
-        """Make a call; from the third time on for the same ``arrays``, replay its commands.
+        """Make a call; from the third time on for arrays of the same form, replay its commands.
 
-        ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result`` or,
-        by default, what it returned when it was recorded. With ``state`` the state in which a call is made
-        identifies it as well. A replayed call leaves the state that it left when it was recorded.
+        ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result``. By
+        default it returns what it returned when it was recorded or, with ``renew``, a new array or a tuple of new ones.
+        With ``state`` the state in which a call is made identifies it as well. A replayed call leaves the state that it
+        left when it was recorded.
         """
         backend = owner.backend
 
@@ -106,12 +140,16 @@ class Tapes:
         if known:
             tape, returned = known
             with backend.scope(*arrays):
-                tape.play(owner.follow(), *arrays)
-                backend.mark(*arrays)
+                token = owner.follow()
+                new = [allocate(backend, *form, "the result") for form in tape.results or ()]
+                tape.play(token, *arrays, *new)
+                backend.mark(*arrays, *new)
             if state is not None:
                 state.restore(tape.after)
+            if new:
+                return new[0] if len(new) == 1 else tuple(new)
             return returned if result is None else result
-        if key not in self._by_key:  # most arrays come once: record at the second time
+        if key not in self._by_key:  # most forms come once: record at the second time
             if len(self._by_key) > MOST_TAPES:
                 self._by_key.clear()
             returned = call()
@@ -119,9 +157,10 @@ class Tapes:
             if state is not None:
                 self._by_key.setdefault(name(), None)  # the same call comes again in the state that this one left
             return returned
-        with backend.taping(*arrays) as tape:
+        with backend.taping(*arrays, renew=renew) as tape:
             returned = call()
         if tape.complete and key in self._by_key:
             tape.after = None if state is None else state.now()
-            self._by_key[key] = tape, returned if result is None else None  # keep no reference to the caller's result
+            # Keep no reference to arrays of the caller.
+            self._by_key[key] = tape, None if result is not None or renew else returned
         return returned

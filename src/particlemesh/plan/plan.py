@@ -734,7 +734,7 @@ class Plan(checks.Fixed):
         self.ready()
         checks.flag(accumulate, "accumulate")
         call = functools.partial(calls.spread, self, order, values, out, accumulate)
-        return self._again((verb, bool(accumulate)), (values, out), call, out)
+        return self._again((verb, bool(accumulate)), values, (out,), call)
 
     def _interpolate_together(self, verb: str, count: int, field: Any, out: Any) -> Any:
         """Interpolate the first ``count`` results in one call."""
@@ -751,21 +751,23 @@ class Plan(checks.Fixed):
         """Interpolate derivatives of one or several orders at once; an output of None is a new array."""
         self.ready()
         call = functools.partial(calls.interpolate, self, orders, field, outs)
-        result = None if outs[0] is None else outs if len(outs) > 1 else outs[0]
-        return self._again(verb, (field, *outs), call, result)
+        return self._again(verb, field, outs, call)
 
-    def _again(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any) -> Any:
-        """Make a call; from the third call with the same arrays on, replay its recorded launches."""
-        recorder = recorder_of(arrays[0], *self._tracked)
+    def _again(self, what: Any, given: Any, outs: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        """Make a call with an input; from the third call for arrays of the same form on, replay its launches."""
+        recorder = recorder_of(given, *self._tracked)
         if recorder is not None:
-            return recorder.record(self, what, *arrays)
+            return recorder.record(self, what, given, *outs)
         if not self.busy.acquire(False):
             raise in_use(self)
         try:
-            # Without out= each result is a new array. A capture and calls after it prepare again.
-            if result is None or self.methods.captured or self.backend is None or self.backend.capturing():
+            # A capture and calls after it prepare again.
+            if self.methods.captured or self.backend is None or self.backend.capturing():
                 return call()
-            return self._tapes.again(self, what, arrays, call, result, self.methods)
+            if all(out is None for out in outs):
+                return self._tapes.again(self, what, (given,), call, state=self.methods, renew=True)
+            result = outs if len(outs) > 1 else outs[0]
+            return self._tapes.again(self, what, (given, *outs), call, result, self.methods)
         finally:
             self.busy.release()
 
