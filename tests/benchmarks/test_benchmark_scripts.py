@@ -33,6 +33,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "core.overhead": ([], ("overhead",)),
     "core.forms": (CPU, ("forms-interpolate",)),
     "core.gpu": (CPU, ()),
+    "core.calls": (CPU, ("plain-calls",)),
     "grid.run": (CPU, ("grid-build", "grid-pairs")),
     "grid.build": ([*CPU, "--only", "published"], ("grid-build",)),
     "grid.pairs": ([*CPU, "--only", "published"], ("grid-pairs",)),

@@ -2,6 +2,7 @@
 """Calls for arrays of earlier calls are played: the same results, without working anything out."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +73,60 @@ def test_a_call_is_played_for_any_arrays_of_its_form(backend, plan, monkeypatch,
         kept.append((got, expected))  # no call writes to another's result
     for got, expected in kept:
         np.testing.assert_allclose(backend.host(got), expected, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("verb", VERBS)
+def test_tensors_are_played(backend, monkeypatch, verb):
+    torch = pytest.importorskip("torch")
+    rng, (result, _) = np.random.default_rng(5), VERBS[verb]
+    plan = pm.Plan(MESH, "bspline3").set_positions(torch.tensor(X, device="cuda"))
+    stream = torch.cuda.Stream()
+    for turn in range(TURNS):
+        host = rng.normal(size=result)
+        expected = backend.host(getattr(plan, verb)(backend.array(host[None])))[0]
+        backend.wait()
+        with monkeypatch.context() as patch, torch.cuda.stream(stream):
+            if turn > 1:
+                patch.setattr(calls, "spread", refuse), patch.setattr(calls, "interpolate", refuse)
+            got = getattr(plan, verb)(torch.tensor(host, device="cuda"))
+            assert isinstance(got, torch.Tensor) and got.is_cuda
+            got = got.cpu().numpy()
+        np.testing.assert_allclose(got, expected, atol=1e-12 * np.abs(expected).max())
+    values = torch.tensor(rng.normal(size=result), device="cuda", requires_grad=True)  # of a form that was played
+    assert getattr(plan, verb)(values).requires_grad
+    conjugate = torch.tensor(rng.normal(size=result) + 1j, device="cuda").conj()
+    for _ in range(TURNS):
+        got = getattr(plan, verb)(conjugate).cpu().numpy()
+        expected = getattr(plan, verb)(conjugate.resolve_conj()).cpu().numpy()
+        np.testing.assert_allclose(got, expected, atol=1e-12 * np.abs(expected).max())
+
+
+def entered(call):
+    """Return how many functions of the library a call enters."""
+    package, count = str(Path(pm.__file__).parent), 0
+
+    def note(frame, event, _):
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_played_call_enters_few_functions(backend, plan):
+    x, q, field = backend.array(X), backend.array(Q[0]), backend.array(np.zeros(MESH.shape))
+    most = {"set_positions": (90, lambda: plan.set_positions(x)), "spread": (60, lambda: plan.spread(q)),
+            "interpolate": (60, lambda: plan.interpolate(field))}  # fmt: skip
+    for _ in range(2 * TURNS):
+        for _, call in most.values():
+            call()
+    for name, (limit, call) in most.items():
+        assert entered(call) <= limit, name
 
 
 def test_positions_anywhere_are_played(backend, monkeypatch):

@@ -7,6 +7,7 @@ Each kind adapts the user's array to the native array of a backend (NumPy, CuPy,
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from particlemesh import backends, checks
-from particlemesh.backends.base import NOTHING
+from particlemesh.backends.base import NOTHING, allocate
+from particlemesh.backends.tapes import FORMS, ArrayForm
 
 
 class Kind:
@@ -75,6 +77,14 @@ class Kind:
     def recorder(self, array: Any) -> Any:
         """Return our module that makes differentiable calls, if the array's library records what happens to it."""
         return None
+
+    def form(self, array: Any) -> ArrayForm | None:
+        """Return what launches take from an array, or None where its calls are not taped."""
+        return None
+
+    def new(self, shape: tuple[int, ...], dtype: np.dtype, like: Any, backend: Any) -> Any:
+        """Return a new array of this kind on the device of another."""
+        return self.wrap(allocate(backend, shape, dtype, "the result"))
 
 
 class NumPyKind(Kind):
@@ -143,6 +153,12 @@ class OpenClKind(Kind):
 _NUMBERS = {np.dtype(char).name for char in "?bhilqBHILQefdFD"}
 
 
+@functools.cache
+def _dtype_of_tensors(dtype: Any) -> np.dtype | None:
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(name) if name in _NUMBERS else None  # not every name that NumPy knows: other packages register types
+
+
 class _Torch(Kind):
     module = "torch"
 
@@ -162,11 +178,21 @@ class _Torch(Kind):
         self.dtype(array)
         return array.detach().resolve_conj().resolve_neg()
 
+    def form(self, array: Any) -> ArrayForm | None:
+        if not array.is_cuda or array.requires_grad or array.is_conj() or array.is_neg():
+            return None
+        dtype = _dtype_of_tensors(array.dtype)
+        if dtype is None:
+            return None
+        size = dtype.itemsize
+        strides = tuple([size * step for step in array.stride()])
+        return ArrayForm(array.data_ptr(), tuple(array.shape), strides, dtype.char, size, array.get_device())
+
     def dtype(self, array: Any) -> np.dtype:
-        name = str(array.dtype).removeprefix("torch.")
-        if name in _NUMBERS:  # not every name that NumPy knows: other packages register types
-            return np.dtype(name)
-        raise checks.unsupported_type(name, "a tensor")
+        dtype = _dtype_of_tensors(array.dtype)
+        if dtype is not None:
+            return dtype
+        raise checks.unsupported_type(str(array.dtype).removeprefix("torch."), "a tensor")
 
     def target(self, out: Any) -> Any:
         if out.is_conj() or out.is_neg():
@@ -225,6 +251,10 @@ class TorchCudaKind(_Torch):
 
     def wrap(self, native: Any) -> Any:
         return sys.modules["torch"].from_dlpack(native)
+
+    def new(self, shape: tuple[int, ...], dtype: np.dtype, like: Any, backend: Any) -> Any:
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.device)
 
     def backend(self, array: Any) -> Any:
         from particlemesh.backends import cuda
@@ -331,6 +361,7 @@ def kind_of(array: Any) -> Kind | None:
         if kind.module in sys.modules and kind.owns(array):
             if kind.module not in ("torch", "jax"):
                 _by_type[type(array)] = kind
+            FORMS.setdefault(type(array), kind.form)  # one function serves all tensors; CuPy's is the backend's
             return kind
     return None
 

@@ -314,6 +314,9 @@ class CpuBackend:
     def returns(self, array: Any) -> None:
         """Calls are not taped."""
 
+    def same_memory(self, native: np.ndarray, array: Any) -> bool:
+        return native is array
+
     def kernel(self, file: str, name: str, defines: dict[str, Any]) -> Any:
         raise RuntimeError("the CPU backend has no kernels: call compiled functions.")
 

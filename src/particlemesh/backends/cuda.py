@@ -19,7 +19,7 @@ from particlemesh.backends import nvrtc, source
 from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, As, batch_of, gapless
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.source import File, Texts
-from particlemesh.backends.tapes import Tape, Taping
+from particlemesh.backends.tapes import FORMS, ArrayForm, Tape, Taping
 
 _UNASKED = 48 * 1024  # bytes of local memory that need no consent, a kernel's own arrays and what a launch adds
 
@@ -75,9 +75,10 @@ class CudaTape(Tape):
         super().__init__(*arrays)
 
     def place(self, array: Any) -> None:
-        at = array.data.ptr
-        low, high = _reach(array.shape, array.strides, array.dtype.itemsize)
-        self._places.append((at, at + low, at + high))
+        form = FORMS[array.__class__](array)
+        assert form is not None  # else the call had no signature
+        low, high = _reach(form.shape, form.strides, form.itemsize)
+        self._places.append((form.address, form.address + low, form.address + high))
 
     def place_of(self, address: int) -> tuple[int, int] | None:
         """Return the place of the array that has an address, and the distance from its first element, or None."""
@@ -100,7 +101,8 @@ class CudaTape(Tape):
     def play(self, stream: Any, *arrays: Any) -> None:
         cuda, at = _cupy().cuda, stream.ptr
         launch, clear, pack = cuda.driver.launchKernel, cuda.runtime.memsetAsync, _POINTER.pack_into
-        pointers = [array.data.ptr for array in arrays]
+        native = _cupy().ndarray
+        pointers = [array.data.ptr if array.__class__ is native else array.data_ptr() for array in arrays]
         for entry in self.launches:
             if len(entry) == 3:
                 place, distance, size = entry
@@ -110,6 +112,12 @@ class CudaTape(Tape):
                 for offset, place, distance in patches:
                     pack(block.buffer, offset, pointers[place] + distance)
                 launch(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
+
+
+def form_of(array: Any) -> ArrayForm:
+    """Return what launches take from a CuPy array."""
+    data, dtype = array.data, array.dtype
+    return ArrayForm(data.ptr, array.shape, array.strides, dtype.char, dtype.itemsize, data.device_id)
 
 
 def address_of(argument: Any) -> int:
@@ -233,6 +241,7 @@ class CudaBackend(Taping):
         self._get_device = cupy.cuda.runtime.getDevice
         self._get_stream = cupy.cuda.get_current_stream
         self._array = cupy.ndarray
+        FORMS[cupy.ndarray] = form_of
         with cupy.cuda.Device(device):
             properties = cupy.cuda.runtime.getDeviceProperties(device)
         self.device = properties["name"].decode()
@@ -245,19 +254,26 @@ class CudaBackend(Taping):
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
         """Return a key of a call: the form of its arrays and how they share memory. None if such calls are not taped."""
-        key, native, spans = [what], self._array, []
+        key: list[Any] = [what]
+        spans: list[tuple[int, int, int]] = []
         for array in arrays:
-            if array.__class__ is not native:
+            form_of = FORMS.get(array.__class__)
+            form = None if form_of is None else form_of(array)
+            if form is None:
                 return None
-            data, dtype, shape, strides = array.data, array.dtype, array.shape, array.strides
-            at = data.ptr
-            key += at & 15, shape, strides, dtype.char, data.device_id
-            low, high = _reach(shape, strides, dtype.itemsize)
+            at, shape, strides, char, size, device = form
+            key += at & 15, shape, strides, char, device
+            low, high = _reach(shape, strides, size)
             for n, (other, first, last) in enumerate(spans):
                 if at + low < last and first < at + high:
                     key += "shared", n, at - other
             spans.append((at, at + low, at + high))
         return tuple(key)
+
+    def same_memory(self, native: Any, array: Any) -> bool:
+        form_of = FORMS.get(array.__class__)
+        form = None if form_of is None else form_of(array)
+        return form is not None and native.data.ptr == form.address and native.dtype.char == form.char
 
     def facts(self) -> dict[str, int]:
         return facts_of(self.compute)

@@ -6,11 +6,24 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
-
-from particlemesh.backends.base import allocate
+from typing import Any, NamedTuple, Protocol
 
 MOST_TAPES = 64  # of a few kilobytes each
+
+
+class ArrayForm(NamedTuple):
+    """What a launch takes from an array on a CUDA device."""
+
+    address: int  # of the first element
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes
+    char: str  # of the dtype
+    itemsize: int
+    device: int  # its ordinal
+
+
+# By type of the user's arrays; a function returns None for arrays whose calls are not taped.
+FORMS: dict[type, Callable[[Any], ArrayForm | None]] = {}
 
 
 class Tape:
@@ -119,13 +132,13 @@ class Tapes:
 
     def again(
         self, owner: Any, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any], result: Any = None,
-        state: State | None = None, *, renew: bool = False,
+        state: State | None = None, new_array: Callable[..., Any] | None = None,
     ) -> Any:  # fmt: skip
         """Make a call; from the third time on for arrays of the same form, replay its commands.
 
         ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result``. By
-        default it returns what it returned when it was recorded or, with ``renew``, a new array or a tuple of new ones.
-        With ``state`` the state in which a call is made identifies it as well. A replayed call leaves the state that it
+        default it returns what it returned when it was recorded or, with ``new_array``, a new array or a tuple of them:
+        ``new_array(shape, dtype)`` makes one. With ``state`` the state in which a call is made identifies it as well. A replayed call leaves the state that it
         left when it was recorded.
         """
         backend = owner.backend
@@ -141,7 +154,7 @@ class Tapes:
             tape, returned = known
             with backend.scope(*arrays):
                 token = owner.follow()
-                new = [allocate(backend, *form, "the result") for form in tape.results or ()]
+                new = [] if new_array is None else [new_array(*form) for form in tape.results]
                 tape.play(token, *arrays, *new)
                 backend.mark(*arrays, *new)
             if state is not None:
@@ -157,10 +170,10 @@ class Tapes:
             if state is not None:
                 self._by_key.setdefault(name(), None)  # the same call comes again in the state that this one left
             return returned
-        with backend.taping(*arrays, renew=renew) as tape:
+        with backend.taping(*arrays, renew=new_array is not None) as tape:
             returned = call()
         if tape.complete and key in self._by_key:
             tape.after = None if state is None else state.now()
             # Keep no reference to arrays of the caller.
-            self._by_key[key] = tape, None if result is not None or renew else returned
+            self._by_key[key] = tape, None if result is not None or new_array else returned
         return returned

@@ -16,7 +16,7 @@ import numpy as np
 
 from particlemesh import backends, checks
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import Kind, recorder_of
+from particlemesh.arrays.kinds import Kind, kind_of, recorder_of
 from particlemesh.arrays.positions import Coordinates, coordinates
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend
@@ -755,19 +755,25 @@ class Plan(checks.Fixed):
 
     def _again(self, what: Any, given: Any, outs: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         """Make a call with an input; from the third call for arrays of the same form on, replay its launches."""
-        recorder = recorder_of(given, *self._tracked)
+        kind = kind_of(given)
+        recorder = kind.recorder(given) if kind else None
+        recorder = recorder or recorder_of(*self._tracked)
         if recorder is not None:
             return recorder.record(self, what, given, *outs)
         if not self.busy.acquire(False):
             raise in_use(self)
         try:
             # A capture and calls after it prepare again.
-            if self.methods.captured or self.backend is None or self.backend.capturing():
+            if kind is None or self.methods.captured or self.backend is None:
                 return call()
-            if all(out is None for out in outs):
-                return self._tapes.again(self, what, (given,), call, state=self.methods, renew=True)
-            result = outs if len(outs) > 1 else outs[0]
-            return self._tapes.again(self, what, (given, *outs), call, result, self.methods)
+            with kind.scope(given):
+                if self.backend.capturing():
+                    return call()
+                if all(out is None for out in outs):
+                    new = functools.partial(kind.new, like=given, backend=self.backend)
+                    return self._tapes.again(self, what, (given,), call, state=self.methods, new_array=new)
+                result = outs if len(outs) > 1 else outs[0]
+                return self._tapes.again(self, what, (given, *outs), call, result, self.methods)
         finally:
             self.busy.release()
 
@@ -813,7 +819,7 @@ class Plan(checks.Fixed):
         columns = _columns(positions)
         stays = positions is not None and self._stays(room, x.count)
         # Kernels on a tape read the caller's memory: it has no converted copies.
-        taped = stays and all(any(array is column for column in columns) for array in x.arrays)
+        taped = stays and all(any(backend.same_memory(array, c) for c in columns) for array in x.arrays)
         if taped and not backend.capturing():
             kind, packed, counting = self._tapes.again(self, self._locating(room), columns, locate)
         else:
@@ -828,10 +834,12 @@ class Plan(checks.Fixed):
             return False
         backend = before.backend
         entry = self._tapes.find(self, self._locating(room), columns)
-        if not entry or backend.capturing():
+        if not entry:
             return False
         tape, (kind, packed, counting) = entry
-        with backend.scope(*columns):
+        with kind.scope(columns[0]), backend.scope(*columns):
+            if backend.capturing():
+                return False
             tape.play(self.follow(), *columns)
             backend.mark(*columns)
             workspace = before.over(room, before.count)
