@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Plain calls of every verb and application: the host's time, the time with the device, and Python's calls.
 
-Writes ``results/plain-calls-DEVICE.csv``. Each row is one call on 2,000 particles, for which kernels are nearly empty, or on
-``--count``. ``host_s`` is the time until a call returns, ``whole_s`` the time until the device is done; both are medians
-of calls that run alone. ``graph_s`` is the GPU's time in a captured graph, where a call can be captured.
-``python_calls`` counts functions of the library that one call enters. ``style``: ``plain`` gets new arrays each time and
-returns new ones; ``out`` writes to arrays of the caller.
+Writes ``results/plain-calls-DEVICE.csv``. Each row is one call on 2,000 particles, for which kernels are nearly empty,
+or on ``--count``. ``host_s`` is the time until a call returns, ``whole_s`` the time until the device is done; both are
+medians of calls that run alone. ``graph_s`` is the GPU's time in a captured graph, where a call can be captured.
+``python_calls`` counts functions of the library that one call enters. ``style``: ``plain`` gets other arrays each time
+and returns new ones; ``out`` writes to arrays of the caller.
 
     python benchmarks/core/calls.py [--backend cuda] [--kind native torch] [--count 2000] [--small] [--out DIR]
 """
@@ -35,6 +35,7 @@ from particlemesh.fourier import Solver
 
 PACKAGE = str(Path(pm.__file__).parent)
 REPEATS = 200
+TIMES = "host_s", "whole_s", "graph_s"
 Call = Callable[[], Any]
 
 
@@ -146,7 +147,8 @@ def measured(place: Place, kind: str, verb: Verb, count: int, repeats: int) -> d
         whole.append(time.perf_counter() - begin)
         if time.perf_counter() > stop:
             break
-    graph = place.clock.captured(call, statistics.median(whole)) if kind == "native" and "step" not in verb.name else np.nan
+    capturable = kind == "native" and "step" not in verb.name
+    graph = place.clock.captured(call, statistics.median(whole)) if capturable else np.nan
     return {
         "call": verb.name, "kind": kind, "style": verb.style, "N": count, "host_s": short(statistics.median(host)),
         "whole_s": short(statistics.median(whole)), "graph_s": short(graph), "python_calls": python_calls(call),
@@ -170,8 +172,8 @@ def main() -> None:
         run.write(place.file("plain", "calls"), rows)
     show(
         f"{count} particles, {place.device}", ("call", "arrays", "style", "host", "whole", "graph", "calls"),
-        [(r["call"], r["kind"], r["style"], *(span(r[k]) if r[k] == r[k] else "" for k in ("host_s", "whole_s", "graph_s")),
-          str(r["python_calls"])) for r in rows],
+        [(r["call"], r["kind"], r["style"], *(span(r[k]) if r[k] == r[k] else "" for k in TIMES), str(r["python_calls"]))
+         for r in rows],
     )  # fmt: skip
     run.finish()
 

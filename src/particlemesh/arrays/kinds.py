@@ -156,7 +156,8 @@ _NUMBERS = {np.dtype(char).name for char in "?bhilqBHILQefdFD"}
 @functools.cache
 def _dtype_of_tensors(dtype: Any) -> np.dtype | None:
     name = str(dtype).removeprefix("torch.")
-    return np.dtype(name) if name in _NUMBERS else None  # not every name that NumPy knows: other packages register types
+    # Not every name that NumPy knows: other packages register types.
+    return np.dtype(name) if name in _NUMBERS else None
 
 
 class _Torch(Kind):

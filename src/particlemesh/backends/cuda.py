@@ -253,7 +253,7 @@ class CudaBackend(Taping):
         self._pinned = threading.local()
 
     def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
-        """Return a key of a call: the form of its arrays and how they share memory. None if such calls are not taped."""
+        """Return a key of a call: the form of its arrays and how they overlap. None if such calls are not taped."""
         key: list[Any] = [what]
         spans: list[tuple[int, int, int]] = []
         for array in arrays:

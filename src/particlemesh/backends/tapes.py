@@ -106,7 +106,6 @@ class Taping:
         if self.tape is not None:
             self.tape.complete = False
 
-
     def returns(self, array: Any) -> None:
         """Report a new array that the call returns."""
         tape = self.tape
@@ -138,8 +137,8 @@ class Tapes:
 
         ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result``. By
         default it returns what it returned when it was recorded or, with ``new_array``, a new array or a tuple of them:
-        ``new_array(shape, dtype)`` makes one. With ``state`` the state in which a call is made identifies it as well. A replayed call leaves the state that it
-        left when it was recorded.
+        ``new_array(shape, dtype)`` makes one. With ``state`` the state in which a call is made identifies it as well. A
+        replayed call leaves the state that it left when it was recorded.
         """
         backend = owner.backend
 
