@@ -170,11 +170,12 @@ def main() -> None:
                 kind, verbs(place, kind, count), lambda verb, kind=kind: [measured(place, kind, verb, count, repeats)]
             )
         run.write(place.file("plain", "calls"), rows)
-    show(
-        f"{count} particles, {place.device}", ("call", "arrays", "style", "host", "whole", "graph", "calls"),
-        [(r["call"], r["kind"], r["style"], *(span(r[k]) if r[k] == r[k] else "" for k in TIMES), str(r["python_calls"]))
-         for r in rows],
-    )  # fmt: skip
+    head = ("call", "arrays", "style", "host", "whole", "graph", "calls")
+    shown = [
+        [r["call"], r["kind"], r["style"], *(span(r[k]) if r[k] == r[k] else "" for k in TIMES), f"{r['python_calls']}"]
+        for r in rows
+    ]
+    show(f"{count} particles, {place.device}", head, shown)
     run.finish()
 
 

@@ -92,11 +92,11 @@ class CudaTape(Tape):
 
     def patches(self, arguments: tuple[Any, ...]) -> tuple[tuple[int, int, int], ...]:
         """Return which arguments of a launch are the call's arrays: offset in the block, place and distance."""
-        found = []
+        patches = []
         for n, argument in enumerate(arguments):
             if not isinstance(argument, int) and (place := self.place_of(address_of(argument))) is not None:
-                found.append((8 * n, *place))
-        return tuple(found)
+                patches.append((8 * n, *place))
+        return tuple(patches)
 
     def play(self, stream: Any, *arrays: Any) -> None:
         cuda, at = _cupy().cuda, stream.ptr
