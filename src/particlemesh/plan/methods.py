@@ -165,7 +165,7 @@ class PlanMethods:
         workspace = self._plan.workspace
         return bool(
             workspace is not None and type(workspace.particles) is DeviceParticles and self._plan.systems is None
-            and not self.captured and self.known and all(method.prepares_orders for method in self.known.values())
+            and not self.captured and all(method.prepares_orders for method in self.known.values())
         )  # fmt: skip
 
     def key(self) -> tuple[Any, ...]:
