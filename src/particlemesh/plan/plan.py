@@ -727,8 +727,6 @@ class Plan(checks.Fixed):
             self._open()
             raise RuntimeError("this plan has no particles yet: call set_positions first.")
 
-    # ---- how values are called for ------------------------------------------------------------------------
-
     def _spread(self, verb: str, order: int, values: Any, out: Any, accumulate: bool) -> Any:
         """Spread the adjoint of derivatives of an order."""
         self.ready()
@@ -750,21 +748,17 @@ class Plan(checks.Fixed):
     def _interpolate(self, verb: str, orders: Sequence[int], field: Any, outs: tuple[Any, ...]) -> Any:
         """Interpolate derivatives of one or several orders at once; an output of None is a new array."""
         self.ready()
-        call = functools.partial(calls.interpolate, self, orders, field, outs)
-        return self._again(verb, field, outs, call)
+        return self._again(verb, field, outs, functools.partial(calls.interpolate, self, orders, field, outs))
 
     def _again(self, what: Any, given: Any, outs: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         """Make a call with an input; from the third call for arrays of the same form on, replay its launches."""
-        kind = kind_of(given)
-        recorder = kind.recorder(given) if kind else None
-        recorder = recorder or recorder_of(*self._tracked)
+        kind, recorder = kind_of(given), recorder_of(given, *self._tracked)
         if recorder is not None:
             return recorder.record(self, what, given, *outs)
         if not self.busy.acquire(False):
             raise in_use(self)
         try:
-            # A capture and calls after it prepare again.
-            if kind is None or self.methods.captured or self.backend is None:
+            if kind is None or self.methods.captured:  # a capture and calls after it prepare again
                 return call()
             with kind.scope(given):
                 if self.backend.capturing():
@@ -772,8 +766,9 @@ class Plan(checks.Fixed):
                 if all(out is None for out in outs):
                     new = functools.partial(kind.new, like=given, backend=self.backend)
                     return self._tapes.again(self, what, (given,), call, state=self.methods, new_array=new)
-                result = outs if len(outs) > 1 else outs[0]
-                return self._tapes.again(self, what, (given, *outs), call, result, self.methods)
+                return self._tapes.again(
+                    self, what, (given, *outs), call, outs[0] if len(outs) < 2 else outs, self.methods
+                )
         finally:
             self.busy.release()
 
@@ -818,7 +813,7 @@ class Plan(checks.Fixed):
 
         columns = _columns(positions)
         stays = positions is not None and self._stays(room, x.count)
-        # Kernels on a tape read the caller's memory: it has no converted copies.
+        # Kernels on a tape read the caller's memory, no converted copies.
         taped = stays and all(any(backend.same_memory(array, c) for c in columns) for array in x.arrays)
         if taped and not backend.capturing():
             kind, packed, counting = self._tapes.again(self, self._locating(room), columns, locate)
