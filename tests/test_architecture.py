@@ -57,7 +57,7 @@ BUDGET = {
     "command": 2850,
     "distributed": 3150,
     "fourier": 2240,
-    "grid": 7410,
+    "grid": 7010,
     "interpolate": 3070,
     "kernels": 260,
     "methods": 510,

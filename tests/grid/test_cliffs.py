@@ -60,18 +60,19 @@ def clouds():
 @pytest.mark.parametrize("name", list(clouds()))
 @pytest.mark.parametrize("real", ["f4", "f8"])
 def test_particles_compared_are_as_many_as_particles_and_pairs(monkeypatch, name, real):
-    from particlemesh.grid.cpu.queries import pairs, systems
+    from particlemesh.grid.cpu import queries, search
 
     x, periodic, radius = clouds()[name]
     x = x.astype(real)
     radius = radius.astype(real) if np.ndim(radius) else radius
     compared = []
 
-    def counted(query, search, *rest):
-        systems.count_rows(query, search, *rest)
-        compared.append(candidates(search))
+    def counted(query, cells, *rest, counts=None, **rows):
+        search.search_for(query, cells, *rest, counts=counts, **rows)
+        if counts is not None:
+            compared.append(candidates(cells))
 
-    monkeypatch.setattr(pairs, "count_rows", counted)
+    monkeypatch.setattr(queries, "search_for", counted)
     i, j = pm.neighbour_list("ij", x, (1.0, 1.0, 1.0), radius, periodic=periodic)
     assert len(compared) == 1
     assert compared[0] <= 60 * (len(x) + len(i))
@@ -153,17 +154,17 @@ def test_a_grid_has_the_levels_that_radii_take_on_the_cpu():
 @pytest.mark.parametrize("order", ["input", "grid"])
 @pytest.mark.parametrize("built", ["no radii", "other radii", "one level"])
 def test_one_large_radius_of_a_search_does_not_set_how_far_all_particles_search(monkeypatch, built, order):
-    from particlemesh.grid.cpu.queries import pairs as module
-    from particlemesh.grid.cpu.queries import systems
+    from particlemesh.grid.cpu import queries, search
 
     x, _, radii = clouds()["one large radius"]
     compared = []
 
-    def counted(query, search, *rest):
-        systems.count_rows(query, search, *rest)
-        compared.append(in_reach(search))
+    def counted(query, cells, *rest, counts=None, **rows):
+        search.search_for(query, cells, *rest, counts=counts, **rows)
+        if counts is not None:
+            compared.append(in_reach(cells))
 
-    monkeypatch.setattr(module, "count_rows", counted)
+    monkeypatch.setattr(queries, "search_for", counted)
     grid = pm.UniformGrid((1.0,) * 3, cell_size=0.05, levels=1 if built == "one level" else None)
     grid.build(x * 3 - 1, {"no radii": None, "other radii": np.roll(radii, 5), "one level": radii}[built])
     names = grid.order if order == "grid" else np.arange(len(x))

@@ -76,7 +76,7 @@ def test_lists_by_marks_have_the_pairs_of_the_cpu(monkeypatch, way, name, real, 
         for half in (False, True):
             for order in ("grid", "input"):
                 right = pairs_of(host, half, order)
-                grid._searcher.means[half, True, 1.0, 0, True] = 20.0  # as a former search of such particles left it
+                grid._search.means[half, True, 1.0, 0, True] = 20.0  # as a former search of such particles left it
                 for _ in range(2):
                     np.testing.assert_array_equal(pairs_of(grid, half, order), right)
                 wide = pairs_of(grid, half, order, check=False, capacity=len(right) + 5)
@@ -111,7 +111,7 @@ def test_lists_by_marks_in_other_boxes(monkeypatch, name, way):
         grid.build(Device.of("opencl").array(x.astype("f4")))
         for half, order in ((False, "grid"), (True, "grid"), (False, "input"), (True, "input")):
             right = pairs_of(host, half, order)
-            grid._searcher.means[half, True, 1.0, 0, True] = max(len(right) / len(x), 1)
+            grid._search.means[half, True, 1.0, 0, True] = max(len(right) / len(x), 1)
             np.testing.assert_array_equal(pairs_of(grid, half, order), right)
         points = x[::3].astype("f4") + np.float32(0.01)
         right = host.neighbours(points, 1.0)
@@ -140,7 +140,7 @@ def test_lists_by_marks_of_several_systems(monkeypatch, way, periodic):
     host, grid = built("cpu", np.asarray), built("opencl", device.array)
     for half, order in ((False, "grid"), (True, "grid"), (False, "input"), (True, "input")):
         right = pairs_of(host, half, order)
-        grid._searcher.means[half, True, 1.0, 0, True] = len(right) / len(x)
+        grid._search.means[half, True, 1.0, 0, True] = len(right) / len(x)
         np.testing.assert_array_equal(pairs_of(grid, half, order), right)
     grid.close()
     assert asked and all(m.question.systems and not m.paired for m in asked)
@@ -151,7 +151,7 @@ def test_marks_serve_few_strips_of_few_candidates():
     for cells, radius, words in ((CELLS, 1.0, True), ((0.25, 0.25, 0.25), 1.0, False), (CELLS, 0.0, False)):
         with pm.UniformGrid(pm.Box((side,) * 3), cell_size=cells, backend="opencl") as grid:
             grid.build(Device.of("opencl").array(x))
-            search, cloud = grid._searcher, grid._built.cloud
+            search, cloud = grid._search, grid._built.cloud
             question = search.ask(cloud, radius, None, False, False)
             assert bool(marks.marks_of_row(question, 26)) == words
             assert not marks.marks_of_row(question, 400)
@@ -162,7 +162,7 @@ def test_many_points_in_open_boxes_have_no_marks(monkeypatch):
     for periodic in (False, True):
         with pm.UniformGrid(pm.Box((side,) * 3, periodic=periodic), cell_size=CELLS, backend="opencl") as grid:
             grid.build(Device.of("opencl").array(x))
-            question = grid._searcher.ask(grid._built.cloud, 1.0, None, False, False)
+            question = grid._search.ask(grid._built.cloud, 1.0, None, False, False)
             for most, marked in ((300, True), (299, periodic)):
                 monkeypatch.setattr(marks, "MOST_POINTS", most)
                 of_points = dataclasses.replace(question, points=SimpleNamespace(count=300))
@@ -181,7 +181,7 @@ def test_many_rows_by_index_have_no_marks(monkeypatch, half):
             with pm.UniformGrid(pm.Box((side,) * 3), cell_size=CELLS, backend="opencl") as grid:
                 grid.build(Device.of("opencl").array(x))
                 right = pairs_of(host, half, order)
-                grid._searcher.means[half, True, 1.0, 0, True] = len(right) / len(x)
+                grid._search.means[half, True, 1.0, 0, True] = len(right) / len(x)
                 np.testing.assert_array_equal(pairs_of(grid, half, order), right)
             assert bool(asked) == by_marks
 

@@ -112,16 +112,18 @@ def test_room_is_counted_with_64_bits(backend, monkeypatch):
 
 @pytest.mark.backends("cuda", "opencl")
 def test_pairs_beyond_32_bits_are_counted_exactly(backend):
-    from particlemesh.grid.queries.pairs import Searcher
+    from particlemesh.backends.tapes import Tapes
+    from particlemesh.grid.queries.search import Search
+    from particlemesh.grid.room import Room
 
     words = np.zeros(8, np.uint64)
     words[[4, 5]] = 2**40 + 7, 2**33  # pairs, and those of the longest row
-    searcher = Searcher(backend.library)
-    assert searcher.verdict(backend.array(words)) == (2**40 + 7, 2**33)
+    search = Search(backend.library, Room(backend.library, Tapes()))
+    assert search.verdict(backend.array(words)) == (2**40 + 7, 2**33)
     with pytest.raises(OverflowError, match=r"there are 1,099,511,627,783 pairs and room for 1,099,511,627,782: give"):
-        searcher.verdict(backend.array(words), capacity=2**40 + 6)
+        search.verdict(backend.array(words), capacity=2**40 + 6)
     with pytest.raises(OverflowError, match=r"a row has 8,589,934,592 pairs .* give width=8589934592 or more"):
-        searcher.verdict(backend.array(words), width=2**31 - 1)
+        search.verdict(backend.array(words), width=2**31 - 1)
 
 
 def test_queries_refuse_in_words(backend):

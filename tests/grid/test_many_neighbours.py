@@ -8,7 +8,7 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import Case, all_pairs, check_answer, entries
-from particlemesh.grid.limits import bytes_per_pair, least_images, most_images
+from particlemesh.grid.checks import bytes_per_pair, least_images, most_images
 
 CASE = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
 
@@ -46,18 +46,18 @@ def test_kernels_count_wide_rows_before_narrow_ones_are_trusted(backend, monkeyp
 
 
 def test_rows_on_the_cpu_are_counted_with_64_bits(monkeypatch):
-    from particlemesh.grid.cpu.queries import pairs
+    from particlemesh.grid.cpu import queries
 
     counted = []
-    monkeypatch.setattr(pairs, "count_rows", lambda query, search, counts, *_: counted.append(counts))
+    monkeypatch.setattr(queries, "search_for", lambda *_, counts=None, **rows: rows or counted.append(counts))
     grid = CASE.grid().build(CASE.positions)
     grid.count(0.5), grid.pairs(0.5)
     assert [counts.dtype for counts in counted] == [np.int64] * 2
 
-    def many(query, search, counts, *_):
+    def many(*_, counts):
         counts[7] = 2**33
 
-    monkeypatch.setattr(pairs, "count_rows", many)
+    monkeypatch.setattr(queries, "search_for", many)
     for call in (lambda: grid.count(0.5), lambda: grid.pairs(0.5, format="dense", width=2**31 - 1)):
         with pytest.raises(OverflowError, match=r"8,589,934,592"):
             call()

@@ -9,7 +9,7 @@ import pytest
 
 import particlemesh as pm
 from grid_checks import put
-from particlemesh.grid.limits import square_within
+from particlemesh.grid.checks import square_within
 
 
 def counted(r2, d, i, j, a, b, p, sum):

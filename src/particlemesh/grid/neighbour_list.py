@@ -20,13 +20,14 @@ from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
 from particlemesh.grid import checks
-from particlemesh.grid.cpu.queries.single_use import dense_list, raise_bad, sparse_list
+from particlemesh.grid.cpu.locate import known_cells, locate
+from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
 from particlemesh.grid.queries.cloud import few_images
-from particlemesh.grid.queries.quantities import by_letter
 from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device
-from particlemesh.grid.sparse import close_gaps, crowded, levels_for, sparse_cells, uneven
+from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, uneven
 from particlemesh.grid.systems import boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
+from particlemesh.sorting.cpu import counting_sort
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
@@ -177,17 +178,27 @@ class _Call:
         shape, doubtful = _dense_cells(box, self.reach, x.count, place.name != "cpu")
         doubtful = doubtful or self.radii is not None
         if self.home.name == place.name == "cpu":
-            arrays = dense_list(
-                x, self.positions, box, shape, self.reach if self.radii is None else self.radii, half=self.half,
-                quantities=self.quantities, threads=self.threads, doubtful=doubtful,
-            )  # fmt: skip
-            return None if arrays is None else self._wrapped(arrays)
+            return self._on_cpu(box, shape, doubtful=doubtful)
         with UniformGrid(box, shape=shape, backend=self.named, threads=self.threads) as grid:
             grid.build(self.positions)
             if doubtful and crowded(self._host(grid.cell_start), x.count):
                 return None
             pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
-        return by_letter(pairs, self.quantities)
+        return checks.by_letter(pairs, self.quantities)
+
+    def _on_cpu(self, box: Box, shape: tuple[int, ...], *, doubtful: bool) -> dict[str, Any] | None:
+        """Search with dense cells on the CPU, without a grid that stays."""
+        cells = known_cells(box, shape, 1, self.x.dtype)
+        keys, folded, turns, status = locate(self.x.arrays, None, cells, self.threads)
+        if status.bad:
+            raise checks.bad_particles(status, self.positions, None, box)
+        ordered = counting_sort(keys, cells.total, self.threads)
+        if doubtful and crowded(ordered.start, self.x.count):
+            return None
+        cloud = cloud_of(cells, folded, turns, ordered.start, ordered.order, None, self.threads)
+        radius = self.reach if self.radii is None else self.radii
+        pairs = CpuQueries(cloud, self.threads).pairs(radius, half=self.half, quantities=self.quantities)
+        return self._wrapped(checks.by_letter(pairs, self.quantities))
 
     def sparse(self) -> dict[str, Any]:
         """Search with cells that hold particles only."""
@@ -200,11 +211,14 @@ class _Call:
         size, levels = (self.reach, 1) if self.radii is None else levels_for(self.radii)
         few_images(self.reach, box)
         made = sparse_cells(x, self.radii, box, size, levels, dtype, self.threads)
-        raise_bad(made.faults, self.x.count, self.positions, self.box)
+        if made.status.bad:
+            raise checks.bad_particles(made.status, self.positions, None, self.box)
         radius = self.reach if self.radii is None else self.radii.astype(dtype)
         options: Any = dict(half=self.half, quantities=self.quantities)
         if self.place.name == "cpu":
-            return self._wrapped(sparse_list(made, radius, threads=self.threads, **options))
+            cloud = cloud_of(made.cells, made.folded, made.turns, made.start, made.order, None, self.threads)
+            queries = CpuQueries(cloud._replace(occupied=made.occupied), self.threads)
+            return self._wrapped(list_once(made, functools.partial(queries.pairs, radius), **options))
         with self.place.scope():
             return self._wrapped(sparse_on_device(self.place, made, box, radius, **options))
 
@@ -227,7 +241,7 @@ class _Call:
         with UniformGrid(self.box, shape=shape, systems=count, backend=self.named, threads=self.threads) as grid:
             grid.build(self.positions, system=system, boxes=domains)
             pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
-        return by_letter(pairs, self.quantities)
+        return checks.by_letter(pairs, self.quantities)
 
     @functools.cached_property
     def columns(self) -> list[np.ndarray]:

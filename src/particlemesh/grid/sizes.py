@@ -16,7 +16,7 @@ from particlemesh.backends.base import Backend
 from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.builders.job import Problem
-from particlemesh.grid.limits import levels_of
+from particlemesh.grid.checks import levels_of
 from particlemesh.grid.systems import SystemBoxes
 from particlemesh.sorting.keys import Cells, cells_in
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh.box import Box
-from particlemesh.grid.checks import MOST_LEVELS
-from particlemesh.grid.cpu.locate import CpuCells, Faults, cells_of, level_shape, locate
-from particlemesh.grid.queries.quantities import by_letter
+from particlemesh.grid.checks import MOST_LEVELS, GridStatus, by_letter
+from particlemesh.grid.cpu.locate import CpuCells, cells_of, level_shape, locate
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.cpu import counting_sort
 
@@ -35,7 +34,7 @@ class SparseCells(NamedTuple):
     order: np.ndarray  # (N,) int32: the particle at each place
     start: np.ndarray  # (occupied + 1,) int64
     occupied: np.ndarray  # (occupied,) int64: numbers of cells, ascending
-    faults: Faults
+    status: GridStatus
 
 
 def crowded(start: np.ndarray, count: int) -> bool:
@@ -106,13 +105,13 @@ def sparse_cells(
     """
     cells = cells_of(box, shape_of(box, size, levels, dtype), levels, dtype)
     one = cells._replace(shape=(1, 1, 1), levels=1)
-    _, folded, turns, faults = locate(x, None, one, threads)
+    _, folded, turns, status = locate(x, None, one, threads)
     number = numbers_of(folded, radii, cells)
     order = np.argsort(number, kind="stable")
     number = number[order]
     begins = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]])[: len(number)])
     start = np.append(begins, len(number)).astype(np.int64)
-    return SparseCells(cells, folded, turns, order.astype(np.int32), start, number[begins], faults)
+    return SparseCells(cells, folded, turns, order.astype(np.int32), start, number[begins], status)
 
 
 def numbers_of(folded: np.ndarray, radii: np.ndarray | None, cells: CpuCells) -> np.ndarray:

@@ -34,7 +34,7 @@ from particlemesh.grid.cpu.build import build_on_cpu
 from particlemesh.grid.queries import nearest
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.pair_function import PairFunction
-from particlemesh.grid.queries.pairs import Searcher
+from particlemesh.grid.queries.search import Search
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.room import Rooms
 from particlemesh.grid.sizes import Input, Sizes, spread_evenly
@@ -160,7 +160,7 @@ class UniformGrid(common.Fixed):
         self._built: Built | None = None
         self._boxes: SystemBoxes | None = None  # of the last build's systems
         self._rooms: Rooms | None = None  # on a GPU
-        self._searcher: Searcher | None = None  # for pairs, with what it has learned
+        self._search: Search | None = None  # for pairs, with what it has learned
         self._tapes = Tapes()
         self._token: Any = None  # the stream that last worked for this grid
         self._closed = False
@@ -694,7 +694,7 @@ class UniformGrid(common.Fixed):
     def close(self) -> None:
         """Release the grid's memory; using it afterwards is a RuntimeError. May be called twice."""
         self._closed = True
-        self._built = self._rooms = self._searcher = None
+        self._built = self._rooms = self._search = None
         self._choice.forget()
         self._tapes.clear()
 
@@ -750,24 +750,24 @@ class UniformGrid(common.Fixed):
             if backend.name == "cpu":
                 self._built = build_on_cpu(self._sizes, user_input, self._choice.choose)
             else:
-                rooms, searcher = self._memory(backend)
-                self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, searcher, self._choice.choose)
+                rooms, search = self._memory(backend)
+                self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, search, self._choice.choose)
             self._sizes, self._boxes = self._sizes.on_levels(self._built.problem.levels), boxes
             self._backend, self._kind, self._token = backend, kind, token
             backend.mark(*arrays)
         return self._forget_searches()
 
-    def _memory(self, backend: Backend) -> tuple[Rooms, Searcher]:
+    def _memory(self, backend: Backend) -> tuple[Rooms, Search]:
         """Return the memory of builds and of queries on a GPU, and what searches for pairs in it."""
-        if self._rooms is None or self._searcher is None or self._rooms.backend is not backend:
+        if self._rooms is None or self._search is None or self._rooms.backend is not backend:
             self._rooms = Rooms(backend, self._tapes)
-            self._searcher = Searcher(backend, self._rooms.queries)
-        return self._rooms, self._searcher
+            self._search = Search(backend, self._rooms.queries)
+        return self._rooms, self._search
 
     def _forget_searches(self) -> Self:
         """Drop the errors of unchecked searches: they are about former particles."""
-        if self._searcher is not None:
-            self._searcher.unread.forget()
+        if self._search is not None:
+            self._search.forget()
         return self
 
     def _open(self) -> None:

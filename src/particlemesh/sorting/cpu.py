@@ -11,6 +11,7 @@ from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 
 _SCAN = 1 << 14  # numbers of the histogram a thread scans at a time
+SHARE = 1 << 14  # items that a thread claims at a time where no item depends on another
 
 
 class Sorted(NamedTuple):
@@ -24,6 +25,11 @@ class Sorted(NamedTuple):
 def index_type(count: int) -> type[np.signedinteger]:
     """Return the narrowest type for indices below ``count``."""
     return np.int32 if count < 2**31 else np.int64
+
+
+def shares_for(count: int, threads: int) -> int:
+    """Return how many threads ``count`` independent items are worth."""
+    return max(1, min(threads, count // SHARE))
 
 
 def histogram_rows(count: int, bins: int, threads: int) -> int:

@@ -18,7 +18,7 @@ from particlemesh.grid.builders.built import NO_POSITIONS, Built
 from particlemesh.grid.builders.job import I32, U64, Job, Problem
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.queries.device_queries import DeviceQueries
-from particlemesh.grid.queries.pairs import Searcher
+from particlemesh.grid.queries.search import Search
 from particlemesh.grid.room import Room, Rooms
 from particlemesh.grid.sizes import Input, Sizes
 from particlemesh.grid.storage import SortedCells, Storage
@@ -30,7 +30,7 @@ _numbers = itertools.count()
 class Build(Built):
     """What a build left on a GPU."""
 
-    def __init__(self, job: Job, method: Builder, problem: Problem, storage: Storage, searcher: Searcher) -> None:
+    def __init__(self, job: Job, method: Builder, problem: Problem, storage: Storage, search: Search) -> None:
         super().__init__(method, problem, storage)
         self.job = job
         self.number = next(_numbers)  # no other build has it, whatever its address
@@ -43,8 +43,8 @@ class Build(Built):
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
                 systems=job.systems,
             )  # fmt: skip
-            in_storage = method.overlaps(self.cloud, storage, searcher.room)
-            self.queries = DeviceQueries(self.cloud, searcher, in_storage)
+            in_storage = method.overlaps(self.cloud, storage, search.room)
+            self.queries = DeviceQueries(self.cloud, search, in_storage)
         job.items = replace(job.items, arrays=())  # the caller's arrays may go
 
     def check_queries(self) -> None:
@@ -97,7 +97,7 @@ class Build(Built):
 
 
 def build_on_gpu(
-    sizes: Sizes, given: Input, rooms: Rooms, searcher: Searcher, choose: Callable[[Problem], Builder]
+    sizes: Sizes, given: Input, rooms: Rooms, search: Search, choose: Callable[[Problem], Builder]
 ) -> Build:
     """Build a grid in ``rooms`` with the builder that ``choose`` returns for a problem.
 
@@ -131,7 +131,7 @@ def build_on_gpu(
                 given.check,
                 systems=systems,
             )
-            built = Build(job, builder, problem, builder.build(job), searcher)
+            built = Build(job, builder, problem, builder.build(job), search)
             if not given.check or _accepted(built, sizes, given):
                 break
     except BaseException:

@@ -14,6 +14,7 @@ import numpy as np
 
 from particlemesh.grid.builders.job import CpuJob, Job, Problem
 from particlemesh.grid.builders.order import with_records
+from particlemesh.grid.cpu.builders import by_cell
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import SortedCells, Storage
@@ -105,8 +106,8 @@ class Builder:
         return with_records(job, self.order(job, storage))
 
     def order_cpu(self, job: CpuJob, storage: Any) -> SortedCells:
-        """Return the particles in the order of cells, from what :meth:`build_cpu` returned."""
-        return storage
+        """Return the particles in the order of cells; ``storage`` is what :meth:`build_cpu` returned."""
+        return by_cell(job.keys, job.bins, job.threads)
 
     def overlaps(self, cloud: Cloud, storage: Any, allocate: Any) -> Overlaps | None:
         """Return a search of overlaps in the storage itself on a GPU; None: by a search around each particle."""

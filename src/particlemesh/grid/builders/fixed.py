@@ -6,11 +6,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from particlemesh import checks
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.builders.order import order_of_slots
-from particlemesh.grid.cpu.builders import slots as cpu
+from particlemesh.grid.cpu.builders import slots_of
 from particlemesh.grid.storage import Slots, SortedCells
 
 
@@ -47,7 +49,7 @@ class Fixed(Builder):
         if problem.gpu:
             return slots
         work = histogram_bytes(problem, problem.count, problem.cells, alone=0)
-        return cpu_bytes(problem, slots, work, 4 * problem.count + 12 * problem.cells)
+        return cpu_bytes(problem, slots, work, order_bytes(problem))
 
     @classmethod
     def seconds(cls, problem: Problem) -> tuple[float, float]:
@@ -86,7 +88,7 @@ class Fixed(Builder):
 
     def build_cpu(self, job: CpuJob) -> Slots:
         self._expect(len(job.keys), job.bins)
-        slots, fullest = cpu.slots_of(job.keys, job.bins, self.capacity, self._strides(job.bins), job.threads)
+        slots, fullest = slots_of(job.keys, job.bins, self.capacity, self._strides(job.bins), job.threads)
         if fullest[1] > self.capacity:
             job.overflow = fullest
         return slots
@@ -95,4 +97,10 @@ class Fixed(Builder):
         return order_of_slots(job, storage)
 
     def order_cpu(self, job: CpuJob, storage: Slots) -> SortedCells:
-        return cpu.order_of_slots(storage, job.threads)
+        order = super().order_cpu(job, storage)
+        if job.overflow is None:
+            return order
+        lengths = np.diff(order.start)  # particles beyond the capacity have no slot
+        slotted = np.arange(len(order.order)) - np.repeat(order.start[:-1], lengths) < storage.capacity
+        start = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.minimum(lengths, storage.capacity))])
+        return SortedCells(start, order.order[slotted])

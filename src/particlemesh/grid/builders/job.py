@@ -62,6 +62,11 @@ def histogram_bytes(problem: Problem, entries: int, bins: int, *, alone: int = 1
     return 4 * bins * (rows if rows > 1 else alone)
 
 
+def order_bytes(problem: Problem) -> int:
+    """Return the bytes of sorting the particles by cell on the CPU."""
+    return 8 * problem.count + 8 * problem.cells + histogram_bytes(problem, problem.count, problem.cells)
+
+
 @dataclass
 class Job:
     """One build on a GPU."""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
+from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.builders.order import order_of_lists
-from particlemesh.grid.cpu.builders import lists as cpu
+from particlemesh.grid.cpu.builders import linked_lists
 from particlemesh.grid.storage import LinkedLists, SortedCells
 
 
@@ -26,7 +26,7 @@ class LinkedListLoose(Builder):
     def list_bytes(cls, problem: Problem, links: int, entries: int) -> int:
         """Return the bytes of a build on the CPU whose links take ``links``."""
         work = histogram_bytes(problem, entries, 2 * problem.cells, alone=0)  # heads and tails of each thread's lists
-        return cpu_bytes(problem, links + 4 * problem.cells, work, 4 * problem.count + 12 * problem.cells)
+        return cpu_bytes(problem, links + 4 * problem.cells, work, order_bytes(problem))
 
     @classmethod
     def seconds(cls, problem: Problem) -> tuple[float, float]:
@@ -44,10 +44,7 @@ class LinkedListLoose(Builder):
         return LinkedLists(work, following)
 
     def build_cpu(self, job: CpuJob) -> LinkedLists:
-        return cpu.linked_lists(job.keys, job.bins, job.threads)
+        return linked_lists(job.keys, job.bins, job.threads)
 
     def order(self, job: Job, storage: LinkedLists) -> SortedCells:
         return order_of_lists(job, storage.next, 1)
-
-    def order_cpu(self, job: CpuJob, storage: LinkedLists) -> SortedCells:
-        return cpu.order_of_lists(storage.heads, storage.next, job.threads)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from particlemesh.grid.builders.job import CpuJob, Job, Problem
 from particlemesh.grid.builders.linked_list_loose import LinkedListLoose
 from particlemesh.grid.builders.order import order_of_lists
-from particlemesh.grid.cpu.builders import lists as cpu
+from particlemesh.grid.cpu.builders import packed_lists
 from particlemesh.grid.storage import PackedLists, SortedCells
 
 
@@ -41,10 +41,7 @@ class LinkedListPacked(LinkedListLoose):
 
     def build_cpu(self, job: CpuJob) -> PackedLists:  # type: ignore[override]  # other lists
         assert job.folded is not None
-        return cpu.packed_lists(job.keys, job.folded, job.bins, job.threads)
+        return packed_lists(job.keys, job.folded, job.bins, job.threads)
 
     def order(self, job: Job, storage: PackedLists) -> SortedCells:  # type: ignore[override]  # other lists
         return order_of_lists(job, storage.nodes, 4)
-
-    def order_cpu(self, job: CpuJob, storage: PackedLists) -> SortedCells:  # type: ignore[override]  # other lists
-        return cpu.order_of_lists(storage.heads, cpu.links_of(storage.nodes), job.threads)

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
+from particlemesh.backends.base import Unread, allocate
+from particlemesh.grid import checks
 from particlemesh.grid.builders.builder import Builder, Overlaps
-from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
-from particlemesh.grid.cpu.builders import sorting
-from particlemesh.grid.cpu.builders import tight as cpu
+from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
+from particlemesh.grid.cpu import builders as cpu
 from particlemesh.grid.queries.cloud import Cloud, reach_record
-from particlemesh.grid.queries.overlaps import MOST, overlaps_of_lists, too_wide
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import SortedCells, TightLists
 from particlemesh.sorting import counting
-from particlemesh.sorting.scan import Allocate
+from particlemesh.sorting.scan import Allocate, allocate_counts, scan
+
+MOST = 2**29 - 1  # particles: an entry is one of eight, and is counted from 1 in 32 bits
+_WIDE, _WIDEST = 6, 7  # words of the status, as the kernel has them
 
 
 class LinkedListTight(Builder):
@@ -51,9 +56,8 @@ class LinkedListTight(Builder):
     def scratch_bytes(cls, problem: Problem) -> int:
         if not problem.gpu:
             entries = problem.count << problem.ndim
-            order = 8 * problem.count + 8 * problem.cells + histogram_bytes(problem, problem.count, problem.cells)
             work = histogram_bytes(problem, entries, 2 * problem.cells, alone=0)
-            return cpu_bytes(problem, 4 * entries + 4 * problem.cells, 4 * entries + work, order)
+            return cpu_bytes(problem, 4 * entries + 4 * problem.cells, 4 * entries + work, order_bytes(problem))
         return problem.count * (4 * 8 + 4 * problem.dtype.itemsize) + 4 * problem.cells
 
     @classmethod
@@ -89,10 +93,11 @@ class LinkedListTight(Builder):
 
     def note(self, job: Job, words: np.ndarray) -> str | None:
         assert job.cells is not None
-        widest = too_wide(words, job.cells.dtype)
-        if widest is None:
+        if not words[_WIDEST]:
             return None
-        return f"Particle {widest[0]} is wider than a cell: cells of {2 * widest[1]:g} hold all of them."
+        bits = words[_WIDEST : _WIDEST + 1]
+        half = bits.view(np.float64) if job.cells.dtype.itemsize == 8 else bits.astype(np.uint32).view(np.float32)
+        return f"Particle {int(~words[_WIDE])} is wider than a cell: cells of {2 * float(half[0]):g} hold all of them."
 
     def order(self, job: Job, storage: TightLists) -> SortedCells:
         raise RuntimeError("tight lists hold particles in no order; build with queries=True to have one.")
@@ -106,15 +111,49 @@ class LinkedListTight(Builder):
         counting.place_items(job.backend, job.items, status, start, rank, records=records, turns=turns)
         return SortedCells(start, None, records=records)
 
-    def order_cpu(self, job: CpuJob, storage: TightLists) -> SortedCells:
-        return sorting.by_cell(job.keys, job.bins, job.threads)
-
     def overlaps(self, cloud: Cloud, storage: TightLists, allocate: Allocate) -> Overlaps:
-        def search(shape: str | None, quantities: str) -> Pairs:
-            return overlaps_of_lists(
-                cloud.backend, cloud.cells, cloud.count, storage, cloud.status,
-                cloud.extents if cloud.extent_axes == 3 else None, cloud.extent_axes, shape=shape,
-                quantities=quantities, allocate_scratch=allocate,
-            )  # fmt: skip
+        return functools.partial(overlaps_of_lists, cloud, storage, allocate)
 
-        return search
+
+def overlaps_of_lists(cloud: Cloud, lists: TightLists, room: Allocate, shape: str | None, quantities: str) -> Pairs:
+    """Return every pair of overlapping particles once, images included; waits once, for the number of pairs.
+
+    ``i < j`` in the caller's numbering, or i is j and S is lexicographically positive. Pairs come by ascending i, those
+    of one particle in any order.
+
+    Raises
+    ------
+    ValueError
+        If the lists cannot serve this shape, or the type does not hold squares of the box or of a radius.
+    """
+    backend, cells, count, axes = cloud.backend, cloud.cells, cloud.count, cloud.extent_axes
+    boxes = checks.compares_boxes(axes, shape)
+    checks.lists_suffice(axes, boxes=boxes, orthorhombic=cells.box.orthorhombic)
+    dtype, total = cells.dtype, 0
+    checks.check_squares(0.0, cells.box.matrix, dtype, bounded=True)
+    defines = {**cloud.defines(), "EXTENTS": 0, "BOXES": int(boxes), "HALF_EDGES": int(axes == 3)}
+    extents = cloud.extents if axes == 3 else lists.bounds  # without half edges the lists hold radii
+    inputs = lists.heads, lists.next, lists.bounds, extents, lists.turns, cloud.status
+    place, none = None, Unread(cloud.status)
+    if count:
+        counts = allocate_counts(backend, count, U64, room, "overlap_counts")
+        place = room("overlap_place", (count + 2,), U64)  # the last word is for a fault
+        backend.clear(counts)
+        backend.clear(place[count + 1 :])
+        run = backend.kernel("grid/builders/overlaps.c", "overlaps", {**defines, "LISTS": 0, **checks.wants("")})
+        run(count, *inputs, counts, *(none,) * 5, place, count, *cloud.geometry())
+        scan(backend, counts, place, count)
+        total, fault = (int(word) for word in backend.download(place[count : count + 2]))
+        if fault:
+            raise ValueError(
+                f"particle {2**64 - 1 - fault} has a radius or half edge whose square {dtype.name} does not hold: use "
+                f"another unit of length{', or float64' * (dtype.itemsize < 8)}."
+            )
+    types = checks.array_types(quantities, (total,), cells.box.ndim, dtype)
+    arrays = {field: allocate(backend, size, kind, "overlaps") for field, (size, kind) in types.items()}
+    if total:
+        lists_of = {**defines, "LISTS": 1, **checks.wants(quantities)}
+        run = backend.kernel("grid/builders/overlaps.c", "overlaps", lists_of)
+        outputs = (arrays.get(field, none) for field in checks.FIELDS.values())
+        run(count, *inputs, place, *outputs, none, count, *cloud.geometry())
+    return Pairs(**arrays)

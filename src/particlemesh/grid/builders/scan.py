@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.job import I32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
-from particlemesh.grid.cpu.builders import sorting as cpu
+from particlemesh.grid.cpu.builders import by_cell
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import counting
 from particlemesh.sorting.settle import settle_items
@@ -56,4 +56,7 @@ class Scan(Builder):
         return SortedCells(start, order)
 
     def build_cpu(self, job: CpuJob) -> SortedCells:
-        return cpu.by_cell(job.keys, job.bins, job.threads)
+        return by_cell(job.keys, job.bins, job.threads)
+
+    def order_cpu(self, job: CpuJob, storage: SortedCells) -> SortedCells:
+        return storage

@@ -14,11 +14,9 @@ from particlemesh.grid import checks
 from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.built import NO_POSITIONS, Built
 from particlemesh.grid.builders.job import CpuJob, Problem
-from particlemesh.grid.cpu.builders import sorting
-from particlemesh.grid.cpu.locate import known_cells, locate
-from particlemesh.grid.cpu.queries.cloud import cloud_of
-from particlemesh.grid.cpu.queries.cpu_queries import CpuQueries
-from particlemesh.grid.cpu.systems import CpuBoxes, cpu_boxes, locate_systems
+from particlemesh.grid.cpu.builders import by_cell
+from particlemesh.grid.cpu.locate import CpuBoxes, cpu_boxes, known_cells, locate
+from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
 from particlemesh.grid.sizes import Input, Sizes
 from particlemesh.grid.storage import SortedCells, Storage
 
@@ -36,7 +34,7 @@ class CpuBuild(Built):
             order = self._order
             scattered = order.ends is not None
             if scattered:  # searches go along the numbers of cells
-                order = sorting.by_cell(job.keys, job.bins, job.threads)
+                order = by_cell(job.keys, job.bins, job.threads)
             cloud = cloud_of(job.cells, job.folded, turns, order.start, order.order, job.extents, job.threads, systems)
             self.queries = CpuQueries(cloud, job.threads, scattered=scattered)
 
@@ -104,14 +102,8 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         keys, bins = np.where((keys >= 0) & (keys < given.buckets), keys, -1).astype(np.int32), given.buckets
     else:
         cells = known_cells(sizes.box, sizes.shape, sizes.levels, given.dtype)
-        if given.boxes is None:
-            keys, folded, turns, faults = locate(given.x.arrays, extents, cells, sizes.threads)
-        else:
-            systems = cpu_boxes(given.boxes, given.dtype)
-            keys, folded, turns, faults = locate_systems(
-                given.x.arrays, extents, cells, systems, given.system, sizes.threads
-            )
-        status = checks.GridStatus(given.x.count, faults.not_finite, faults.outside, faults.bad_radius, faults.first)
+        systems = None if given.boxes is None else cpu_boxes(given.boxes, given.dtype)
+        keys, folded, turns, status = locate(given.x.arrays, extents, cells, sizes.threads, systems, given.system)
         bins = sizes.cells
     box = None if given.x is None else sizes.box
     if given.check and status.bad:

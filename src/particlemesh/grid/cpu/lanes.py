@@ -12,15 +12,10 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from particlemesh.backends.simd import WIDTHS, Lanes
+from particlemesh.backends.simd import Lanes
 
 _BYTE, _WORD, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 PAD = 16  # numbers that may be read past the end of what vectors are loaded from: the widest vector's
-
-
-def width_for(itemsize: int) -> tuple[int, ...]:
-    """Return the lanes of 64 bytes of reals: a tuple of that length, see `particlemesh.backends.simd`."""
-    return WIDTHS[64 // itemsize]
 
 
 def _bits(builder: ir.IRBuilder, flags: Any) -> Any:

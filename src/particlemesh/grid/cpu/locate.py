@@ -2,7 +2,8 @@
 """The cell of each particle, and its position inside the box.
 
 Everything is computed in the type of the positions, with the formulas that the kernels of GPUs use. Axes that the
-box does not have come first and are one cell thick.
+box does not have come first and are one cell thick. Of systems, a loop over pieces calls what locates the particles of
+one box.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fuse, fused, peek
 from particlemesh.box import Box
+from particlemesh.grid.checks import GridStatus
+from particlemesh.grid.systems import FLAG, SystemBoxes
+from particlemesh.sorting.cpu import counting_sort
 
 MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not determine a place
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
@@ -54,16 +58,6 @@ class CpuCells(NamedTuple):
         return self.origin.dtype
 
 
-class Faults(NamedTuple):
-    """What is wrong with positions: nothing, if the counts are zero."""
-
-    not_finite: int
-    outside: int
-    first: int  # index of the first bad particle, or -1
-    bad_radius: int
-    turns: int = 0  # the most periods that were taken off a coordinate
-
-
 def level_shape(shape: Sequence[int], level: int) -> tuple[int, ...]:
     """Return the cells of a level along each axis."""
     return tuple(max(1, int(size) >> level) for size in shape)
@@ -91,6 +85,37 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCell
 
 
 known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for tuples of cells; the arrays are never written
+
+
+class CpuBoxes(NamedTuple):
+    """The boxes of S systems in the type of the positions, missing axes first."""
+
+    origin: np.ndarray  # (S, 3)
+    inverse: np.ndarray  # (S, 3, 3)
+    rows: np.ndarray  # (S, 3, 3)
+    tails: np.ndarray  # (S, 3, 3)
+    lower: np.ndarray  # (S, 3)
+    upper: np.ndarray  # (S, 3)
+    orthorhombic: np.ndarray  # (S,) int64
+    scale: np.ndarray  # (S,): edges of cubes of their volumes, relative to the grid's box
+
+    @property
+    def total(self) -> int:
+        """Number of systems."""
+        return len(self.origin)
+
+
+def cpu_boxes(boxes: SystemBoxes, dtype: Any) -> CpuBoxes:
+    """Return the boxes of systems as compiled functions need them."""
+    table = boxes.table(np.dtype(dtype))
+
+    def part(first: int, *shape: int) -> np.ndarray:
+        return np.ascontiguousarray(table[:, first : first + int(np.prod(shape))]).reshape(boxes.count, *shape)
+
+    return CpuBoxes(
+        part(0, 3), part(3, 3, 3), part(12, 3, 3), part(21, 3, 3), part(30, 3), part(33, 3),
+        table[:, FLAG].astype(np.int64), boxes.scale.astype(dtype),
+    )  # fmt: skip
 
 
 def margins(cells: CpuCells, images: int = 1) -> np.ndarray:
@@ -319,6 +344,28 @@ def locate_shares(address, stride, count, radii, cells, keys, folded, turns, sta
                         faults[3] = begin + k
 
 
+@compiled
+def _locate_pieces(address, stride, pieces, radii, cells, boxes, each, keys, folded, turns, status, counter):
+    """Locate pieces of systems until none is left; ``each`` is the number of cells of a system."""
+    state = np.zeros(2, np.int64)
+    for p in claimed(counter, pieces.shape[0]):
+        begin, end, s = pieces[p, 0], pieces[p, 1], pieces[p, 2]
+        here = CpuCells(
+            cells.shape, cells.levels, cells.edge, boxes.origin[s], boxes.inverse[s], boxes.rows[s], boxes.tails[s],
+            cells.periodic, boxes.lower[s], boxes.upper[s], boxes.orthorhombic[s], cells.missing,
+        )  # fmt: skip
+        state[0] = 0
+        locate_shares(
+            address + begin * stride, stride, end - begin, radii[begin:end], here, keys[begin:end], folded[begin:end],
+            turns[begin:end], status[p : p + 1], state,
+        )  # fmt: skip
+        if status[p, 3] >= 0:
+            status[p, 3] += begin
+        for k in range(begin, end):
+            if keys[k] >= 0:
+                keys[k] += np.int32(s * each)
+
+
 def largest_extents(radii: ArrayLike | None, count: int, real: np.dtype) -> np.ndarray:
     """Return the radius of each particle, or the largest half extent of each box; empty for None."""
     if radii is None:
@@ -330,14 +377,14 @@ def largest_extents(radii: ArrayLike | None, count: int, real: np.dtype) -> np.n
 
 
 def locate(
-    x: Sequence[np.ndarray],
-    radii: ArrayLike | None,
-    cells: CpuCells,
-    threads: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Faults]:
+    x: Sequence[np.ndarray], radii: ArrayLike | None, cells: CpuCells, threads: int | None = None,
+    boxes: CpuBoxes | None = None, system: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, GridStatus]:  # fmt: skip
     """Return the cell of each particle, its position inside the box, the periods taken off, and what is wrong.
 
     ``x`` holds d arrays (N,) of any stride. ``radii`` are a number, (N,) or (N, d) half extents; they choose the level.
+    With ``boxes`` particles are in the box of their ``system`` (N,). Its cells come after those of the systems before;
+    ``cells`` has the cells of one system and the periodic axes.
 
     Returns
     -------
@@ -347,26 +394,51 @@ def locate(
         The position itself where no turn was taken off; zero along missing axes.
     turns : (N, 3) int32 or None
         None where all are zero.
-    faults : Faults
+    status : GridStatus
     """
-    real, count = cells.dtype, len(x[0])
+    real, count, placed = cells.dtype, len(x[0]), None
+    if system is not None and (np.diff(system) < 0).any():  # particles of one system have to follow each other
+        assert boxes is not None
+        placed = counting_sort(system, boxes.total, threads)
+        x, system = [np.ascontiguousarray(column[placed.order], real) for column in x], system[placed.order]
     columns = [column if column.dtype == real else column.astype(real) for column in x]
     address = np.array([column.ctypes.data for column in columns])
     stride = np.array([column.strides[0] for column in columns])
+    sizes = largest_extents(radii, count, real)
+    sizes = sizes if placed is None or not len(sizes) else sizes[placed.order]
     keys, folded = np.empty(count, np.int32), np.empty((count, 3), real)
     turns = np.zeros((count, 3), np.int32)  # of memory that nothing touches where all are zero
-    status = np.zeros(((count + SHARE - 1) // SHARE, 5), np.int64)
-    status[:, 3] = -1
-    used = min(threads_for(threads, count), max(1, len(status)))
-    sizes = largest_extents(radii, count, real)
-    run(locate_shares, used, address, stride, count, sizes, cells, keys, folded, turns, status, steps=20 * count)
-    bad = status[status[:, 3] >= 0, 3]
-    far = int(status[:, 4].max(initial=0))
-    faults = Faults(
-        not_finite=int(status[:, 0].sum()),
-        outside=int(status[:, 1].sum()),
-        first=int(bad.min(initial=count)) if len(bad) else -1,
-        bad_radius=int(status[:, 2].sum()),
-        turns=far,
-    )
-    return keys, folded, turns if far else None, faults
+    if boxes is None or system is None:
+        shares = (count + SHARE - 1) // SHARE
+    else:
+        pieces = pieces_of(np.searchsorted(system, np.arange(boxes.total + 1)).astype(np.int64), SHARE)
+        shares = len(pieces)
+    faults = np.zeros((shares, 5), np.int64)
+    faults[:, 3] = -1
+    used, results = min(threads_for(threads, count), max(1, shares)), (keys, folded, turns, faults)
+    if boxes is None:
+        run(locate_shares, used, address, stride, count, sizes, cells, *results, steps=20 * count)
+    else:
+        within = boxes, cells.total
+        run(_locate_pieces, used, address, stride, pieces, sizes, cells, *within, *results, steps=20 * count)
+    not_finite, outside, bad_radius, _, far = faults.sum(0).tolist()
+    first = -1
+    if not_finite or outside or bad_radius:
+        bad = faults[faults[:, 3] >= 0, 3]
+        # Particles of a system are in the caller's order, so the first bad one of a piece is the caller's first of it.
+        first = int((bad if placed is None else placed.order[bad]).min())
+    if placed is not None:
+        keys, folded, turns = keys[placed.rank], folded[placed.rank], turns[placed.rank]
+    return keys, folded, turns if far else None, GridStatus(count, not_finite, outside, bad_radius, first)
+
+
+def pieces_of(begins: np.ndarray, size: int) -> np.ndarray:
+    """Return ranges of up to ``size`` places of one system each, (P, 3): begin, end, system.
+
+    ``begins`` (S + 1,) is where the places of each system begin.
+    """
+    counts = -(-np.diff(begins) // size)
+    system = np.repeat(np.arange(len(counts)), counts)
+    within = np.arange(len(system)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begin = begins[system] + within * size
+    return np.ascontiguousarray(np.stack([begin, np.minimum(begin + size, begins[system + 1]), system], 1), np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from particlemesh.arrays.geometry import open_bounds
 from particlemesh.backends.base import Backend, Record
 from particlemesh.box import Box
-from particlemesh.grid.limits import check_squares
+from particlemesh.grid.checks import check_squares
 from particlemesh.sorting.keys import Cells
 
 MOST_IMAGES = 2**20  # of a particle within reach

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The queries of a grid on a GPU: arguments that users give, to the searches that take native arrays."""
+"""The queries of a grid on a GPU, with or without waiting for them."""
 
 from __future__ import annotations
 
@@ -9,85 +9,109 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.grid import checks
+from particlemesh.backends.base import allocate
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.queries.nearest import nearest
 from particlemesh.grid.queries.pair_function import PairFunction
-from particlemesh.grid.queries.pairs import Searcher
-from particlemesh.grid.queries.search import Extents
+from particlemesh.grid.queries.pair_lists import PairLists
+from particlemesh.grid.queries.search import Extents, Question, Search
 from particlemesh.grid.queries.sums import sums
 from particlemesh.grid.results import Pairs
-from particlemesh.sorting.keys import FIRST, NOT_FINITE, OUTSIDE
+
+_I32 = np.dtype(np.int32)
 
 
 class DeviceQueries:
     """The queries of one build; every method takes and returns native arrays."""
 
-    def __init__(self, cloud: Cloud, searcher: Searcher, overlaps_in_storage: Callable[..., Pairs] | None) -> None:
-        self.cloud, self.searcher, self._overlaps_in_storage = cloud, searcher, overlaps_in_storage
+    def __init__(
+        self, cloud: Cloud, search: Search, overlaps_in_storage: Callable[..., Pairs] | None = None
+    ) -> None:  # fmt: skip
+        self.cloud, self.search, self._overlaps_in_storage = cloud, search, overlaps_in_storage
+
+    def pairs(
+        self, radius: Any, half: bool, order: str = "input", form: str = "csr", quantities: str = "j",
+        width: int | None = None, capacity: int | None = None, check: bool = True,
+    ) -> Pairs:  # fmt: skip
+        """Return lists of pairs, see `UniformGrid.pairs`; ``radius`` is a number or an array of radii.
+
+        With ``check=False`` nothing waits, arrays have the length ``capacity``, the next search reuses their memory,
+        and :meth:`check` reports what is wrong.
+        """
+        asked = (radius, half, order, form, quantities, width, capacity, check)
+        notes = "" if check else self.search.place(asked)
+        by_index = order == "input"
+        question = self._ask(radius, half=half, rows_by_index=by_index and form != "coo", notes=notes)
+        pairs = self._list(question, form, quantities, by_index, width, capacity, check=check)
+        if not check:
+            self.search.keep(asked, question.words, capacity, width)
+        return pairs
 
     def check(self) -> None:
         """Raise the errors of searches with ``check=False``; waits for the device."""
-        self.searcher.unread.check()
+        self.search.check()
 
-    def asked_again(self, *question: Any) -> None:
-        """Mark lists as repeated: a tape or a graph did it."""
-        self.searcher.unread.again(question)
-
-    def pairs(
-        self, radius: Any, half: bool, order: str, form: str, quantities: str, width: int | None,
-        capacity: int | None, check: bool,
-    ) -> Pairs:  # fmt: skip
-        question = (radius, half, order, form, quantities, width, capacity, check)
-        unread = self.searcher.unread
-        search = self.searcher.find(
-            self.cloud, self._reach(radius), half=half, order=order, form=form, quantities=quantities, width=width,
-            capacity=capacity, check=check, notes="" if check else unread.place(question),
-        )  # fmt: skip
-        if not check:
-            unread.keep(question, search.words, capacity, width)
-        return search.pairs
+    def asked_again(self, *asked: Any) -> None:
+        """Mark lists with ``check=False`` as repeated: a tape or a graph did it."""
+        self.search.asked_again(asked)
 
     def rows_of(self, radius: float, quantities: str, least: int, most: int) -> Pairs:
         """Return the half list in which only particles with indices from ``least`` to ``most`` have rows."""
-        return self.searcher.find(
-            self.cloud, radius, half=True, order="input", quantities=quantities, some=(least, most)
-        ).pairs
+        question = self._ask(radius, half=True, rows_by_index=True)
+        question.some = least, most
+        return self._list(question, "csr", quantities)
 
     def count(self, radius: Any, order: str, check: bool) -> Any:
-        return self.searcher.count(self.cloud, self._reach(radius), order=order, check=check)
+        """Return how many pairs each particle has, (rows,) int32; waits only to check radii."""
+        by_index, search = order == "input", self.search
+        question = self._ask(radius, half=False, rows_by_index=by_index)
+        search.check_rows(question, "", check, counted=True)
+        counts = allocate(search.backend, (question.rows,), _I32, "counts of pairs")
+        if by_index and question.rows:
+            search.backend.clear(counts)  # particles that were left out have none
+        search.count_rows(question, counts, by_index)
+        if check and question.reach_is:
+            search.verdict(question.words)
+        return counts
 
     def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
-        return self.searcher.find(
-            self.cloud, radius, points=points, half=False, quantities=quantities, system=system
-        ).pairs
+        """Return the particles near each point. Points have a ``system`` each, if particles have one."""
+        return self._list(self.search.ask(self.cloud, radius, points, False, False, system=system), "csr", quantities)
 
     def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[Any, Any]:
-        rows = nearest(self.cloud, k, radius, points, system)
-        if rows.status is not None:
-            words = self.cloud.backend.download(rows.status)
-            checks.good_points(int(words[NOT_FINITE]), int(words[OUTSIDE]), int(~words[FIRST]))
-        return rows.indices, rows.distances
+        """Return the k nearest particles of each particle or point; waits only to check points."""
+        return nearest(self.cloud, k, radius, points, system)
 
     def overlaps(self, shape: str | None, quantities: str) -> Pairs:
+        """Return the pairs of particles that overlap, each once."""
         if self._overlaps_in_storage is not None:
             return self._overlaps_in_storage(shape, quantities)
-        cloud = self.cloud
+        cloud, backend = self.cloud, self.search.backend
         extents, axes = cloud.extents, cloud.extent_axes
         if shape == "box" and axes == 1:  # cubes
-            edges = self.searcher.room("cubes", (cloud.count, 3), cloud.cells.dtype)
+            edges = self.search.room("cubes", (cloud.count, 3), cloud.cells.dtype)
             if cloud.count:
-                missing = 3 - cloud.cells.box.ndim
-                cloud.backend.clear(edges)
-                for axis in range(missing, 3):
-                    cloud.backend.copy(edges[: cloud.count, axis], extents[: cloud.count])
+                backend.clear(edges)
+                for axis in range(3 - cloud.cells.box.ndim, 3):
+                    backend.copy(edges[: cloud.count, axis], extents[: cloud.count])
             extents, axes = edges, 3
-        return self.searcher.find(
-            cloud, Extents(extents, axes), half=True, order="input", form="coo", quantities=quantities
-        ).pairs
+        question = self._ask(Extents(extents, axes), half=True, rows_by_index=False)
+        return self._list(question, "coo", quantities)
 
     def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> Any:
-        return sums(self.cloud, radius, function, values, out, allocate=self.searcher.room)
+        """Return the sums of a pair function over each particle's neighbours; never waits."""
+        return sums(self.cloud, radius, function, values, out, allocate=self.search.room)
 
-    def _reach(self, radius: Any) -> float | Extents:
-        return float(radius) if isinstance(radius, (int, float, np.number)) else Extents(radius, 1)
+    def _ask(self, radius: Any, *, half: bool, rows_by_index: bool, notes: str = "") -> Question:
+        """Return what is asked about particles within one radius, the sum of two, or the extents of both."""
+        one = isinstance(radius, (int, float, np.number, Extents))
+        return self.search.ask(self.cloud, radius if one else Extents(radius, 1), None, half, rows_by_index, notes)
+
+    def _list(
+        self, question: Question, form: str, quantities: str, by_index: bool = True, width: int | None = None,
+        capacity: int | None = None, *, check: bool = True,
+    ) -> Pairs:  # fmt: skip
+        self.search.check_rows(question, quantities, check)
+        rows_by_index = by_index and question.points is None and form != "coo"
+        lists = PairLists(self.search, question, form, quantities, by_index, rows_by_index, check)
+        return lists.dense(width) if form == "dense" else lists.compact(capacity)

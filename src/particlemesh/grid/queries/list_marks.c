@@ -6,7 +6,6 @@
 
 #include "sorting/look_back.h"
 #include "grid/queries/within.h"
-#include "grid/queries/marks.h"
 #include "grid/queries/pair_output.h"
 
 #define WANT_NAMES (WANT_I || SWAP)

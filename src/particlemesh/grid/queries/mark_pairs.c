@@ -10,7 +10,6 @@
 
 #define PLACE_OF_LANE (31 - LANE) // as in a mark
 #include "grid/queries/within.h"
-#include "grid/queries/marks.h"
 
 // Squares are not negative, so that their bits compare as they do; the sign of a difference is a bit without a branch.
 #if COORDINATE_IS_DOUBLE

@@ -63,8 +63,8 @@ def marks_of_row(question: Question, mean: float, rows_by_index: bool = False) -
 class Marks:
     """The marks of one search."""
 
-    def __init__(self, searcher: Search, question: Question, words: int) -> None:
-        self.searcher, self.question, self.words = searcher, question, words
+    def __init__(self, search: Search, question: Question, words: int) -> None:
+        self.search, self.question, self.words = search, question, words
         cells = question.cloud.cells
         periodic, double = any(cells.box.periodic), cells.dtype.itemsize == 8
         particles = not (question.points or question.systems or question.some)
@@ -74,8 +74,8 @@ class Marks:
         if particles and periodic and not double:
             self.resident = {"RESIDENT_GROUPS": MARKING_GROUPS_PERIODIC}
         self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
-        self._marks = searcher.room("pair_marks", (words * self.stride,), _U64)
-        self._infos = searcher.room("pair_infos", (self.stride,), _U32)
+        self._marks = search.room("pair_marks", (words * self.stride,), _U64)
+        self._infos = search.room("pair_infos", (self.stride,), _U32)
 
     @property
     def at_once(self) -> bool:
@@ -93,12 +93,12 @@ class Marks:
             "ROWS_BY_INDEX": int(by_index), "IMAGES": 2, "RECORD": int(record and question.points is not None),
             "PAIRED": int(self.paired), **self.resident,
         }  # fmt: skip
-        kernel = self.searcher.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
+        kernel = self.search.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
         rows = min(self.stride, question.rows - first)
         kernel(
             -(-rows // 2) if self.paired else rows, *question.cells(), self._marks, self._infos,
             Unread(question.words) if counts is None else counts, question.words, first, question.rows,
-            question.cloud.bins, self.stride, *self.searcher.records(question),
+            question.cloud.bins, self.stride, *self.search.records(question),
         )  # fmt: skip
 
     def write(
@@ -109,8 +109,8 @@ class Marks:
         question, none = self.question, Unread(self.question.words)
         # Pairs of a row that a group has room for. Most groups need little more than the mean.
         room = next((n for n in (16, 32, 48) if 1.7 * mean <= n), 64)
-        size = min(LISTING_GROUP, self.searcher.backend.group_size)
-        kernel = self.searcher.program(
+        size = min(LISTING_GROUP, self.search.backend.group_size)
+        kernel = self.search.program(
             "grid/queries/list_marks.c", "list_marks", question.cloud,
             {**defines, "GROUP_SIZE": size, "ROOM": room * size},
         )  # fmt: skip
@@ -121,5 +121,5 @@ class Marks:
                 min(self.stride, question.rows - first), *question.cells(), question.cloud.turns,
                 question.cloud.status, self._marks, self._infos, start, arrays.get("i", none), arrays.get("j", none),
                 question.words, first, question.rows, question.cloud.bins, self.stride, capacity,
-                *self.searcher.records(question),
+                *self.search.records(question),
             )  # fmt: skip

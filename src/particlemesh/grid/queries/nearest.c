@@ -6,7 +6,6 @@
 // index, so that the order of particles does not matter.
 
 #include "grid/queries/search.h"
-#include "grid/queries/points.h"
 
 #define FEW 16 // a list this short stays in registers, sorted; a longer one is a heap, farthest on top
 

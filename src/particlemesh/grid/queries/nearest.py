@@ -4,55 +4,38 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Record, allocate
-from particlemesh.grid.limits import square_within
+from particlemesh.grid import checks
+from particlemesh.grid.checks import square_within
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
-from particlemesh.sorting.keys import STATUS_WORDS
+from particlemesh.sorting.keys import FIRST, NOT_FINITE, OUTSIDE, STATUS_WORDS
 
 MOST = 128  # a list lives in a work-item's own memory
 
 
-class Nearest(NamedTuple):
-    """Rows of nearest particles.
-
-    Attributes
-    ----------
-    indices : (rows, k) int32
-        By distance, then index; -1 where there are no more.
-    distances : (rows, k)
-        In the type of the positions; infinity where there are no more.
-    status : (8,) uint64 or None
-        What is wrong with points (sorting/cells.h); their rows are empty.
-    """
-
-    indices: Any
-    distances: Any
-    status: Any = None
-
-
-def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = None, system: Any = None) -> Nearest:
-    """Return the ``k`` nearest particles within ``radius`` of each particle, or of each point; never waits.
+def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[Any, Any]:
+    """Return indices and distances (rows, k) of the nearest particles within ``radius`` of each particle or point.
 
     A particle is not its own neighbour, but its images are; each image counts separately. Equal squared distances go by
     index, so that the result does not depend on the order of particles within cells. Each k is compiled separately.
-    Points have a ``system`` each, if particles have one.
+    Points have a ``system`` each, if particles have one. Waits only to check points.
     """
     backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
     search = _search(cloud, k, kernel_radius(radius, cells, points=points is not None))
     rows = cloud.count if points is None else points.count
     indices = allocate(backend, (rows, k), np.int32, "the nearest particles")
     distances = allocate(backend, (rows, k), dtype, "the distances of the nearest particles")
-    status = None
+    if not rows:
+        return indices, distances
+    status = cloud.status
     if points is not None:
         status = backend.empty((STATUS_WORDS,), np.uint64)
         backend.clear(status)
-    if not rows:
-        return Nearest(indices, distances, status)
     defines = {**cloud.defines(), "EXTENTS": 0, "K": k, "POINTS": int(points is not None)}
     bins = cells.count
     if points is None:
@@ -64,10 +47,13 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None = No
     run = backend.kernel("grid/queries/nearest.c", "nearest", defines)
     run(
         rows, *cloud.rows(system), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends, *x,
-        cloud.status if status is None else status, indices, distances, rows, bins, strides, *cloud.geometry(),
+        status, indices, distances, rows, bins, strides, *cloud.geometry(),
         search,
     )  # fmt: skip
-    return Nearest(indices, distances, status)
+    if points is not None:
+        words = backend.download(status)
+        checks.good_points(int(words[NOT_FINITE]), int(words[OUTSIDE]), int(~words[FIRST]))
+    return indices, distances
 
 
 def _search(cloud: Cloud, k: int, radius: float) -> Record:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Unread, allocate
+from particlemesh.grid.checks import FIELDS, array_types, wants
 from particlemesh.grid.queries.marks import Marks, marks_of_row
-from particlemesh.grid.queries.quantities import FIELDS, array_types, wants
 from particlemesh.grid.queries.search import SMALL_GROUP, Question, Search
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -27,11 +27,11 @@ class PairLists:
     """One search for lists."""
 
     def __init__(
-        self, searcher: Search, question: Question, form: str, quantities: str, by_index: bool, rows_by_index: bool,
+        self, search: Search, question: Question, form: str, quantities: str, by_index: bool, rows_by_index: bool,
         check: bool,
     ) -> None:  # fmt: skip
-        self.searcher, self.question, self.form, self.check = searcher, question, form, check
-        self.backend, self.rows, self.cells = searcher.backend, question.rows, question.cloud.cells
+        self.search, self.question, self.form, self.check = search, question, form, check
+        self.backend, self.rows, self.cells = search.backend, question.rows, question.cloud.cells
         self.letters = quantities + ("i" if form == "coo" and "i" not in quantities else "")
         self.by_index, self.rows_by_index = by_index, rows_by_index
         # Half a list by slots finds each pair once: the smaller index is put first when it is written.
@@ -39,11 +39,11 @@ class PairLists:
         self.key = (bool(question.half), question.points is None, question.radius, question.reach_is,
                     question.some is None)  # fmt: skip
 
-    def compact(self, capacity: int | None) -> tuple[Pairs, int | None]:
-        """Return rows that follow each other, and how many pairs there are."""
+    def compact(self, capacity: int | None) -> Pairs:
+        """Return rows that follow each other."""
         if not self.rows:
-            return self._nothing((0,)), 0
-        mean = self.searcher.means.get(self.key)
+            return self._nothing((0,))
+        mean = self.search.means.get(self.key)
         if capacity is None and not self.check:
             raise ValueError("check=False allocates nothing: give the capacity to reserve.")
         arrays: dict[str, Any] | None = None
@@ -65,9 +65,8 @@ class PairLists:
         if mean is None:
             mean = capacity / self.rows
         arrays = self._fill(place, start, capacity, mean, arrays, marked)
-        total = None
         if self.check:
-            total, _ = self.searcher.verdict(self.question.words)
+            total, _ = self.search.verdict(self.question.words)
             mean = total / self.rows
             self._learn(mean)
             if 2 * total < capacity:  # a slice would hold all of it
@@ -78,25 +77,25 @@ class PairLists:
             if total > capacity:  # the last search had fewer pairs; where rows begin is right
                 arrays = self._fill(_PLACED, start, total, mean)
             arrays = {name: array[:total] for name, array in arrays.items()}
-        return Pairs(start=start if self.form == "csr" else None, **arrays), total
+        return Pairs(start=start if self.form == "csr" else None, **arrays)
 
-    def dense(self, width: int | None) -> tuple[Pairs, None]:
+    def dense(self, width: int | None) -> Pairs:
         """Return rows of one width, -1 where they have fewer pairs."""
         if width is None:
             if not self.check:
                 raise ValueError("check=False allocates nothing: give the width to reserve.")
-            scratch = self.searcher.room("pair_counts", (max(self.rows, 1),), _U64)
-            self.searcher.count_rows(self.question, scratch, self.rows_by_index, longest=True)
-            width = max(self.searcher.verdict(self.question.words)[1], 1)
+            scratch = self.search.room("pair_counts", (max(self.rows, 1),), _U64)
+            self.search.count_rows(self.question, scratch, self.rows_by_index, longest=True)
+            width = max(self.search.verdict(self.question.words)[1], 1)
         if not self.rows:
-            return self._nothing((0, width)), None
+            return self._nothing((0, width))
         question, none = self.question, Unread(self.question.words)
         counts = self._room("count", (self.rows,), _I32)
         arrays = self._arrays((self.rows, width))
         if self.rows_by_index:  # rows of particles that were left out
             for array in (counts, *arrays.values()):
                 self.backend.clear(array)
-            blank = self.searcher.program(
+            blank = self.search.program(
                 "grid/queries/pairs.c", "blank_rows", question.cloud, self._defines(_DENSE, 0, 32)
             )
             blank(
@@ -105,12 +104,12 @@ class PairLists:
             )  # fmt: skip
         self._launch(_DENSE, none, counts, arrays, self.rows * width, width, *self._collected(width))
         if self.check:
-            self.searcher.verdict(question.words, width=width)
-        return Pairs(count=counts, **arrays), None
+            self.search.verdict(question.words, width=width)
+        return Pairs(count=counts, **arrays)
 
     def _learn(self, mean: float) -> None:
         """Remember the pairs of a row for the next search of this kind; a radius that always changes is no kind."""
-        means = self.searcher.means
+        means = self.search.means
         if len(means) >= _REMEMBERED:
             means.clear()
         means[self.key] = mean
@@ -130,19 +129,19 @@ class PairLists:
             return None
         words = marks_of_row(self.question, mean, self.rows_by_index)
         try:
-            return Marks(self.searcher, self.question, words) if words else None
+            return Marks(self.search, self.question, words) if words else None
         except MemoryError:
             return None  # pairs are collected in local memory
 
     def _count_starts(self, start: Any, mean: float | None) -> Marks | None:
         """Write where each row begins, and return the marks of all rows if that was their search."""
-        counts = allocate_counts(self.backend, self.rows, _U64, self.searcher.room, "pair_counts")
+        counts = allocate_counts(self.backend, self.rows, _U64, self.search.room, "pair_counts")
         self.backend.clear(counts)
         marks = self._marks(mean)
         if marks is not None and not marks.at_once:
             marks = None
         if marks is None:
-            self.searcher.count_rows(self.question, counts, self.rows_by_index)
+            self.search.count_rows(self.question, counts, self.rows_by_index)
         else:
             marks.mark(0, counts, self.rows_by_index)
         scan(self.backend, counts, start, self.rows)
@@ -199,11 +198,11 @@ class PairLists:
     ) -> None:  # fmt: skip
         question, none = self.question, Unread(self.question.words)
         defines = {**self._defines(place, cap, span), **self._ways()}
-        kernel = self.searcher.program("grid/queries/pairs.c", "list_pairs", question.cloud, defines)
+        kernel = self.search.program("grid/queries/pairs.c", "list_pairs", question.cloud, defines)
         outputs = (arrays.get(name, none) for name in FIELDS.values())
         kernel(
             self.rows, *question.cells(), question.cloud.turns, question.cloud.status, start, counts, *outputs,
-            question.words, self.rows, question.cloud.bins, capacity, width, *self.searcher.records(question),
+            question.words, self.rows, question.cloud.bins, capacity, width, *self.search.records(question),
         )  # fmt: skip
 
     def _arrays(self, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -215,5 +214,5 @@ class PairLists:
         """Return memory for a result: new if the search is checked, else reserved."""
         if self.check:
             return allocate(self.backend, shape, dtype, f"{name} of pairs")
-        array = self.searcher.room(f"pairs_{name}", shape, dtype)
+        array = self.search.room(f"pairs_{name}", shape, dtype)
         return array if tuple(array.shape) == shape else array[: shape[0]]

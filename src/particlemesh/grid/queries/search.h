@@ -131,7 +131,7 @@ DEVICE int turns_forward(PRIVATE const int* turn)
 // Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))
 
-// Of sums of two radii the type holds the squares: `check_squares` in grid/limits.py.
+// Of sums of two radii the type holds the squares: `check_squares` in grid/checks.py.
 #if COORDINATE_IS_DOUBLE
 #define MOST_REACH 3.3e153
 #define LEAST_REACH 1.5e-154
@@ -153,8 +153,34 @@ DEVICE int is_within(coordinate square, coordinate distance)
     return fma(distance, fma(distance, step * (1 + 4 * step), distance), -square) >= 0;
 }
 
+// Points of queries. They may lie outside the box: periodic axes fold them, open ones do not.
+
+// Reads x, and writes the point's image in the box to x and its fractions to s. Beyond the ends of an open axis these
+// are below 0 or above 1.
+DEVICE int point_of(PRIVATE coordinate* x, PRIVATE coordinate* s, GLOBAL const coordinate* x0,
+                    GLOBAL const coordinate* x1, GLOBAL const coordinate* x2, i64 i, PRIVATE const Strides* strides,
+                    PRIVATE const Geometry* geometry, PRIVATE const Frame* frame)
+{
+    coordinate turns[3];
+    const int place = fractional(x, s, turns, x0, x1, x2, i, strides, geometry, frame);
+    if (place == NOT_FINITE) return NOT_FINITE;
+    for (int a = 0; a < 3; a++)
+        if (!(turns[a] < MOST_TURNS - 1 && turns[a] > 1 - MOST_TURNS)) return OUTSIDE;
+    if (place != GOOD) { // bit-identical to particles
+        fold(x, turns, geometry);
+        fractions(s, x, geometry);
+        for (int a = 0; a < 3; a++) turns[a] = frame->periodic[a] ? floor(s[a]) : (coordinate)0;
+        fold(x, turns, geometry);
+        if (frame->orthorhombic) confine(x, s, turns, geometry, frame);
+    }
+    fractions(s, x, geometry);
+    for (int a = 0; a < 3; a++)
+        if (!(s[a] == s[a])) return OUTSIDE; // beyond the range of numbers
+    return GOOD_ITEM;
+}
+
 // What half a list passes over. PASS_OVER: a statement that may move the first cells (grid/queries/strips_inside.h).
-// OWN_CELL, a statement, and PASSED(end): whether all cells before `end` have no pairs (grid/queries/strips_beyond.h).
+// OWN_CELL, a statement, and PASSED(end): whether all cells before `end` have no pairs (grid/queries/strips_of_images.h).
 #ifndef PASS_OVER
 #define PASS_OVER
 #define OWN_CELL

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What lists and counts of pairs on GPUs share: the uniform, its kernels, and what the device recorded."""
+"""What lists and counts of pairs on GPUs share: the question, its kernels, and what the device recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Backend, Kernel, Record
 from particlemesh.grid import checks
-from particlemesh.grid.limits import (
+from particlemesh.grid.checks import (
     MOST_COUNTED,
     bytes_per_pair,
     check_squares,
@@ -21,12 +21,13 @@ from particlemesh.grid.limits import (
     too_many,
 )
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
-from particlemesh.sorting.scan import Allocate
+from particlemesh.grid.room import Room
 
 SMALL_GROUP = 64  # work-items of some searches
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
 _U64 = np.dtype(np.uint64)
+_QUESTIONS = 64  # that may be unchecked
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Extents:
 
 @dataclass
 class Question:
-    """A uniform, as kernels take it."""
+    """What is asked, as kernels take it."""
 
     cloud: Cloud
     points: Coordinates | None
@@ -79,20 +80,32 @@ class Question:
         return (*points, *self.systems, cloud.records, cloud.start, ends, self.reaches, self.largest)
 
 
-class Search:
-    """Programs of searches on one backend, scratch memory from ``room``, and the mean lengths of former rows.
+@dataclass
+class _Unread:
+    """What an unchecked search recorded on the device, and how much room it had."""
 
-    ``room`` also provides the results of ``check=False``; by default memory is new every time.
+    place: int
+    words: Any = None
+    capacity: int | None = None
+    width: int | None = None
+    is_read: bool = False
+    is_raised: bool = False  # until it is searched again
+
+
+class Search:
+    """What searches of a grid keep from one build to the next: programs, memory, the mean lengths of former rows.
+
+    ``room`` has scratch memory and the results of ``check=False``.
     """
 
-    def __init__(self, backend: Backend, room: Allocate | None = None) -> None:
-        self.backend = backend
-        self.room: Allocate = room or (lambda name, shape, dtype: backend.empty(shape, dtype))
+    def __init__(self, backend: Backend, room: Room) -> None:
+        self.backend, self.room = backend, room
         self.means: dict[Any, float] = {}  # pairs of a row, by question
         self._programs: dict[tuple[Any, ...], Kernel] = {}
         self._known: tuple[Any, ...] = ()  # what the records are of
         self._records: tuple[Record, ...] = ()
         self._short_rows: tuple[Any, ...] = ()  # box, radius and count whose rows need no check
+        self._unread: dict[Any, _Unread] = {}  # what unchecked searches recorded, by question
 
     def program(self, file: str, name: str, cloud: Cloud, defines: dict[str, int]) -> Kernel:
         """Return a kernel over a cloud."""
@@ -239,3 +252,53 @@ class Search:
             raise OverflowError(f"there are {total:,} pairs and room for {capacity:,}: give capacity={total} or more.")
         checks.wide_enough(longest, width)
         return total, longest
+
+    # ---- searches with check=False ------------------------------------------------------------------------
+
+    def place(self, question: Any) -> str:
+        """Return the place of an unchecked question's record; the place of a checked one may be reused.
+
+        Raises
+        ------
+        RuntimeError
+            If too many questions are unchecked.
+        """
+        if question not in self._unread:
+            place = len(self._unread)
+            if place == _QUESTIONS:
+                checked = next((q for q, record in self._unread.items() if record.is_read), None)
+                if checked is None:
+                    raise RuntimeError(f"{_QUESTIONS} different searches with check=False are unread: call check().")
+                place = self._unread.pop(checked).place
+                self.room.forget_tapes()  # a tape of that search writes to the reused place
+            self._unread[question] = _Unread(place)
+        return str(self._unread[question].place)
+
+    def keep(self, question: Any, words: Any, capacity: int | None, width: int | None) -> None:
+        """Keep where an unchecked search records its counts."""
+        self._unread[question] = _Unread(self._unread[question].place, words, capacity, width)
+
+    def asked_again(self, question: Any) -> None:
+        """Mark an unchecked search as repeated: a tape or a graph did it."""
+        record = self._unread[question]
+        record.is_read = record.is_raised = False
+
+    def forget(self) -> None:
+        """Say that what was searched is gone: only searches that are made again count."""
+        for record in self._unread.values():
+            record.is_raised = True
+
+    def check(self) -> None:
+        """Raise the error of each failed search once; waits for the device.
+
+        A search without an error is read again at the next call: a graph may have repeated it.
+        """
+        for record in self._unread.values():
+            if record.is_raised or record.words is None:
+                continue
+            record.is_read = True
+            try:
+                self.verdict(record.words, capacity=record.capacity, width=record.width)
+            except Exception:
+                record.is_raised = True
+                raise

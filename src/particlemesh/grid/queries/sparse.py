@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from particlemesh.backends.base import Backend
+from particlemesh.backends.tapes import Tapes
 from particlemesh.box import Box
 from particlemesh.grid.queries.cloud import Cloud
-from particlemesh.grid.queries.pairs import Searcher
-from particlemesh.grid.queries.search import Extents
-from particlemesh.grid.results import Pairs
+from particlemesh.grid.queries.device_queries import DeviceQueries
+from particlemesh.grid.queries.search import Search
+from particlemesh.grid.room import Room
 from particlemesh.grid.sparse import SparseCells, list_once
 from particlemesh.sorting.keys import FOLDED, STATUS_WORDS, Cells
 
@@ -23,13 +25,9 @@ def sparse_list(
     backend: Backend, sparse: SparseCells, box: Box, radius: Any, *, half: bool, quantities: str
 ) -> dict[str, Any]:
     """Return native arrays of a list by letter, for one radius or the sums of radii (N,); see ``neighbour_list``."""
-    cloud = _uploaded(backend, sparse, box)
-    searcher = Searcher(backend)
-    reach = radius if np.ndim(radius) == 0 else Extents(backend.upload(np.ascontiguousarray(radius)), 1)
-
-    def find(**options: Any) -> Pairs:
-        return searcher.find(cloud, reach, **options).pairs
-
+    queries = DeviceQueries(_uploaded(backend, sparse, box), Search(backend, Room(backend, Tapes())))
+    reach = float(radius) if np.ndim(radius) == 0 else backend.upload(np.ascontiguousarray(radius))
+    find = functools.partial(queries.pairs, reach)
     fields = list_once(sparse, find, half=half, quantities=quantities, download=backend.download)
     return {
         letter: backend.upload(array) if isinstance(array, np.ndarray) else array for letter, array in fields.items()

@@ -34,30 +34,22 @@ for (int level = FIRST_LEVEL; level < cells.levels; level++) {
 #endif
 #if NO_IMAGES
 #include "grid/queries/strips_inside.h"
-#elif IMAGES == 2 && IMAGES_APART
+#elif IMAGES_APART && (IMAGES == 2 || HAS_WARP)
     int beyond = 0;
     for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];
+#if IMAGES == 2
     if (beyond) {
-#include "grid/queries/strips_beyond.h"
+#include "grid/queries/strips_of_images.h"
     }
 #include "grid/queries/strips_inside.h"
-#elif IMAGES == 2
-#include "grid/queries/strips_beyond.h"
-#elif IMAGES_APART && HAS_WARP
+#else
     // A warp whose points see no image skips the search for images.
-    int beyond = 0;
-    for (int a = 0; a < 3; a++) beyond |= low[a] < 0 || high[a] >= size[a];
     if (!ANY_AROUND(beyond)) {
 #include "grid/queries/strips_inside.h"
     } else {
-#if IMAGES
-#include "grid/queries/strips_of_both.h"
-#else
 #include "grid/queries/strips_of_images.h"
-#endif
     }
-#elif IMAGES
-#include "grid/queries/strips_of_both.h"
+#endif
 #else
 #include "grid/queries/strips_of_images.h"
 #endif

@@ -9,7 +9,7 @@ import numpy as np
 
 from particlemesh.backends import base
 from particlemesh.backends.base import Backend, Record
-from particlemesh.grid.limits import square_within
+from particlemesh.grid.checks import square_within
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.sorting.scan import Allocate

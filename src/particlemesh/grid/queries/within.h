@@ -10,7 +10,6 @@
 #include "grid/queries/search.h"
 
 #if ROWS_ARE_POINTS
-#include "grid/queries/points.h"
 #define ROW_POINTS GLOBAL const coordinate *x0, GLOBAL const coordinate *x1, GLOBAL const coordinate *x2,
 #define ROW_STRIDES const Strides strides,
 #define IN_SYSTEM_OF_ROW(r) IN_SYSTEM_OF_POINT(r)
@@ -290,3 +289,10 @@ DEVICE int share_cells(PRIVATE int* low, PRIVATE int* high, PRIVATE const coordi
     return 1;
 }
 #endif
+
+// What mark_pairs.c leaves for list_marks.c.
+
+#define INFO_AGAIN 0x80000000u      // the row has more marks than there is room for, or too many pairs
+#define FIRST_CANDIDATE 0x80000000u // its bit in a mark
+#define LENGTH_OF(info) ((info) & INFO_AGAIN ? (info) & ~INFO_AGAIN : (info) & 0xffffu)
+#define IN_MARKS_OF(info) ((info) & INFO_AGAIN ? 0 : (info) & 0xffffu)

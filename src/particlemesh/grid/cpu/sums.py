@@ -6,30 +6,33 @@ The function is compiled into the loop, so the loop is compiled for each functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from particlemesh.backends.cpu import ranges, run, threads_for
+from particlemesh.backends.cpu import ranges, run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.jit_users import loop_with
 from particlemesh.backends.simd import fetch_add, unowned
-from particlemesh.grid.cpu.lanes import width_for
-from particlemesh.grid.cpu.queries.candidates import DONE, begin_search, gather, group_of, search_of
-from particlemesh.grid.cpu.queries.cloud import CpuCloud
-from particlemesh.grid.cpu.queries.pairs import names_of
-from particlemesh.grid.cpu.queries.rows import (
+from particlemesh.grid.cpu.search import (
+    DONE,
     SHARE,
+    CpuCloud,
     Query,
-    images_of,
+    Search,
+    SearchBoxes,
+    begin_search,
+    gather,
+    group_of,
     most_steps,
     room_of,
     rooms_for,
+    search_in,
     search_run,
     squared,
+    width_for,
 )
-from particlemesh.grid.cpu.queries.systems import search_boxes, search_in
+from particlemesh.grid.queries.pair_function import PairFunction
 
 
 @compiled
@@ -113,30 +116,19 @@ def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, wi
 
 
 def sums(
-    cloud: CpuCloud,
-    radius: float,
-    function: Callable,
-    results: int,
-    values: np.ndarray | None = None,
-    parameters: ArrayLike | Sequence[float] = (),
-    *,
-    threads: int | None = None,
-) -> np.ndarray:
-    """Return the sums (count, results) of a pair function over each particle's neighbours, images included."""
-    real = cloud.cells.dtype
-    search = search_of(cloud, names_of(cloud, "grid"), radius)
-    boxes = None if cloud.systems is None else search_boxes(cloud, search, half=False)
-    images = images_of(search, half=False) if boxes is None else (boxes.images, boxes.vectors)
-    query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images, 0, len(cloud.order))
+    cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, function: PairFunction, values: Any,
+    threads: int,
+) -> np.ndarray:  # fmt: skip
+    """Return the sums (count, results) of a pair function over the neighbours of the particles of a query."""
+    real = search.x.dtype
     per_particle = np.empty((cloud.particles, 0), real) if values is None else values
     per_particle = per_particle if per_particle.ndim == 2 else per_particle[:, None]
     by_place = np.ascontiguousarray(per_particle[cloud.order], real)
-    shared = np.array(parameters, real).reshape(-1)
-    totals = np.zeros((cloud.particles, results), real)
-    shares = -(-len(cloud.order) // SHARE)
-    used = max(1, min(threads_for(threads, len(cloud.order)), shares))
+    totals = np.zeros((cloud.particles, function.results), real)
+    used = max(1, min(threads, -(-len(cloud.order) // SHARE)))
     run(
-        loop_with(_sum_rows, "pair_function", function), used, query, search, boxes, cloud.order, by_place, shared,
-        totals, rooms_for(used, real), width_for(real.itemsize), steps=most_steps(query, search),
+        loop_with(_sum_rows, "pair_function", function.on_cpu), used, query, search, boxes, cloud.order, by_place,
+        np.array(function.parameters, real), totals, rooms_for(used, real), width_for(real),
+        steps=most_steps(query, search),
     )  # fmt: skip
     return totals

@@ -7,29 +7,33 @@ A first radius is guessed from how many particles the cell holds, and grows unti
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from particlemesh.backends.cpu import STOPPED, claimed, run, threads_for
+from particlemesh.backends.cpu import STOPPED, claimed, run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import acquire, fetch_add, unowned
-from particlemesh.grid.cpu.lanes import width_for
-from particlemesh.grid.cpu.locate import Faults
-from particlemesh.grid.cpu.queries.candidates import DONE, UNIFORM, Search, begin_search, gather, group_of, search_of
-from particlemesh.grid.cpu.queries.cloud import CpuCloud
-from particlemesh.grid.cpu.queries.pairs import names_of, point_query
-from particlemesh.grid.cpu.queries.rows import (
+from particlemesh.grid.cpu.search import (
+    DONE,
     SHARE,
+    UNIFORM,
+    CpuCloud,
     Query,
-    images_of,
+    Search,
+    SearchBoxes,
+    begin_search,
+    gather,
+    group_of,
     most_steps,
+    query_in,
     room_of,
     rooms_for,
+    search_in,
     search_run,
     squared,
+    threads_of,
+    width_for,
 )
-from particlemesh.grid.cpu.queries.systems import query_in, search_boxes, search_in, threads_of
 
 _GROWTH = 1.5  # of the radius: three times the volume
 
@@ -148,49 +152,24 @@ def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float
     axes = 3 - cloud.cells.missing
     real = search.x.dtype.type
     finest = math.prod(cloud.cells.shape)
-    systems = 1 if cloud.systems is None else cloud.systems.total
     rows = cloud.cells.rows[3 - axes :, 3 - axes :].astype(float)
     volume = abs(np.linalg.det(rows))
     ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
     scale = (2 * (1.5 * k + 3) * volume / finest / ball) ** (1 / axes)
-    mean = max(len(cloud.order) / systems / finest, 1e-6)
+    mean = max(len(cloud.order) / cloud.boxes / finest, 1e-6)
     return real(scale), real(mean), real(-1 / axes)
 
 
 def nearest(
-    cloud: CpuCloud, k: int, radius: float, x: Sequence[np.ndarray] | None = None, system: np.ndarray | None = None, *,
-    threads: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, Faults | None]:  # fmt: skip
-    """Return the k nearest particles of each particle, or of each of the points ``x``, and what is wrong with points.
-
-    A particle is not its own neighbour, but its images are. Each image counts separately. Equal squared distances go by
-    index. Rows with fewer than k neighbours end with index -1 and infinite distance. Points have a ``system`` (M,)
-    each, if particles have one.
-    """
-    real = cloud.cells.dtype
-    search = search_of(cloud, names_of(cloud, "input"), radius, points=x is not None)
-    faults = boxes = None
-    if x is None:
-        rows = cloud.particles
-        # No image counts that has k nearer ones along the shortest lattice vector.
-        lattices = (cloud.cells if cloud.systems is None else cloud.systems).rows.astype(float)
-        lengths = np.linalg.norm(lattices, axis=-1)[..., np.array(cloud.cells.periodic) != 0]
-        farthest = (k // 2 + 1) * lengths.min(-1, initial=math.inf)
-        if cloud.systems is None:
-            images = images_of(search, half=False, reach=float(farthest))
-        else:
-            boxes = search_boxes(cloud, search, half=False, reach=farthest)
-            images = boxes.images, boxes.vectors
-        query = Query(cloud.points, search.sizes, search.numbers, 1, 0, *images, 0, len(cloud.order))
-    else:
-        rows = len(x[0])
-        query, _, faults, begins = point_query(cloud, x, system, threads_for(threads, rows))
-        boxes = None if begins is None else search_boxes(cloud, search, begins)
+    cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, k: int, rows: int, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices and distances (rows, k) of the particles nearest to each point of a query."""
+    real = search.x.dtype
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
-    used = threads_of(query, boxes, threads_for(threads, rows))
-    results = _guess(cloud, search, k), distances, indices, rooms_for(used, real), width_for(real.itemsize)
+    used = threads_of(query, boxes, threads)
+    results = _guess(cloud, search, k), distances, indices, rooms_for(used, real), width_for(real)
     if boxes is None:
         run(_nearest_rows, used, query, search, *results, steps=most_steps(query, search))
     else:
         run(_nearest_pieces, used, query, search, boxes, *results, steps=most_steps(query, search))
-    return indices, distances, faults
+    return indices, distances

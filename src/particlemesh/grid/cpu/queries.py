@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The queries of a grid on the CPU: lists and counts of neighbours, the nearest ones, overlaps, sums.
+
+Distances are those of positions inside the box, computed in their type: ``(x_j - x_i) + shift``, in that order, so
+that both ends of a pair agree. Lists take two passes: the first counts, so that no list is too short, the second
+writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.cpu import ranges, run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.memory import check_room, empty
+from particlemesh.grid import checks
+from particlemesh.grid.cpu.lanes import PAD
+from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, locate
+from particlemesh.grid.cpu.nearest import nearest
+from particlemesh.grid.cpu.search import (
+    UNIFORM,
+    CpuCloud,
+    Query,
+    Search,
+    SearchBoxes,
+    images_of,
+    no_rows,
+    search_boxes,
+    search_for,
+    search_of,
+)
+from particlemesh.grid.cpu.sums import sums
+from particlemesh.grid.queries.pair_function import PairFunction
+from particlemesh.grid.results import Pairs
+from particlemesh.grid.sparse import numbers_of, uneven
+from particlemesh.sorting.cpu import SHARE, counting_sort, shares_for
+
+_FEW = 10**6  # pairs whose memory needs no check
+
+
+class CpuQueries:
+    """The queries of one build, in NumPy arrays."""
+
+    def __init__(self, cloud: CpuCloud, threads: int | None = None, *, scattered: bool = False) -> None:
+        self.cloud, self.threads = cloud, threads
+        self.scattered = scattered  # the grid's order is not that of the cells' numbers, in which searches go
+
+    def pairs(
+        self, radius: ArrayLike, half: bool, order: str = "input", form: str = "csr", quantities: str = "j",
+        width: int | None = None, capacity: int | None = None, check: bool = True,
+    ) -> Pairs:  # fmt: skip
+        """Return the neighbours of each particle; see `UniformGrid.pairs`. Searches wait, whatever ``check`` is."""
+        cloud, uniform, order = self._sized(radius, order)
+        letters = quantities + ("i" if form == "coo" and "i" not in quantities else "")
+        # A list of pairs without rows is made from each pair once, wherever its particles are in the caller's order.
+        named, by_place = half and form == "coo" and order == "input", order == "grid"
+        search = search_of(
+            cloud, names_of(cloud, "grid" if named else order), uniform, forward=half and (by_place or named)
+        )
+        query, boxes = _own_query(cloud, search, half=half)
+        return self._list(
+            cloud, search, query, boxes, cloud.turns, len(cloud.order) if by_place or named else cloud.particles,
+            letters, form, ordered=by_place or named, named=named, width=width,
+        )  # fmt: skip
+
+    def count(self, radius: ArrayLike, order: str, check: bool) -> np.ndarray:
+        """Return the number of neighbours of each particle, (rows,) int32, images included."""
+        cloud, uniform, order = self._sized(radius, order)
+        search = search_of(cloud, names_of(cloud, order), uniform)
+        counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int64)
+        query, boxes = _own_query(cloud, search, half=False)
+        if (least := _least_pairs(cloud, search, query)) > checks.MOST_COUNTED:
+            raise checks.too_many(least, at_least=True)
+        search_for(query, search, boxes, self._threads(), counts=counts)
+        return _counted(counts)
+
+    def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
+        """Return the particles near each point as a csr list. Points have a ``system`` each, if particles have one."""
+        cloud = self.cloud
+        search = search_of(cloud, names_of(cloud, "input"), radius, points=True)
+        query, boxes, turned = self._at_points(points.arrays, system, search)
+        return self._list(cloud, search, query, boxes, turned, points.count, quantities, "csr")
+
+    def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k nearest particles of each particle, or of each point, and their distances.
+
+        A particle is not its own neighbour, but its images are. Each image counts separately. Equal squared distances
+        go by index. Rows with fewer than k neighbours end with index -1 and infinite distance.
+        """
+        cloud = self.cloud
+        search = search_of(cloud, names_of(cloud, "input"), radius, points=points is not None)
+        if points is None:
+            # No image counts that has k nearer ones along the shortest lattice vector.
+            lengths = np.linalg.norm(cloud.lattices.rows.astype(float), axis=-1)
+            lengths = lengths[..., np.array(cloud.cells.periodic) != 0]
+            farthest = (k // 2 + 1) * lengths.min(-1, initial=math.inf)
+            query, boxes = _own_query(cloud, search, half=False, reach=farthest)
+            rows = cloud.particles
+        else:
+            query, boxes, _ = self._at_points(points.arrays, system, search)
+            rows = points.count
+        return nearest(cloud, search, query, boxes, k, rows, threads_for(self.threads, rows))
+
+    def overlaps(self, shape: str | None, quantities: str) -> Pairs:
+        """Return the pairs of particles that overlap as a coo list, each once, ``i < j``."""
+        cloud = self.cloud
+        sizes = np.empty((0, 0)) if cloud.sizes is None else cloud.sizes
+        if checks.compares_boxes(len(sizes), shape) and len(sizes) == 1:
+            cubes = np.zeros((3, sizes.shape[1]), sizes.dtype)
+            cubes[cloud.cells.missing :] = sizes
+            cloud = cloud._replace(sizes=cubes)
+        search = search_of(cloud, names_of(cloud, "grid"), None, forward=True)
+        query, boxes = _own_query(cloud, search, half=True)
+        rows = len(cloud.order)
+        return self._list(cloud, search, query, boxes, cloud.turns, rows, quantities, "coo", ordered=True, named=True)
+
+    def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> np.ndarray:
+        """Return the sums (N, results) of a pair function over each particle's neighbours, images included."""
+        cloud = self.cloud
+        search = search_of(cloud, names_of(cloud, "grid"), radius)
+        query, boxes = _own_query(cloud, search, half=False)
+        totals = sums(cloud, search, query, boxes, function, values, self._threads())
+        if out is None:
+            return totals
+        out[...] = totals
+        return out
+
+    def asked_again(self, *question: Any) -> None:
+        """Searches wait."""
+
+    def _threads(self) -> int:
+        return threads_for(self.threads, len(self.cloud.order))
+
+    def _sized(self, radius: ArrayLike, order: str) -> tuple[CpuCloud, float | None, str]:
+        """Return a cloud with the sizes that a search wants, the radius if it is one number, and how it is numbered."""
+        cloud = self.cloud
+        if order == "grid" and self.scattered:
+            raise ValueError("order='grid' on the CPU needs curve='linear': searches go along the cells' numbers.")
+        if np.ndim(radius) == 0:
+            return cloud, float(np.asarray(radius)), order
+        given = np.asarray(radius)[cloud.order]
+        wrong = cloud.order[~((given >= 0) & (given < np.inf))]
+        if len(wrong):
+            raise ValueError(
+                f"{len(wrong)} radii are negative or not finite; the first is that of particle {wrong.min()}."
+            )
+        sizes = sorted_sizes(radius, cloud.order, cloud.particles, cloud.cells)
+        same = sizes is not None and cloud.sizes is not None and np.array_equal(sizes, cloud.sizes)
+        cloud = cloud._replace(sizes=sizes, by_sizes=same)
+        return (cloud, None, order) if cloud.occupied.size else _on_levels(cloud, order, self._threads())
+
+    def _at_points(
+        self, x: Sequence[np.ndarray], system: np.ndarray | None, search: Search
+    ) -> tuple[Query, SearchBoxes | None, np.ndarray | None]:
+        """Return points as a query in the order of cells, the boxes of their systems, and their turns.
+
+        Raises
+        ------
+        ValueError
+            If a point is not finite; the first one is named.
+        """
+        cells, threads = self.cloud.cells, threads_for(self.threads, len(x[0]))
+        everywhere, periodic = cells.dtype.type(np.inf), np.array(cells.periodic, bool)
+
+        def unbounded(box: Any) -> Any:
+            return box._replace(
+                lower=np.where(periodic, box.lower, -everywhere), upper=np.where(periodic, box.upper, everywhere)
+            )
+
+        anywhere = unbounded(cells)._replace(levels=1)
+        boxes = None if self.cloud.systems is None else unbounded(self.cloud.systems)
+        keys, folded, turns, status = locate(x, None, anywhere, threads, boxes, system)
+        checks.good_points(status.not_finite, status.outside, status.first_bad)
+        ordered = counting_sort(keys, anywhere.total * self.cloud.boxes, threads)
+        order = ordered.order[: int(ordered.start[-1])]
+        none = np.empty((0, 3), np.int64)
+        query = Query(
+            sorted_points(folded, order, threads), np.empty((0, PAD), cells.dtype),
+            np.concatenate([order, np.zeros(PAD, np.int32)]), 0, 0, none, none.astype(cells.dtype), 0, len(order),
+        )  # fmt: skip
+        begins = ordered.start[:: anywhere.total]
+        return query, None if boxes is None else search_boxes(self.cloud, search, begins), turns
+
+    def _list(
+        self, cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, turned: np.ndarray | None,
+        rows: int, quantities: str, form: str, *, ordered: bool = False, named: bool = False, width: int | None = None,
+    ) -> Pairs:  # fmt: skip
+        """Count, make room and write; ``ordered``: numbers are places, not the caller's indices."""
+        real, axes = search.x.dtype, 3 - cloud.cells.missing
+        threads = threads_for(self.threads, len(query.points[0]) - PAD)
+        pair = checks.bytes_per_pair(quantities, axes, real.itemsize)
+        if least := rows * _least_pairs(cloud, search, query):
+            check_room(least * pair, f"pairs within {float(search.radius):g} (a lower bound)")
+        counts, start = np.zeros(rows, np.int64), np.zeros(rows + 1, np.int64)
+        search_for(query, search, boxes, threads, counts=counts)
+        if form == "dense":
+            counts = _counted(counts)
+            longest = int(counts.max(initial=0))
+            checks.wide_enough(longest, width)
+            columns = longest if width is None else int(width)
+            start[:] = np.arange(rows + 1) * columns
+        else:
+            np.cumsum(counts, out=start[1:])
+        total, none = int(start[-1]), np.empty((0, 3), np.int32)
+        made = {}
+        for field, (shape, dtype) in checks.array_types(quantities, (total,), axes, real).items():
+            made[field] = array = np.empty(shape, dtype) if total < _FEW else empty(shape, dtype, f"{total:,} pairs")
+            if form == "dense":  # where nothing is written
+                array.fill(-1 if field in "ij" else 0)
+        if total and quantities:
+            filled = no_rows(real, axes)._replace(
+                start=start, turns=none if cloud.turns is None else cloud.turns,
+                turned=none if turned is None else turned, order=cloud.order if ordered else np.empty(0, np.int32),
+                named=int(named), **made,
+            )  # fmt: skip
+            search_for(query, search, boxes, threads, rows=filled)
+        if form == "dense":
+            tables = {field: array.reshape(rows, columns, *array.shape[1:]) for field, array in made.items()}
+            return Pairs(count=counts, **tables)
+        return Pairs(start=start if form == "csr" else None, **made)
+
+
+def names_of(cloud: CpuCloud, order: str) -> np.ndarray:
+    """Return what places are called: the caller's indices, or places."""
+    if order == "grid":
+        return np.arange(len(cloud.order) + PAD, dtype=np.int32)
+    return np.concatenate([cloud.order, np.zeros(PAD, np.int32)])
+
+
+def _own_query(
+    cloud: CpuCloud, search: Search, *, half: bool, reach: Any = None
+) -> tuple[Query, SearchBoxes | None]:  # fmt: skip
+    """Return particles as points that look for neighbours, and the boxes of their systems.
+
+    Images of themselves beyond ``reach``, one number or (S,), do not matter.
+    """
+    if cloud.systems is None:
+        images, boxes = images_of(search, half=half, reach=math.inf if reach is None else float(reach)), None
+    else:
+        boxes = search_boxes(cloud, search, half=half, reach=reach)
+        images = boxes.images, boxes.vectors
+    return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images, 0, len(cloud.order)), boxes
+
+
+def _least_pairs(cloud: CpuCloud, search: Search, query: Query) -> int:
+    """Return how many pairs a row has at least."""
+    if search.criterion != UNIFORM or search.spans < 1 or cloud.systems is not None:
+        return 0  # some particles may have none
+    images = checks.least_images(float(search.radius), search.rows, search.periodic.tolist())
+    return images * (len(cloud.order) - query.is_particle) // (1 + query.half)
+
+
+def _counted(counts: np.ndarray) -> np.ndarray:
+    """Return counts as int32."""
+    if (longest := int(counts.max(initial=0))) > checks.MOST_COUNTED:
+        raise checks.too_many(longest)
+    return counts.astype(np.int32)
+
+
+def _on_levels(cloud: CpuCloud, order: str, threads: int) -> tuple[CpuCloud, None, str]:
+    """Return a cloud for searches with its own radii, and the order that says how its particles are numbered.
+
+    One large radius would set how far all particles of a level search. Where radii are that uneven, the build may
+    not have put particles on levels by them. Then this is done here: O(N), far less than such a search.
+    """
+    cells, n = cloud.cells, len(cloud.order)
+    if cloud.systems is not None:
+        return cloud, None, order  # levels are those of the build
+    assert cloud.sizes is not None
+    radii = cloud.sizes[0, :n]
+    levels = checks.levels_of(cells.shape, float(cells.edge), 2 * float(radii.max(initial=0)))
+    if levels == 1 or not uneven(radii, 3 - cells.missing) or (cloud.by_sizes and cells.levels >= levels):
+        return cloud, None, order
+    cells = cells._replace(levels=levels)
+    placed = counting_sort(numbers_of(cloud.points[:, :n].T, radii, cells), cells.total, threads)
+    again = np.concatenate([placed.order, np.arange(n, n + PAD, dtype=placed.order.dtype)])
+    points, sizes = (np.take(array, again, axis=1) for array in (cloud.points, cloud.sizes))  # contiguous
+    cloud = cloud._replace(cells=cells, start=placed.start, points=points, sizes=sizes, by_sizes=True)
+    if order != "grid":
+        return cloud._replace(order=cloud.order[placed.order]), None, order
+    # Its input are the places of the grid.
+    turns = None if cloud.turns is None else cloud.turns[cloud.order]
+    return cloud._replace(order=placed.order, particles=n, turns=turns), None, "input"
+
+
+@compiled
+def _gather(folded, order, points, counter):
+    """Copy shares of positions to their places."""
+    for begin, end in ranges(counter, order.size, SHARE):
+        for k in range(begin, end):
+            i = order[k]
+            points[0, k], points[1, k], points[2, k] = folded[i, 0], folded[i, 1], folded[i, 2]
+
+
+def sorted_points(folded: np.ndarray, order: np.ndarray, threads: int | None = None) -> np.ndarray:
+    """Return positions (count, 3) in an order (n,) as rows for axes, (3, n + PAD), zero behind."""
+    points = np.empty((3, len(order) + PAD), folded.dtype)
+    used = shares_for(len(order), threads_for(threads, len(order)))
+    run(_gather, used, folded, order, points)
+    points[:, len(order) :] = 0
+    return points
+
+
+def sorted_sizes(sizes: ArrayLike | None, order: np.ndarray, count: int, cells: CpuCells) -> np.ndarray | None:
+    """Return the radii (1, n + PAD) or half extents (3, n + PAD) of ``count`` particles in an order (n,)."""
+    if sizes is None:
+        return None
+    given = np.asarray(sizes, cells.dtype)
+    result = np.zeros((1 if given.ndim < 2 else 3, len(order) + PAD), cells.dtype)
+    if given.ndim < 2:
+        result[0, : len(order)] = np.broadcast_to(given, (count,))[order]
+    else:
+        result[cells.missing :, : len(order)] = given[order].T
+    return result
+
+
+def cloud_of(
+    cells: CpuCells,
+    folded: np.ndarray,
+    turns: np.ndarray | None,
+    start: np.ndarray,
+    order: np.ndarray,
+    sizes: ArrayLike | None = None,
+    threads: int | None = None,
+    systems: CpuBoxes | None = None,
+) -> CpuCloud:
+    """Return a cloud of located and sorted particles.
+
+    ``order`` from ``start[-1]`` on is ignored. ``sizes`` are radii or half extents in the caller's order.
+    """
+    order = order[: int(start[-1])]
+    points = sorted_points(folded, order, threads)
+    extents = sorted_sizes(sizes, order, len(folded), cells)
+    return CpuCloud(cells, start, order, points, len(folded), turns, extents, systems=systems)
