@@ -3,6 +3,7 @@
 
 import ast
 import collections
+import functools
 import graphlib
 import importlib
 import inspect
@@ -15,7 +16,7 @@ import pytest
 import particlemesh as pm
 import particlemesh.grid
 from devices import METHODS
-from imports import imported, ours
+from imports import imported
 from particlemesh.choosing import sources
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.builders.builder import Builder
@@ -97,6 +98,19 @@ def rank(module):
     raise AssertionError(f"{module} has no rank: give it one in RANKS")
 
 
+@functools.cache
+def tree_of(module):
+    return ast.parse((ROOT / module).read_text(encoding="utf-8"))
+
+
+@functools.cache
+def ours(module):
+    """The dotted names of this package that a file imports."""
+    names = (dotted for _, dotted in imported(tree_of(module)))
+    return [dotted for dotted in names if dotted.split(".")[0] == "particlemesh"]
+
+
+@functools.cache
 def file_of(name):
     """The file of a dotted name of ours, which may end in something that the file defines."""
     parts = name.split(".")[1:]
@@ -112,10 +126,9 @@ def test_no_module_lies_beside_the_folders_that_belongs_into_one():
     assert {module for module in MODULES if "/" not in module} <= TOP
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in ROOT.rglob("*.py")}), ids=lambda f: f.name)
-def test_every_folder_says_what_is_in_it(folder):
-    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
-    assert (ast.get_docstring(tree) or "").splitlines()[:1], f"{folder.name}/__init__.py has no docstring"
+def test_every_folder_says_what_is_in_it():
+    folders = {Path(module).parent for module in MODULES}
+    assert [f for f in folders if not ast.get_docstring(tree_of((f / "__init__.py").as_posix()))] == []
 
 
 def bound(tree):
@@ -146,14 +159,12 @@ def test_no_test_reads_another_folders_tests():
             assert (path.parent / f"{name}.py").exists(), f"{path.relative_to(tests)} reads {name}"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_run_one_way(module):
-    here = rank(module)
-    for name in ours(ROOT / module):
-        there = file_of(name)
-        if there == "__init__.py" and here < rank("apps/x.py"):
-            raise AssertionError(f"{module} imports the package itself")
-        assert rank(there) <= here, f"{module} ({RANKS[here][0]}) imports {there} ({RANKS[rank(there)][0]})"
+def test_imports_run_one_way():
+    pairs = [(module, file_of(name)) for module in MODULES for name in ours(module)]
+    assert [
+        f"{m} imports the package itself" for m, n in pairs if n == "__init__.py" and rank(m) < rank("apps/x")
+    ] == []
+    assert [(m, there) for m, there in pairs if rank(there) > rank(m)] == []
 
 
 def circle(graph):
@@ -166,7 +177,7 @@ def circle(graph):
 
 def test_no_modules_import_each_other():
     """Two modules that import each other can be read, tested and changed only together."""
-    graph = {module: {file_of(name) for name in ours(ROOT / module)} - {module, "__init__.py"} for module in MODULES}
+    graph = {module: {file_of(name) for name in ours(module)} - {module, "__init__.py"} for module in MODULES}
     assert graph["grid/uniform_grid.py"]
     assert circle(graph) is None
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
@@ -193,29 +204,24 @@ def promised(name):
 
 def exported(module):
     """The names in ``__all__`` of a module, or those that it defines without an underscore."""
-    tree = ast.parse((ROOT / file_of(module)).read_text(encoding="utf-8"))
+    tree = tree_of(file_of(module))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return set(ast.literal_eval(node.value))
     return {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and not n.name.startswith("_")}
 
 
-@pytest.mark.parametrize("module", APPLICATIONS)
-def test_applications_import_public_names_only(module):
-    hidden = [name for name in ours(ROOT / module) if not promised(name)]
-    assert not hidden, f"{module} imports {', '.join(hidden)}: what applications miss, users miss; make it public"
-
-
-@pytest.mark.parametrize("module", APPLICATIONS)
-def test_applications_read_no_attribute_that_is_not_public(module):
+def test_applications_import_and_read_public_names_only():
     """``pm.fourier.engines.engine`` is no import, and as hidden."""
-    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-    names = dict(imported(tree))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module_of = names.get(node.value.id, "")
-            if module_of in PUBLIC and node.attr != "__version__":
-                assert promised(f"{module_of}.{node.attr}"), f"{module} reads {node.value.id}.{node.attr}"
+    hidden = {(module, name) for module in APPLICATIONS for name in ours(module) if not promised(name)}
+    for module in APPLICATIONS:
+        names = dict(imported(tree_of(module)))
+        for node in ast.walk(tree_of(module)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr != "__version__":
+                name = f"{names.get(node.value.id, '')}.{node.attr}"
+                if name.rpartition(".")[0] in PUBLIC and not promised(name):
+                    hidden.add((module, name))
+    assert not hidden, "what applications miss, users miss: make it public"
 
 
 def test_what_is_not_public_is_found():
@@ -229,12 +235,12 @@ def test_what_is_not_public_is_found():
 def test_the_library_does_not_stand_on_what_it_offers_to_programs():
     """`kernels` is a face: a module of the library imports what lies behind it."""
     users = [m for m in MODULES if not m.startswith(("kernels/", "apps/", "command/"))]
-    assert [m for m in users if any(n.startswith("particlemesh.kernels") for n in ours(ROOT / m))] == []
+    assert [m for m in users if any(n.startswith("particlemesh.kernels") for n in ours(m))] == []
 
 
 @pytest.mark.parametrize("module", ["box.py", "mesh.py", "window/window.py"])
 def test_box_mesh_and_window_stand_on_their_own(module):
-    assert {RANKS[rank(file_of(name))][0] for name in ours(ROOT / module)} <= {"values"}
+    assert {RANKS[rank(file_of(name))][0] for name in ours(module)} <= {"values"}
 
 
 def defined(package, contract):
@@ -289,13 +295,13 @@ STANDS_ON = {
 }
 
 
-@pytest.mark.parametrize("method", [m.__module__ for methods in METHODS.values() for m in methods])
-def test_a_method_can_be_removed_with_its_two_files(method):
+def test_a_method_can_be_removed_with_its_two_files():
     """Only its folder imports it."""
-    name = method.removeprefix("particlemesh.")
-    users = {m for m in MODULES if any(f"{dotted}.".startswith(f"{method}.") for dotted in ours(ROOT / m))}
-    expected = {file for file, base in STANDS_ON.items() if base == name}
-    assert users - {f"{name.split('.')[0]}/__init__.py"} == expected
+    for method in (m.__module__ for methods in METHODS.values() for m in methods):
+        name = method.removeprefix("particlemesh.")
+        users = {m for m in MODULES if any(f"{dotted}.".startswith(f"{method}.") for dotted in ours(m))}
+        expected = {file for file, base in STANDS_ON.items() if base == name}
+        assert users - {f"{name.split('.')[0]}/__init__.py"} == expected, name
 
 
 def decided_by_name(tree):
@@ -314,11 +320,11 @@ def decided_by_name(tree):
             yield from (c.value for c in inner if isinstance(c, ast.Constant) and c.value in names)
 
 
-@pytest.mark.parametrize("file", [m for m in MODULES if not m.startswith("grid/")])  # some builders have such names
-def test_no_code_decides_by_the_name_of_a_method(file):
-    stem = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
-    keys = {"tiles"} if file == "orders/tile_order.py" else set()  # the order's key
-    assert set(decided_by_name(ast.parse((ROOT / file).read_text(encoding="utf-8")))) <= {stem} | keys
+def test_no_code_decides_by_the_name_of_a_method():
+    for file in (m for m in MODULES if not m.startswith("grid/")):  # some builders have such names
+        stem = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
+        keys = {"tiles"} if file == "orders/tile_order.py" else set()  # the order's key
+        assert set(decided_by_name(tree_of(file))) <= {stem} | keys, file
 
 
 def builders_in(path):
@@ -368,16 +374,11 @@ def test_references_are_unique():
     assert len(keys()) == len(set(keys())) > 0
 
 
-@pytest.mark.parametrize("method", [m for methods in METHODS.values() for m in methods], ids=lambda m: m.__module__)
-def test_every_method_cites_something_that_is_in_the_bibliography(method):
-    assert method.cite, "a method cites its source"
-    assert method.cite in keys()
-
-
-def test_docstrings_cite_what_is_in_the_bibliography():
-    for module in MODULES:
-        for key in re.findall(r"\[(\w+)\]_", (ROOT / module).read_text()):
-            assert key in keys(), f"{module} cites {key}"
+def test_what_methods_and_docstrings_cite_is_in_the_bibliography():
+    known = set(keys())
+    assert {m.__module__ for methods in METHODS.values() for m in methods if m.cite not in known} == set()
+    cited = {(m, key) for m in MODULES for key in re.findall(r"\[(\w+)\]_", (ROOT / m).read_text())}
+    assert {(module, key) for module, key in cited if key not in known} == set()
 
 
 def folder_of(path):
@@ -396,12 +397,11 @@ def test_every_folder_keeps_its_budget_of_code():
     assert not loose, "these folders have become smaller: lower their budgets"
 
 
-@pytest.mark.parametrize("path", [*MODULES, *KERNELS])
-def test_files_are_short_and_licensed(path):
-    text = (ROOT / path).read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 900  # a class is one file, and a file can be known
-    if text:
-        assert "SPDX-License-Identifier: BSD-3-Clause" in text.splitlines()[0]
+def test_files_are_short_and_licensed():
+    for path in [*MODULES, *KERNELS]:
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 900, path  # a class is one file, and a file can be known
+        assert not lines or "SPDX-License-Identifier: BSD-3-Clause" in lines[0], path
 
 
 def public():
@@ -438,20 +438,19 @@ def without_comments(text):
     return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("path", [k for k in KERNELS if k.endswith(".c")])
-def test_kernels_keep_to_the_dialect(path):
-    text = without_comments((ROOT / path).read_text())
-    for word in (
+def test_kernels_keep_to_the_dialect():
+    words = (
         "long long", "printf", "__global__", "__global", "__kernel", "__local", "__shared__", "threadIdx",
         "blockIdx", "get_global_id", "get_local_id", "atomicAdd", "atomic_add", "__syncthreads", "barrier",
         "float3", "float2", "double3", "malloc", "template", "size_t",
-    ):  # fmt: skip
-        assert not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text), f"{path}: {word}"
-    assert not re.search(r"\b(long|unsigned|double|float)\b", text), f"{path}: types are real, i64, u32, ..."
-    for signature in re.findall(r"\bKERNEL\s+\w+\(([^)]*)\)", text):
-        assert "#" not in signature, "no #ifdef in signatures"
-        for parameter in signature.split(","):
-            if "*" in parameter:
-                assert re.search(r"\b(GLOBAL|LOCAL|PRIVATE)\b", parameter), parameter
-    if re.search(r"\bKERNEL\b", text):
-        assert re.search(r"\bKERNEL\s+[a-z]\w*\(", text)
+    )  # fmt: skip
+    foreign = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, words))})(?!\w)")
+    for path in (k for k in KERNELS if k.endswith(".c")):
+        text = without_comments((ROOT / path).read_text())
+        assert not foreign.search(text), path
+        assert not re.search(r"\b(long|unsigned|double|float)\b", text), f"{path}: types are real, i64, u32, ..."
+        for signature in re.findall(r"\bKERNEL\s+\w+\(([^)]*)\)", text):
+            assert "#" not in signature, f"{path}: no #ifdef in signatures"
+            for parameter in signature.split(","):
+                assert "*" not in parameter or re.search(r"\b(GLOBAL|LOCAL|PRIVATE)\b", parameter), (path, parameter)
+        assert not re.search(r"\bKERNEL\b", text) or re.search(r"\bKERNEL\s+[a-z]\w*\(", text), path

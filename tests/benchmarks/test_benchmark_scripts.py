@@ -84,7 +84,7 @@ def test_a_share_of_a_sample_is_compiled_and_not_measured(monkeypatch, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_writes_the_columns_of_the_committed_files(script, monkeypatch, tmp_path):
     arguments, names = SCRIPTS[script]
@@ -156,6 +156,7 @@ def bench(name):
     return Few(name, small=True)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "key", ["spread-4", "interpolate-sorted", "order-nearly", "spread-few", "error-spread-clustered", "deterministic"]
 )

@@ -166,17 +166,16 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_memory_is_flat(name, request):
+def test_memory_is_flat(request):
     if not request.config.getoption("--thorough") or not sys.platform.startswith("linux"):
         pytest.skip("10^5 calls of each verb, on Linux: with --thorough")
-    make, call = CALLS[name]
-    made, calls = make(), 100_000
-    for _ in range(calls // 20):
-        call(made)
-    before = resident()
-    for _ in itertools.repeat(None, calls):
-        call(made)
-    grown = resident() - before
-    print(f"\n{name:32s} {calls} calls {grown:8d} KiB {1024 * grown / calls:8.2f} bytes a call")  # noqa: T201 - the table
-    assert grown < 0.02 * calls  # KiB: an array lost is 0.1 and more
+    for name, (make, call) in CALLS.items():
+        made, calls = make(), 100_000
+        for _ in range(calls // 20):
+            call(made)
+        before = resident()
+        for _ in itertools.repeat(None, calls):
+            call(made)
+        grown = resident() - before
+        print(f"{name:32s} {calls} calls {grown:8d} KiB {1024 * grown / calls:8.2f} bytes a call")  # noqa: T201 - the table
+        assert grown < 0.02 * calls, name  # KiB: an array lost is 0.1 and more

@@ -36,15 +36,21 @@ def expected(support, precision):
     return x, q, v, f, results
 
 
+COMBINATIONS = [(precision, kind) for precision in REALS for kind in ("real", "complex")]
+
+
 @pytest.mark.whole
-@pytest.mark.parametrize("kind", ["real", "complex"])
-@pytest.mark.parametrize("precision", REALS)
-@pytest.mark.parametrize("support", SUPPORTS)
-def test_a_method_equals_the_oracle(backend, law, support, precision, kind, request):
-    half = ((precision == "float32") == (kind == "real")) == SUPPORTS.index(support) % 2
-    compiles_soon = support <= 8 or kind == "real"
-    if request.config.thins and not (half and (backend.name == "cpu" or support == 4) and compiles_soon):
-        pytest.skip("compiling takes long: test_covering.py has the others, and --thorough and GPUs have all")
+@pytest.mark.parametrize(("precision", "kind"), COMBINATIONS)
+def test_a_method_equals_the_oracle(backend, law, precision, kind, request):
+    """All of these together. `test_covering.py` has pairs of them: where compiling takes long, some are enough here."""
+    turn, supports = COMBINATIONS.index((precision, kind)), SUPPORTS
+    if request.config.thins:
+        supports = SUPPORTS[turn::4] if backend.name == "cpu" else (4,) * (turn % 3 == 0)
+    for support in supports:
+        check_support(backend, law, support, precision, kind)
+
+
+def check_support(backend, law, support, precision, kind):
     x, q, v, f, results = expected(support, precision)
     window = f"bspline{support}"
 

@@ -64,12 +64,15 @@ ARGUMENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", REFUSED)
 @pytest.mark.parametrize("what", ARGUMENTS)
-def test_types_that_would_be_cast_are_refused(what, dtype):
+def test_types_that_would_be_cast_are_refused(what):
     host, call = ARGUMENTS[what]
-    with pytest.raises(TypeError, match=f"{ALLOWED}|real numbers are needed"):
-        call(host.astype(dtype))
+    for dtype in REFUSED:
+        with pytest.raises(TypeError, match=f"{ALLOWED}|real numbers are needed"):
+            call(host.astype(dtype))
+    for bad in ("S3", "U3", "O", "M8[s]", "V4"):
+        with pytest.raises(TypeError, match=f"dtype is|have dtype|{ALLOWED}|real numbers are needed"):
+            call(np.zeros(host.shape, np.dtype(bad)))
 
 
 @pytest.mark.parametrize("dtype", REFUSED)
@@ -77,14 +80,6 @@ def test_a_refused_type_is_named_with_what_is_allowed_and_what_to_do(dtype):
     text = rf"values: dtype is {np.dtype(dtype)}; {ALLOWED} the numbers yourself"
     with pytest.raises(TypeError, match=text):
         plan().spread(Q.astype(dtype))
-
-
-@pytest.mark.parametrize("what", ARGUMENTS)
-@pytest.mark.parametrize("bad", ["S3", "U3", "O", "M8[s]", "V4"])
-def test_arrays_without_numbers_are_refused_in_our_words(what, bad):
-    host, call = ARGUMENTS[what]
-    with pytest.raises(TypeError, match=f"dtype is|have dtype|{ALLOWED}|real numbers are needed"):
-        call(np.zeros(host.shape, np.dtype(bad)))
 
 
 @pytest.mark.parametrize("bad", [np.array("0.1"), np.array(b"1"), "0.1", np.array(0.1 + 0j), np.array(True), [["a"]]])

@@ -99,15 +99,15 @@ def test_fourier_equals_quadrature(name, k):
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("nodes", [1, 2, 5, 8, 31])
-def test_symbol_is_the_transform_of_what_a_particle_on_a_node_spreads(name, nodes):
+def test_symbol_is_the_transform_of_what_a_particle_on_a_node_spreads(name):
     window = window_of(name)
-    field = np.zeros(nodes)
     first = -math.ceil(window.support / 2) + 1
     z = -first - (window.support - 1) / 2
-    np.add.at(field, (first + np.arange(window.support)) % nodes, window.weights(z))
-    # The real part shares a jump at the support's ends between both.
-    np.testing.assert_allclose(window.symbol(nodes), np.fft.fft(field).real, atol=1e-13)
+    for nodes in (1, 2, 5, 8, 31):
+        field = np.zeros(nodes)
+        np.add.at(field, (first + np.arange(window.support)) % nodes, window.weights(z))
+        # The real part shares a jump at the support's ends between both.
+        np.testing.assert_allclose(window.symbol(nodes), np.fft.fft(field).real, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ALL)

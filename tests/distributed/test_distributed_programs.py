@@ -12,20 +12,24 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import particlemesh as pm
+import test_plans_on_ranks as plans
 from mpi import on_ranks
 from mpiexec import on_mpi
 from particlemesh.command import cli
 from particlemesh.command import distributed as ranks
 from particlemesh.distributed import FFT, Domain, UniformGrid
 from particlemesh.distributed.fields import ranges
+from rank_cases import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["--particles", "1000", "--nodes", "8", "--repeats", "1"]
 
 
 @on_ranks(1, 2, 3, 4)
-def test_transforms_and_grids_over_mpi(world):
-    """What threads show holds for messages of MPI: the modes' bits, and each pair on one rank."""
+def test_plans_transforms_and_grids_over_mpi(world):
+    """What threads show holds for messages of MPI: plans, the modes' bits, and each pair on one rank."""
+    for row in (Row("cube", (7, 5, 6), batch=(2,)), Row("particles", (6, 7, 5), ghosts="particles", per_rank=3)):
+        plans.test_every_verb_does_what_one_rank_does.test_on_ranks[0](world, row)
     mesh = pm.Mesh((7, 5, 6), (1.0, 1.0, 1.0))
     rng = np.random.default_rng(2)
     whole, x = rng.random(mesh.shape), rng.random((150, 3))

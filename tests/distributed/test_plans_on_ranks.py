@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from mpi import on_ranks
 from particlemesh import distributed as pmd
 from rank_cases import OPTIONS, Row, assembled, cut, listed, mine, near, numbers, plan_of, positions
+from ranks import on_ranks
 
 TILTED = ((1.0, 0.0, 0.0), (0.3, 1.1, 0.0), (-0.2, 0.1, 0.9))
 ROWS = [

@@ -8,7 +8,6 @@ import pytest
 
 import particlemesh as pm
 import test_plans_on_ranks as plans
-from mpi import on_ranks
 from particlemesh import distributed as pmd
 from particlemesh.distributed import migration
 from particlemesh.distributed.listing import StrayListing
@@ -16,18 +15,26 @@ from particlemesh.distributed.migration import Residents
 from particlemesh.distributed.routes import Departures
 from particlemesh.distributed.windows import mesh_of, reach_of
 from rank_cases import OPTIONS, Row, assembled, cut, mine, near, numbers, plan_of, positions
+from ranks import on_ranks
 
+SHARE = migration.SHARE
 SETTLING = [row for row in plans.ROWS if row.ghosts == "nodes" and row.per_rank == 1]
+
+
+INSIDE = []  # ranks that are in `any_share`: they are threads
 
 
 @contextlib.contextmanager
 def any_share():
     """Let particles stay in place however many of them leave."""
-    before, migration.SHARE = migration.SHARE, np.inf
+    INSIDE.append(1)
+    migration.SHARE = np.inf
     try:
         yield
     finally:
-        migration.SHARE = before
+        INSIDE.pop()
+        if not INSIDE:
+            migration.SHARE = SHARE
 
 
 @on_ranks(1, 2, 3, each=SETTLING)

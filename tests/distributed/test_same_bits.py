@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from mpi import on_ranks
 from particlemesh import distributed as pmd
 from rank_cases import OPTIONS, Row, assembled, listed, mine, numbers, plan_of, positions
-from ranks import on_threads
+from ranks import on_ranks, on_threads
 
 ROWS = [
     Row("uniform", (9, 8, 7), per_rank=2),

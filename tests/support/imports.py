@@ -11,9 +11,3 @@ def imported(tree):
             yield from ((alias.asname or alias.name, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
-
-
-def ours(path):
-    """The dotted names of this package that a file imports."""
-    names = (dotted for _, dotted in imported(ast.parse(path.read_text(encoding="utf-8"))))
-    return [dotted for dotted in names if dotted.split(".")[0] == "particlemesh"]

@@ -30,26 +30,15 @@ _YIELDING = {
 
 def on_ranks(*sizes, each=(None,)):
     """Mark a test ``f(world)``, or ``f(world, item)`` for each of several items, to run on so many ranks."""
-    import pytest
+    from ranks import for_ranks
 
     def mark(function):
-        @functools.wraps(function)
-        def test(size, number, reports):
+        def call(size, number, reports):
             key = _key(inspect.getfile(function), function, number, size)
             outcome = reports.get(key, f"not run: {MOST_FAILURES} tests before it failed")
             assert outcome == PASSED, outcome
 
-        test.__signature__ = inspect.Signature(
-            [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("size", "number", "reports")]
-        )
-        del test.__wrapped__
-        test.test_on_ranks = function, sizes, each
-        names = [
-            str(n) if item is None or not isinstance(item, tuple) else f"{n}-{item[0]}" for n, item in enumerate(each)
-        ]
-        test = pytest.mark.parametrize("number", range(len(each)), ids=names)(test)
-        test = pytest.mark.turns(3 if len(each) > 1 else 1)(test)  # each compiles
-        return pytest.mark.parametrize("size", sizes, ids=lambda n: f"{n}ranks")(test)
+        return for_ranks(call, function, sizes, each, "ranks")
 
     return mark
 

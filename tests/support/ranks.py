@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks that are threads of one process: every law of distributed work can be tested without MPI."""
 
+import functools
+import inspect
 import threading
 from collections import defaultdict
 from queue import SimpleQueue
 
 import numpy as np
+import pytest
 
 from particlemesh.distributed import World
 from particlemesh.distributed.transports import Transport
 
-PATIENCE = 60  # seconds that a rank waits for another
+PATIENCE = 300  # seconds that a rank waits for another, which may compile
 
 
 class _Room:
@@ -80,3 +83,28 @@ def on_threads(size, work):
     for error in failed or [e for e in errors if e is not None]:
         raise error
     return results
+
+
+def on_ranks(*sizes, each=(None,)):
+    """Mark a test ``f(world)``, or ``f(world, item)`` for each of several items: `mpi.on_ranks` without MPI."""
+
+    def mark(function):
+        def call(size, number):
+            item = each[number]
+            on_threads(size, lambda world: function(world, *(() if item is None else (item,))))
+
+        return for_ranks(call, function, sizes, each, "threads")
+
+    return mark
+
+
+def for_ranks(call, function, sizes, each, kind):
+    """Return a test of each number of ranks and each item, which calls ``call``; ``function`` is the law."""
+    test = functools.wraps(function)(call)
+    test.__signature__ = inspect.signature(call, follow_wrapped=False)
+    del test.__wrapped__
+    test.test_on_ranks = function, sizes, each
+    names = [str(n) if item is None or not isinstance(item, tuple) else f"{n}-{item[0]}" for n, item in enumerate(each)]
+    test = pytest.mark.parametrize("number", range(len(each)), ids=names)(test)
+    test = pytest.mark.turns(3 if len(each) > 1 else 1)(test)  # each compiles
+    return pytest.mark.parametrize("size", sizes, ids=lambda n: f"{n}{kind}")(test)

@@ -270,6 +270,7 @@ b.run(10**8, trajectory=sys.argv[1])
 """
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_killed_process_leaves_a_file_that_goes_on(ending, tmp_path):
     path = tmp_path / f"t.{ending}"
