@@ -66,7 +66,7 @@ BUDGET = {
     "particles": 2070,
     "plan": 830,
     "sorting": 1160,
-    "spread": 4880,
+    "spread": 4860,
     "walk": 490,
     "window": 560,
 }
@@ -76,7 +76,8 @@ RANKS = [
     ("backends", ["backends/", "busy.py"]),
     ("arrays", ["arrays/"]),
     ("sorting", ["sorting/"]),
-    ("particles", ["orders/", "particles/"]),
+    ("particles", ["particles/"]),
+    ("orders", ["orders/"]),
     ("kernels", ["kernels/"]),
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
     ("directions", ["spread/", "interpolate/", "grid/"]),

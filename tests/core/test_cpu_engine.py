@@ -81,7 +81,7 @@ def test_indices_of_64_bits_change_no_result(monkeypatch):
     x, keys, results = cloud(500), np.random.default_rng(0).integers(0, 80, 500).astype(np.int32), []
     for index in (np.int32, np.int64):
         monkeypatch.setattr("particlemesh.sorting.cpu.index_type", lambda count, index=index: index)
-        monkeypatch.setattr("particlemesh.orders.cpu.placing.index_type", lambda count, index=index: index)
+        monkeypatch.setattr("particlemesh.orders.cpu.particles.index_type", lambda count, index=index: index)
         with pm.Plan(MESH, WINDOW, threads=3) as plan:
             ordering = plan.set_positions(x).workspace.particles.ordering
         results.append((ordering.order, ordering.packed, counting_sort(keys, 80, 3).order))

@@ -273,9 +273,9 @@ def test_kernels_compile_for_cuda(backend, monkeypatch, way, real):
     with sorted_plan(backend, mesh, dtype=real, deterministic=way == "stable") as plan:
         plan.set_positions(backend.array(drawn(100, 0, mesh)[0].astype(real)))
         assert plan.particles.node.shape == (3, 100)
-    asked = [(file, *more) for file, *more in asked if file in ("particles/sorted_particles.c", "orders/block_order.c")]
+    asked = [(file, *more) for file, *more in asked if file in ("orders/sorted_particles.c", "orders/block_order.c")]
     sources = {(file, tuple(defines.items())) for file, _, defines in asked}
-    assert {file for file, _ in sources} == {"particles/sorted_particles.c", "orders/block_order.c"}
+    assert {file for file, _ in sources} == {"orders/sorted_particles.c", "orders/block_order.c"}
     for file, defines in sources:
         cubin = cuda.compile_only(file, dict(defines), 90)
         assert all(name.encode() in cubin for other, name, given in asked if (other, given) == (file, dict(defines)))

@@ -7,7 +7,7 @@ import pytest
 import particlemesh as pm
 from particlemesh.choosing import candidates, choice, predict
 from particlemesh.interpolate import tiles as interpolate_tiles
-from particlemesh.orders.cpu import placing, tiles
+from particlemesh.orders.cpu import particles, tiles
 from particlemesh.spread import colouring
 from particlemesh.window import transforms
 
@@ -91,7 +91,12 @@ def test_large_problems_are_chosen_anew(asked):
 
 
 def test_repeated_calls_compile_nothing_and_cut_no_mesh_anew():
-    compiled = (colouring._spread_tasks, interpolate_tiles._read_tasks, placing._count_cells, placing._place_in_cells)
+    compiled = (
+        colouring._spread_tasks,
+        interpolate_tiles._read_tasks,
+        particles._count_cells,
+        particles._place_in_cells,
+    )
     x, values = positions(40), np.ones(40)
     read_only = x.copy()
     read_only.setflags(write=False)

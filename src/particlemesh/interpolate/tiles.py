@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.views import View
-from particlemesh.backends.cpu import run, threads_for
+from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (
     fetch_add,
@@ -19,22 +19,27 @@ from particlemesh.backends.simd import (
     keep,
     load,
     mul,
+    prefetch,
     prefetch_to_write,
     put,
     splat,
     store,
     sums,
 )
-from particlemesh.interpolate.cpu.lines import read_line
 from particlemesh.methods.by_tile import CALL, TileMethod
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
 from particlemesh.orders.cpu.boxes import copy_box
-from particlemesh.orders.cpu.rows import SPARSE, Rows
-from particlemesh.orders.cpu.tiles import TileOrdering, box_of_task, box_pitch, last_stencil, ordering_of
+from particlemesh.orders.cpu.particles import Line
+from particlemesh.orders.cpu.stencils import SPARSE, Rows, place_of
+from particlemesh.orders.cpu.tiles import TileOrdering, box_of_task, box_pitch, last_stencil
+from particlemesh.particles.locate import SKIP
+from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 
 _AHEAD = 16  # particles between asking for a result's place and writing it
+# On one axis: particles between asking for a node and reading it, and particles that a thread claims at once.
+_NODES_AHEAD, _SHARE = 16, 4096
 
 
 @compiled(inline="always")
@@ -260,7 +265,7 @@ class Tiles(TileMethod):
         hessian: View | None = None, **_: Any,
     ) -> None:  # fmt: skip
         line = workspace.particles.line
-        ordering = ordering_of(workspace) if hessian is not None or line is None else None
+        ordering = workspace.particles.ordering if hessian is not None or line is None else None
         rows = self.rows(workspace, field.layout.parts)
         jacobian = None if gradient is None else workspace.jacobian
         targets = [None if view is None else view.numpy() for view in (values, gradient)]
@@ -293,3 +298,66 @@ class Tiles(TileMethod):
                     hessian[:, b, b:] += factor * slopes[:, b:]
         for b, c in itertools.combinations(range(workspace.mesh.ndim), 2):
             hessian[:, c, b] = hessian[:, b, c]
+
+
+# ---- one axis: particle after particle in the caller's order --------------------------------------------------------
+
+
+@compiled
+def _read_line(node, fraction, field, support, slope, rows, size, wraps, results, counter):
+    """Interpolate a field's values, or gradients if ``slope`` is not 0, a share at a time until none is left."""
+    table, terms, parts, width, _ = rows
+    lanes, zero = len(width), field.dtype.type(0)
+    offset = (2 if slope == 0 else 5) * terms * lanes
+    factor = field.dtype.type(1 if slope == 0 else slope)
+    gathered = np.zeros(lanes, field.dtype)
+    count, last = node.size, size * parts - lanes
+    for begin, end in ranges(counter, count, _SHARE):
+        for k in range(begin, end):
+            prefetch(field, parts * item(node, min(k + _NODES_AHEAD, count - 1)))
+            first, at = np.int64(item(node, k)), parts * k
+            place = first * parts
+            if first == SKIP:
+                for part in range(parts):
+                    put(results, at + part, zero)
+                continue
+            if first >= 0 and place <= last:
+                row = load(field, place, width)
+            else:
+                for j in range(support):
+                    n = place_of(first + j, size, wraps)
+                    for part in range(parts):
+                        gathered[j * parts + part] = field[n * parts + part] if n >= 0 else zero
+                row = load(gathered, 0, width)
+            even, odd = sums(keep(mul(horner(table, offset, terms, item(fraction, k), width), row), support * parts))
+            if parts == 1:
+                put(results, at, factor * (even + odd))
+            else:
+                put(results, at, factor * even)
+                put(results, at + 1, factor * odd)
+
+
+def read_line(
+    line: Line, rows: Rows, axis: Axis, field: np.ndarray, results: np.ndarray, slope: float = 0.0,
+    threads: int | None = None,
+) -> None:  # fmt: skip
+    """Interpolate a field's values or gradients.
+
+    Parameters
+    ----------
+    line, rows, axis
+        The particles, the window and the mesh's axis.
+    field : (nodes, parts)
+        Contiguous.
+    results : (N, parts)
+        Contiguous; written.
+    slope : float
+        Of node coordinates in user coordinates, for gradients.
+    threads
+        The most threads to use; by default as many as suit N.
+    """
+    count = len(line.node)
+    run(
+        _read_line, threads_for(threads, count), *line, plain(field.reshape(-1)), axis.support, slope, rows, axis.size,
+        bool(axis.wraps), results.reshape(-1), steps=20 * count,
+    )  # fmt: skip

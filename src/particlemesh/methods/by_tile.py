@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh.backends.cpu import threads_for
 from particlemesh.methods.contract import Method, Problem
-from particlemesh.orders.cpu.rows import Rows, rows_of
+from particlemesh.orders.cpu.stencils import Rows, rows_of
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.window import Window

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the CPU's methods take on one axis, where particles stay in the caller's order (``orders/cpu/lines.py``)."""
+"""What the CPU's methods take on one axis, where particles stay in the caller's order (``orders/cpu/particles.py``)."""
 
 from __future__ import annotations
 

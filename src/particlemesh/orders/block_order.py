@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh.backends.base import UNKNOWN, As, Record, Unread, kept
-from particlemesh.particles.stencil import Axis
+from particlemesh.particles.stencil import Axis, base_of
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting import radix
 from particlemesh.sorting.scan import Allocate, allocate_counts, scan
@@ -110,14 +110,6 @@ class BlockOrder:
     start: Any
     blocks: Blocks
     order: Any = None
-
-
-NO_BLOCKS = Record("=15i", *[0] * 15)  # for kernels that could count but do not
-
-
-def base_of(axes: tuple[Axis, Axis, Axis]) -> tuple[int, int, int]:
-    """Return the first node of the first block: along z an even one, for walks that move pairs of nodes."""
-    return axes[0].low, axes[1].low, axes[2].low - axes[2].low % 2
 
 
 @functools.lru_cache(maxsize=64)

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import As, Record, Unread, kept
-from particlemesh.orders.block_order import base_of
-from particlemesh.particles.stencil import Axis
+from particlemesh.particles.stencil import Axis, base_of
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting.scan import allocate_counts, scan
 

@@ -343,16 +343,20 @@ def locate_all(
     axes, box
         As for `frame_of`.
     """
-    real, count = columns[0].dtype.newbyteorder("="), len(columns[0])
-    columns = tuple(x if x.dtype.isnative else x.astype(real) for x in columns)
+    columns, address, stride = columns_of(columns)
+    real, count = columns[0].dtype, len(columns[0])
     cells, fractions = np.empty((len(columns), count), np.int32), np.empty((len(columns), count), real)
-    address = np.array([x.__array_interface__["data"][0] for x in columns])
-    stride = np.array([x.strides[0] for x in columns])
     threads = threads_for(None, count)
-    status = np.zeros((threads, 8), np.int64)
-    status[:, 2] = -1
+    status = new_status(threads)
     run(_locate_all, threads, address, stride, frame_of(axes, box, real), cells, fractions, status, steps=10 * count)
     return cells, fractions, located(status)
+
+
+def columns_of(columns: tuple[np.ndarray, ...]) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
+    """Return columns in native byte order, which must outlive their use, and their addresses and strides in bytes."""
+    columns = tuple(x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")) for x in columns)
+    address = np.array([x.__array_interface__["data"][0] for x in columns])
+    return columns, address, np.array([x.strides[0] for x in columns])
 
 
 @compiled(inline="always")
@@ -366,10 +370,19 @@ def note_bad(begin, length, bad, record):
                 record[2], record[3] = begin + k, kind
 
 
+def new_status(rows: int) -> np.ndarray:
+    """Return records for `note_bad`, one row per range of particles."""
+    status = np.zeros((rows, 8), np.int64)
+    status[:, 2] = -1
+    return status
+
+
 def located(records: np.ndarray) -> Located:
-    """Sum the records of `note_bad`, one row per range of particles."""
-    if not records[:, :2].any():
+    """Sum the records of `note_bad`."""
+    if len(records) == 1 and records[0, 2] < 0:  # at once, as calls with few particles take no longer than that
         return NOTHING_WRONG
     bad = records[records[:, 2] >= 0]
+    if not len(bad):
+        return NOTHING_WRONG
     first = bad[np.argmin(bad[:, 2]), 2:4]
     return Located(int(records[:, 0].sum()), int(records[:, 1].sum()), int(first[0]), int(first[1]))

@@ -2,13 +2,11 @@
 """The particles of a plan: the first node of each stencil, and the fraction.
 
 GPUs keep particles in the caller's order, and methods make the orders that they need. The CPU sorts particles by tile
-at once, because every method there needs that order; it reads the positions twice and no other array. On one axis it
-does not sort them (``particles/unsorted.py``).
+at once, because every method there needs that order (``orders/cpu/particles.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,18 +14,13 @@ import numpy as np
 from particlemesh.arrays.geometry import frame_record
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
-from particlemesh.backends.cpu import PARTICLES_PER_THREAD, threads_for
 from particlemesh.mesh import Mesh
-from particlemesh.orders.block_order import NO_BLOCKS, Counting, base_of
-from particlemesh.orders.cpu.lines import Line
-from particlemesh.orders.cpu.placing import Counted
-from particlemesh.orders.cpu.tiles import TileOrdering
 from particlemesh.particles.node_map import NodeMap, node_map
-from particlemesh.particles.stencil import MISSING, Axis
+from particlemesh.particles.stencil import MISSING, Axis, base_of
+from particlemesh.particles.systems import Systems
 from particlemesh.particles.workspace import Workspace
 
-_LINE = 64  # bytes
-_FEW = 4 * PARTICLES_PER_THREAD
+_NO_BLOCKS = Record("=15i", *[0] * 15)  # for kernels that could count but do not
 
 
 class Status(NamedTuple):
@@ -150,9 +143,9 @@ class DeviceParticles:
 
     def locate(
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
-        packed: bool = False, counting: Counting | None = None, strays: Any = None,
+        packed: bool = False, counting: Any = None, strays: Any = None,
     ) -> None:  # fmt: skip
-        """Locate particles, and count them by block with ``counting``; ``status`` records bad positions.
+        """Locate particles, and count them by the blocks of a ``Counting``; ``status`` records bad positions.
 
         If there are several systems, ``axes`` are those of all. Of a part of a mesh, ``strays`` lists those elsewhere,
         and they are not bad: see strays.py.
@@ -167,7 +160,7 @@ class DeviceParticles:
             return
         defines = self._defines(x.dtype, packed=packed) | {"COUNTING": int(counting is not None)}
         work: As = Unread(self.status)
-        blocks = NO_BLOCKS
+        blocks = _NO_BLOCKS
         if counting is not None:
             work, blocks = As(counting.work, np.uint32), counting.blocks.record
             defines |= counting.defines
@@ -210,108 +203,6 @@ class DeviceParticles:
         return status_of(backend, self.status, self.count)
 
 
-class HostParticles:
-    """The particles of a plan on the CPU: ``ordering``, in memory of ``rows`` particles.
-
-    ``locate`` only reads and checks the positions; ``place`` writes. So the memory may be that of the previous
-    particles.
-    """
-
-    line: Line | None = None  # the particles in the caller's order, where they are not sorted
-
-    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: HostParticles | None = None) -> None:
-        self.count = 0
-        self._ordering: TileOrdering | None = None
-        self._counted: Counted | None = None
-        self._few: TileOrdering | None = None  # particles that are so few that they are placed at once
-        self._status = Status(0, 0, 0, -1)
-        self.rows: int
-        self._records: np.ndarray
-        self._order: np.ndarray
-        if before is not None and before.rows >= rows:
-            self.rows, self._records, self._order = before.rows, before._records, before._order
-            return
-        from particlemesh.sorting.cpu import index_type
-
-        self.rows = rows
-        self._records = room_for_records(backend, dtype, rows)
-        self._order = allocate(backend, (rows,), np.dtype(index_type(rows)), f"the order of {rows:,} particles")
-
-    @property
-    def nbytes(self) -> int:
-        ordering = 0 if self._ordering is None else self._ordering.nbytes
-        return int(self._records.nbytes + self._order.nbytes) + ordering
-
-    @property
-    def ordering(self) -> TileOrdering:
-        """The particles in the order of tiles."""
-        if self._ordering is None:
-            raise RuntimeError("these particles have no positions yet: call set_positions first.")
-        return self._ordering
-
-    @property
-    def node(self) -> np.ndarray:
-        """First nodes (3, count) in the caller's order, computed in each call."""
-        return np.empty((3, 0), np.int32) if self._ordering is None else self._ordering.located()[0]
-
-    @property
-    def fraction(self) -> np.ndarray:
-        """Fractions (3, count) in the caller's order, computed in each call."""
-        return np.empty((3, 0), self._records.dtype) if self._ordering is None else self._ordering.located()[1]
-
-    def take_over(self, backend: Backend, other: HostParticles) -> None:
-        """Copy the particles of ``other``, which has less memory."""
-        self.count, self._status = other.count, other._status
-        if other._ordering is not None:
-            records, order = self._records[: 4 * self.count], self._order[: self.count]
-            backend.copy(records, other._ordering.records)
-            backend.copy(order, other._ordering.order)
-            self._ordering = replace(other._ordering, records=records, order=order)
-
-    def locate(
-        self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, **_: Any
-    ) -> None:
-        """Count the particles of each tile and the bad positions, without writing the particles."""
-        from particlemesh.orders.cpu.placing import count_positions, order_few
-
-        self.count, all_of = x.count, x.systems
-        several = {} if all_of is None else {"of_one": all_of.axes, "system": x.system, "pitch": all_of.pitch}
-        if x.count <= _FEW and threads_for(threads, x.count) == 1:
-            bad, self._few = order_few(x.arrays, axes, mesh.box, self._records.dtype, **several)
-        else:
-            self._counted = count_positions(x.arrays, axes, mesh.box, threads, **several)
-            bad = self._counted.located
-        self._status = Status(x.count, bad.not_finite, bad.outside, bad.first)
-
-    def place(self, workspace: Workspace) -> None:
-        """Write the particles that were located."""
-        from particlemesh.orders.cpu.placing import place_positions
-
-        records, order = self._records[: 4 * self.count], self._order[: self.count]
-        counted, few, self._counted, self._few = self._counted, self._few, None, None
-        if few is not None:
-            records[:], order[:] = few.records, few.order
-            self._ordering = TileOrdering(
-                few.tiling, few.cells, records, order, few.kept, few.tile, few.begin, few.end, few.ready
-            )  # fmt: skip
-        else:
-            assert counted is not None
-            self._ordering = place_positions(counted, records, order)
-
-    def read_status(self, backend: Backend) -> Status:
-        """Return the status record."""
-        return self._status
-
-
-def room_for_records(backend: Backend, dtype: np.dtype, rows: int) -> np.ndarray:
-    """Return memory for the records of particles in the order of tiles: a record never crosses a cache line."""
-    records = allocate(
-        backend, (4 * rows + _LINE // dtype.itemsize,), dtype, f"the fractions of {rows:,} particles"
-    )  # fmt: skip
-    skip = -records.ctypes.data % _LINE // dtype.itemsize
-    return records[skip : skip + 4 * rows]
-
-
 def status_of(backend: Backend, record: Any, count: int) -> Status:
     """Read a status record of ``count`` particles; waits for the device."""
     not_finite, outside, first = (int(n) for n in backend.download(record))
@@ -340,3 +231,27 @@ def packable(axes: tuple[Axis, Axis, Axis], dtype: np.dtype) -> bool:
     """Return whether the first nodes of stencils fit the bits of packed particles."""
     most = 2 ** (21 if dtype.itemsize == 8 else 18)  # AXIS_BITS of particles/packed.h
     return all(a.low + a.extent - b <= most for a, b in zip(axes, base_of(axes), strict=True))
+
+
+def lost_fraction(workspace: Workspace, systems: Systems | None = None, outside: float = 0.0) -> np.ndarray:
+    """Return for each particle the sum of its weights at nodes outside the field; ``outside`` for bad particles."""
+    particles, count = workspace.particles, workspace.count
+    node = workspace.backend.download(particles.node)[:, :count]
+    fraction = workspace.backend.download(particles.fraction)[:, :count].astype(np.float64)
+    whole = np.ones(count)
+    inside = np.ones(count)
+    for a, axis in enumerate(workspace.axes):
+        if axis.support == 1 and axis.size == 1 and axis.scale == 0:
+            continue  # a missing axis
+        weights = workspace.window.weights(fraction[a])
+        at = node[a][:, None].astype(np.int64) + np.arange(axis.support)
+        begin, end = 0, axis.size
+        if systems is not None and a == 3 - workspace.mesh.ndim:
+            at -= (node[a][:, None] - systems.axes[a].low) // systems.pitch * systems.pitch
+            begin, end = systems.kept
+        exists = np.ones_like(at, bool) if axis.wraps else (at >= begin) & (at < end)
+        whole *= weights.sum(-1)
+        # Where every node exists both sums are the same number, so that the loss is exactly zero.
+        inside *= np.where(exists.all(-1), weights.sum(-1), (weights * exists).sum(-1))
+    weighted = node[2] != -(2**31)
+    return np.where(weighted, whole - inside, outside)

@@ -91,3 +91,8 @@ def _cut(mesh: Mesh, support: int, a: int) -> Axis:
     low = first if begin >= 0 else max(low, first)
     high = last if size - begin >= whole.shape[a] else min(high, last)
     return Axis(size, False, low, high - low + 1, support, intervals, shift, begin, part=True)
+
+
+def base_of(axes: tuple[Axis, Axis, Axis]) -> tuple[int, int, int]:
+    """Return the node that blocks and packed stencils count from: along z an even one, for walks that move pairs."""
+    return axes[0].low, axes[1].low, axes[2].low - axes[2].low % 2

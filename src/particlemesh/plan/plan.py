@@ -27,10 +27,8 @@ from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.ghosts import check_enough
 from particlemesh.mesh import Mesh
-from particlemesh.orders import block_order
-from particlemesh.particles import sorted_particles
-from particlemesh.particles.located import Status, packable
-from particlemesh.particles.lost import lost_fraction
+from particlemesh.orders import block_order, sorted_particles
+from particlemesh.particles.located import Status, lost_fraction, packable
 from particlemesh.particles.systems import Boxes, Systems, assign_systems
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.plan import calls

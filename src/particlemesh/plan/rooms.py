@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from particlemesh.arrays.kinds import Kind
 from particlemesh.backends.base import Backend
 from particlemesh.mesh import Mesh
-from particlemesh.particles import sorted_particles
+from particlemesh.orders import sorted_particles
+from particlemesh.orders.cpu.particles import host_kind
 from particlemesh.particles.located import DeviceParticles, packable
 from particlemesh.particles.systems import Boxes
-from particlemesh.particles.unsorted import host_kind
 from particlemesh.particles.workspace import Workspace
 
 

@@ -14,9 +14,8 @@ from particlemesh.backends.simd import fma, keep, load, splat, sums
 from particlemesh.methods.by_tile import CALL, cold
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
-from particlemesh.orders.cpu.rows import rows_of
-from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, slopes_of
-from particlemesh.orders.cpu.tiles import box_of, ordering_of
+from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, rows_of, slopes_of
+from particlemesh.orders.cpu.tiles import box_of
 from particlemesh.particles.workspace import Workspace
 
 _SPARE = 32  # numbers that a vector may read past the last weight
@@ -133,7 +132,7 @@ class Weights(HostMatrix):
         if gradient is not None and self._slope is None:
             self._slope = _filled(workspace, slopes=True)
         slope = self._weight if self._slope is None else self._slope
-        ordering, ndim = ordering_of(workspace), workspace.mesh.ndim
+        ordering, ndim = workspace.particles.ordering, workspace.mesh.ndim
         without = ordering.order[ordering.kept :]
         width = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype).width
         targets = [None if view is None else view.numpy() for view in (values, gradient)]
@@ -165,7 +164,7 @@ def _room(workspace: Workspace, *, slopes: bool) -> np.ndarray:
 
 def _filled(workspace: Workspace, *, slopes: bool) -> np.ndarray:
     """Return the weights, or slopes, of all particles in the order of tiles."""
-    ordering, weight = ordering_of(workspace), _room(workspace, slopes=slopes)
+    ordering, weight = workspace.particles.ordering, _room(workspace, slopes=slopes)
     table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
     run(
         _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin, ordering.end,

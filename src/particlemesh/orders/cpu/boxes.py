@@ -5,17 +5,9 @@ from __future__ import annotations
 
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import WIDTHS, add, load, splat, store
+from particlemesh.orders.cpu.stencils import place_of
 
 _WIDTH = WIDTHS[8]
-
-
-@compiled
-def row_of(tiling, axis, node):
-    """Return the field's node for a stencil's one, or -1 where there is none."""
-    size = tiling.size[axis]
-    if tiling.wraps[axis]:
-        return node % size
-    return node if 0 <= node < size else -1
 
 
 @compiled
@@ -24,9 +16,9 @@ def add_rows(tiling, parts, box, low, rows, pitch, planes, lines, clears, field)
     size = tiling.size[2]
     zero = splat(box.dtype.type(0), _WIDTH)
     for i in range(planes[0], planes[1]):
-        x = row_of(tiling, 0, low[0] + i)
+        x = place_of(low[0] + i, tiling.size[0], tiling.wraps[0])
         for j in range(lines[0], lines[1]):
-            y = row_of(tiling, 1, low[1] + j)
+            y = place_of(low[1] + j, tiling.size[1], tiling.wraps[1])
             source = (i * rows[1] + j) * pitch
             if x >= 0 and y >= 0:
                 target = (x * tiling.size[1] + y) * size * parts
@@ -63,9 +55,9 @@ def copy_box(tiling, parts, field, low, rows, pitch, box):
     size = tiling.size[2]
     zero = splat(box.dtype.type(0), _WIDTH)
     for i in range(rows[0]):
-        x = row_of(tiling, 0, low[0] + i)
+        x = place_of(low[0] + i, tiling.size[0], tiling.wraps[0])
         for j in range(rows[1]):
-            y = row_of(tiling, 1, low[1] + j)
+            y = place_of(low[1] + j, tiling.size[1], tiling.wraps[1])
             target = (i * rows[1] + j) * pitch
             if x < 0 or y < 0 or not tiling.wraps[2]:
                 for n in range(0, pitch, 8):

@@ -21,7 +21,6 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import acquire, give_way, item
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.stencil import Axis
-from particlemesh.particles.workspace import Workspace
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
 _LARGE_CHUNK = 16384  # the same of many particles: fewer boxes
@@ -309,11 +308,6 @@ def list_tasks(tiling, size, start, tile, begin, end, ready):
                 left = still
                 chunk += 1
     return tasks
-
-
-def ordering_of(workspace: Workspace) -> TileOrdering:
-    """Return the particles of ``workspace`` in the order of tiles: on the CPU they have no other."""
-    return workspace.particles.ordering
 
 
 @compiled

@@ -14,9 +14,8 @@ import numpy as np
 
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
-from particlemesh.orders.cpu.rows import rows_of
-from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, slopes_of
-from particlemesh.orders.cpu.tiles import box_of, ordering_of
+from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, rows_of, slopes_of
+from particlemesh.orders.cpu.tiles import box_of
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
 
@@ -179,7 +178,7 @@ def _build_cuts(workspace: Workspace, rows: int, threads: int) -> np.ndarray:
 
 def count_entries(workspace: Workspace, size: int = 1) -> np.ndarray:
     """Return how many entries each row of ``size`` nodes has."""
-    ordering = ordering_of(workspace)
+    ordering = workspace.particles.ordering
     rows = -(-math.prod(ordering.tiling.size) // size)
     threads = threads_for(workspace.threads, workspace.count)
     counts = np.empty(rows, np.int64)
@@ -212,7 +211,7 @@ def place_entries(workspace: Workspace, name: str, counts: np.ndarray, *, size: 
 
 def fill_entries(workspace: Workspace, entries: Entries, *, slopes: bool = False) -> np.ndarray:
     """Return the entries' weights (1, entries), or slopes (d, entries); with weights, write columns and nodes."""
-    ordering = ordering_of(workspace)
+    ordering = workspace.particles.ordering
     threads = threads_for(workspace.threads, workspace.count)
     table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
     planes, total = workspace.mesh.ndim if slopes else 1, entries.total

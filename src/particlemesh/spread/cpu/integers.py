@@ -15,8 +15,7 @@ from numpy.polynomial import polynomial
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
-from particlemesh.orders.cpu.boxes import row_of
-from particlemesh.orders.cpu.rows import SPARSE
+from particlemesh.orders.cpu.stencils import SPARSE, place_of
 from particlemesh.orders.cpu.tiles import TileOrdering, await_turn, box_of, box_of_task, last_stencil
 from particlemesh.particles.stencil import Axis
 
@@ -80,13 +79,13 @@ def _add_row(box, place, factors, values, at, parts, i, j, support):
 def _add_box(tiling, parts, box, low, rows, sums):
     """Add a private box of nodes from ``low`` on to the sums, and clear it."""
     for i in range(rows[0]):
-        x = row_of(tiling, 0, low[0] + i)
+        x = place_of(low[0] + i, tiling.size[0], tiling.wraps[0])
         for j in range(rows[1]):
-            y = row_of(tiling, 1, low[1] + j)
+            y = place_of(low[1] + j, tiling.size[1], tiling.wraps[1])
             source = (i * rows[1] + j) * rows[2] * parts
             if x >= 0 and y >= 0:
                 for k in range(rows[2]):
-                    z = row_of(tiling, 2, low[2] + k)
+                    z = place_of(low[2] + k, tiling.size[2], tiling.wraps[2])
                     if z >= 0:
                         target = ((x * tiling.size[1] + y) * tiling.size[2] + z) * parts
                         for p in range(parts):

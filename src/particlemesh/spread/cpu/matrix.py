@@ -20,7 +20,6 @@ from particlemesh.backends.simd import prefetch
 from particlemesh.methods.by_tile import matrix_seconds
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
-from particlemesh.orders.cpu.tiles import ordering_of
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
 from particlemesh.spread.cpu import entries as storing
@@ -157,7 +156,7 @@ class Matrix(HostMatrix):
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
         """Add the matrix times values, or times vectors (channels, particles, axes, parts), to a field."""
-        if not ordering_of(workspace).kept:
+        if not workspace.particles.ordering.kept:
             return
         weight = self.slope(workspace) if gradient else self.weight
         threads = threads_for(workspace.threads, workspace.count)
@@ -207,7 +206,7 @@ class Matrix(HostMatrix):
 
     def _permuted(self, workspace: Workspace, values: View, threads: int) -> np.ndarray:
         """Return values in the order of tiles: for each particle channel by channel, axes, parts."""
-        ordering = ordering_of(workspace)
+        ordering = workspace.particles.ordering
         source = np.ascontiguousarray(np.moveaxis(values.numpy(), 1, 0))
         width = source[0].size
         target = workspace.scratch("matrix.values", (workspace.capacity * width,), source.dtype)[

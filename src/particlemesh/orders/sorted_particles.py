@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,11 @@ from particlemesh.arrays.kinds import Kind
 from particlemesh.backends.base import As, Backend, Kernel, allocate, kept
 from particlemesh.orders import block_order
 from particlemesh.orders.block_order import BlockOrder, Cells, Kinds, kinds_of
-from particlemesh.particles.located import DeviceParticles, HostParticles, Status, packable, status_of
+from particlemesh.orders.cpu.particles import SortedHostParticles
+from particlemesh.particles.located import DeviceParticles, Status, packable, status_of
 from particlemesh.particles.workspace import Sizes, Workspace
 
-_FILE = "particles/sorted_particles.c"
+_FILE = "orders/sorted_particles.c"
 _INDEX = np.dtype(np.int32)
 _AT_ONCE = 2**17  # work-items that search for particles with zero weight, which are rare
 
@@ -193,49 +193,3 @@ class SortedDeviceParticles:
     def __str__(self) -> str:
         cells = (1, 1, 1) if self.by_block is None else self.by_block.blocks.cells
         return "by blocks of {} x {} x {} cells".format(*cells)
-
-
-class SortedHostParticles(HostParticles):
-    """Particles in the order of tiles on the CPU; ``order`` has the caller's indices."""
-
-    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: SortedHostParticles | None = None) -> None:
-        super().__init__(backend, dtype, rows, before)
-        self._places: np.ndarray
-        if before is not None and self._order is before._order:
-            self._places = before._places
-        else:
-            self._places = allocate(backend, (self.rows,), self._order.dtype, f"the places of {self.rows:,} particles")
-            self._places[:] = np.arange(self.rows, dtype=self._order.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + int(self._places.nbytes)
-
-    @property
-    def order(self) -> np.ndarray:
-        """The caller's index of the particle at each place."""
-        return self._order[: self.count]
-
-    def choose_blocks(self, workspace: Workspace, cells_for: CellsFor) -> None:
-        """Do nothing: the memory is allocated."""
-
-    def reserve(self, workspace: Workspace, cells_for: CellsFor, *, stencils: bool) -> None:
-        """Do nothing: the memory is allocated."""
-
-    def take_over(self, backend: Backend, other: HostParticles) -> None:
-        assert isinstance(other, SortedHostParticles)
-        super().take_over(backend, other)
-        backend.copy(self._order[: self.count], other.order)
-        self._at_their_places()
-
-    def place(self, workspace: Workspace) -> None:
-        super().place(workspace)
-        self._at_their_places()
-
-    def _at_their_places(self) -> None:
-        if self._ordering is not None:
-            self._ordering = replace(self._ordering, order=self._places[: self.count])
-
-    def __str__(self) -> str:
-        bits = (0, 0, 0) if self._ordering is None else self._ordering.tiling.bits
-        return "by tiles of {} x {} x {} nodes".format(*(1 << b for b in bits))

@@ -1,0 +1,531 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The particles of a plan on the CPU, in the order of tiles, which every method there reads; on one axis as given.
+
+Two passes over the positions: one counts, one places. Both locate every particle, which takes less time than
+writing nodes and fractions in the caller's order and reading them again. The first pass also finds what is wrong,
+so that nothing is overwritten for positions that will be refused.
+
+On one axis a stencil is a few neighbouring numbers, so sorting takes longer than all that it could save.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.arrays.positions import Coordinates
+from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.cpu import PARTICLES_PER_THREAD, claimed, ranges, run, threads_for
+from particlemesh.backends.jit import compiled
+from particlemesh.backends.simd import fetch_add, item, prefetch_to_write, put, store_record
+from particlemesh.box import Box
+from particlemesh.mesh import Mesh
+from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, Cells, TileOrdering, Tiling, list_tasks, tiling_of
+from particlemesh.particles.locate import (
+    BLOCK,
+    SKIP,
+    Frame,
+    Located,
+    block_room,
+    columns_of,
+    frame_of,
+    locate_block,
+    located,
+    new_status,
+    note_bad,
+)
+from particlemesh.particles.located import Status
+from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Workspace
+from particlemesh.sorting.cpu import counting_sort, histogram_rows, index_type, scan, share_of
+
+_LINE_BYTES = 64  # of the cache
+_FEW = 4 * PARTICLES_PER_THREAD
+_SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
+
+Axes = tuple[Axis, Axis, Axis]
+
+
+class HostParticles:
+    """The particles of a plan on the CPU: ``ordering``, in memory of ``rows`` particles.
+
+    ``locate`` only reads and checks the positions; ``place`` writes. So the memory may be that of the previous
+    particles.
+    """
+
+    line: Line | None = None  # the particles in the caller's order, where they are not sorted
+
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: HostParticles | None = None) -> None:
+        self.count = 0
+        self._ordering: TileOrdering | None = None
+        self._write: Callable[[np.ndarray, np.ndarray], TileOrdering] | None = None  # of particles that are located
+        self._status = Status(0, 0, 0, -1)
+        self.rows: int
+        self._records: np.ndarray
+        self._order: np.ndarray
+        if before is not None and before.rows >= rows:
+            self.rows, self._records, self._order = before.rows, before._records, before._order
+            return
+        self.rows = rows
+        self._records = _room_for_records(backend, dtype, rows)
+        self._order = allocate(backend, (rows,), np.dtype(index_type(rows)), f"the order of {rows:,} particles")
+
+    @property
+    def nbytes(self) -> int:
+        ordering = 0 if self._ordering is None else self._ordering.nbytes
+        return int(self._records.nbytes + self._order.nbytes) + ordering
+
+    @property
+    def ordering(self) -> TileOrdering:
+        """The particles in the order of tiles."""
+        if self._ordering is None:
+            raise RuntimeError("these particles have no positions yet: call set_positions first.")
+        return self._ordering
+
+    @property
+    def node(self) -> np.ndarray:
+        """First nodes (3, count) in the caller's order, computed in each call."""
+        return np.empty((3, 0), np.int32) if self._ordering is None else self._ordering.located()[0]
+
+    @property
+    def fraction(self) -> np.ndarray:
+        """Fractions (3, count) in the caller's order, computed in each call."""
+        return np.empty((3, 0), self._records.dtype) if self._ordering is None else self._ordering.located()[1]
+
+    def take_over(self, backend: Backend, other: HostParticles) -> None:
+        """Copy the particles of ``other``, which has less memory."""
+        self.count, self._status = other.count, other._status
+        if other._ordering is not None:
+            records, order = self._records[: 4 * self.count], self._order[: self.count]
+            backend.copy(records, other._ordering.records)
+            backend.copy(order, other._ordering.order)
+            self._ordering = replace(other._ordering, records=records, order=order)
+
+    def locate(self, backend: Backend, mesh: Mesh, axes: Axes, x: Coordinates, threads: int | None, **_: Any) -> None:
+        """Count the particles of each tile and the bad positions, without writing the particles."""
+        if x.count <= _FEW and threads_for(threads, x.count) == 1:
+            bad, self._write = _order_few(x, axes, mesh.box, self._records.dtype)
+        else:
+            bad, self._write = _count(x, axes, mesh.box, threads)
+        self.count, self._status = x.count, Status(x.count, bad.not_finite, bad.outside, bad.first)
+
+    def place(self, workspace: Workspace) -> None:
+        """Write the particles that were located."""
+        assert self._write is not None
+        self._ordering = self._write(self._records[: 4 * self.count], self._order[: self.count])
+        self._write = None
+
+    def read_status(self, backend: Backend) -> Status:
+        """Return the status record."""
+        return self._status
+
+
+class SortedHostParticles(HostParticles):
+    """Particles in the order of tiles on the CPU; ``order`` has the caller's indices."""
+
+    def __init__(self, backend: Backend, dtype: np.dtype, rows: int, before: SortedHostParticles | None = None) -> None:
+        super().__init__(backend, dtype, rows, before)
+        self._places: np.ndarray
+        if before is not None and self._order is before._order:
+            self._places = before._places
+        else:
+            self._places = allocate(backend, (self.rows,), self._order.dtype, f"the places of {self.rows:,} particles")
+            self._places[:] = np.arange(self.rows, dtype=self._order.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + int(self._places.nbytes)
+
+    @property
+    def order(self) -> np.ndarray:
+        """The caller's index of the particle at each place."""
+        return self._order[: self.count]
+
+    def choose_blocks(self, workspace: Workspace, cells_for: Any) -> None:
+        """Do nothing: the memory is allocated."""
+
+    def reserve(self, workspace: Workspace, cells_for: Any, *, stencils: bool) -> None:
+        """Do nothing: the memory is allocated."""
+
+    def take_over(self, backend: Backend, other: HostParticles) -> None:
+        assert isinstance(other, SortedHostParticles)
+        super().take_over(backend, other)
+        backend.copy(self._order[: self.count], other.order)
+        self._at_their_places()
+
+    def place(self, workspace: Workspace) -> None:
+        super().place(workspace)
+        self._at_their_places()
+
+    def _at_their_places(self) -> None:
+        if self._ordering is not None:
+            self._ordering = replace(self._ordering, order=self._places[: self.count])
+
+    def __str__(self) -> str:
+        bits = (0, 0, 0) if self._ordering is None else self._ordering.tiling.bits
+        return "by tiles of {} x {} x {} nodes".format(*(1 << b for b in bits))
+
+
+class Line(NamedTuple):
+    """Stencils of particles on one axis, in the caller's order."""
+
+    node: np.ndarray  # (rows,) int32: first nodes, SKIP without weight
+    fraction: np.ndarray  # (rows,)
+
+
+class UnsortedHostParticles(HostParticles):
+    """Particles of one axis in the caller's order, in memory for two configurations: ``locate`` spares the present one.
+
+    The order of tiles is made once a method reads it.
+    """
+
+    def __init__(
+        self, backend: Backend, dtype: np.dtype, rows: int, before: UnsortedHostParticles | None = None
+    ) -> None:
+        self.count = 0
+        self.dtype = dtype
+        self._backend = backend
+        self._status = Status(0, 0, 0, -1)
+        self._axes: Axes | None = None
+        self._threads: int | None = None
+        self._ordering: TileOrdering | None = None
+        self._line: Line
+        self._other: Line  # until `place` that of the plan's present particles
+        self._sorted: np.ndarray | None = None  # memory of the order of tiles
+        if before is not None and before.rows >= rows:
+            self.rows, self._line, self._other = before.rows, before._other, before._line
+            self._sorted = before._sorted
+            return
+        self.rows = rows
+        self._line, self._other = (
+            Line(
+                allocate(backend, (rows,), np.dtype(np.int32), f"the nodes of {rows:,} particles"),
+                allocate(backend, (rows,), dtype, f"the fractions of {rows:,} particles"),
+            )
+            for _ in range(2)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        held = (*self._line, *self._other, *(() if self._sorted is None else (self._sorted,)))
+        return sum(int(array.nbytes) for array in held)
+
+    @property
+    def line(self) -> Line:  # type: ignore[override]
+        """First nodes and fractions (count,) of stencils."""
+        return Line(self._line.node[: self.count], self._line.fraction[: self.count])
+
+    @property
+    def ordering(self) -> TileOrdering:
+        if self._ordering is None:
+            if self._axes is None:
+                raise RuntimeError("these particles have no positions yet: call set_positions first.")
+            if self._sorted is None:
+                self._sorted = _room_for_records(self._backend, self.dtype, self.rows)
+            self._ordering = _order_line(self.line, self._axes, self._sorted[: 4 * self.count], self._threads)
+        return self._ordering
+
+    @property
+    def node(self) -> np.ndarray:
+        node = np.zeros((3, self.count), np.int32)
+        node[2] = self.line.node
+        node[:2, node[2] == SKIP] = SKIP
+        return node
+
+    @property
+    def fraction(self) -> np.ndarray:
+        fraction = np.zeros((3, self.count), self.dtype)
+        fraction[2] = self.line.fraction
+        return fraction
+
+    def take_over(self, backend: Backend, other: HostParticles) -> None:
+        assert isinstance(other, UnsortedHostParticles)
+        self.count, self._status = other.count, other._status
+        self._axes, self._threads = other._axes, other._threads
+        for mine, theirs in zip(self.line, other.line, strict=True):
+            backend.copy(mine, theirs)
+
+    def locate(self, backend: Backend, mesh: Mesh, axes: Axes, x: Coordinates, threads: int | None, **_: Any) -> None:
+        """Locate particles in memory that the plan's present ones do not use."""
+        self.count = x.count
+        self._axes, self._threads, self._ordering = axes, threads, None
+        columns, address, stride = columns_of(x.arrays)
+        of_one, pitch = (axes, 0) if x.systems is None else (x.systems.axes, x.systems.pitch)
+        used = threads_for(threads, x.count)
+        status, frame = new_status(used), frame_of(of_one, mesh.box, columns[0].dtype)
+        run(_locate_line, used, address, stride, frame, x.system, pitch, *self.line, status, steps=10 * x.count)
+        del columns  # until here the addresses are valid
+        bad = located(status)
+        self._status = Status(x.count, bad.not_finite, bad.outside, bad.first)
+
+    def place(self, workspace: Workspace) -> None:
+        """Do nothing: the particles are in place."""
+
+
+def host_kind(mesh: Mesh) -> type[HostParticles]:
+    """Return the kind of a plan's particles on the CPU."""
+    return UnsortedHostParticles if mesh.ndim == 1 else HostParticles
+
+
+def _room_for_records(backend: Backend, dtype: np.dtype, rows: int) -> np.ndarray:
+    """Return memory for the records of particles in the order of tiles: a record never crosses a cache line."""
+    records = allocate(
+        backend, (4 * rows + _LINE_BYTES // dtype.itemsize,), dtype, f"the fractions of {rows:,} particles"
+    )  # fmt: skip
+    skip = -records.ctypes.data % _LINE_BYTES // dtype.itemsize
+    return records[skip : skip + 4 * rows]
+
+
+# ---- the order of tiles ----------------------------------------------------------------------------------------------
+
+
+class _Given(NamedTuple):
+    """Positions as both passes read them."""
+
+    address: np.ndarray
+    stride: np.ndarray
+    frame: Frame
+    tiling: Tiling
+    cells: Cells
+    system: np.ndarray | None
+    pitch: int
+
+
+def _given(x: Coordinates, axes: Axes, box: Box) -> tuple[tuple[np.ndarray, ...], _Given]:
+    """Return columns that must be kept until they are read, and what reads them."""
+    columns, address, stride = columns_of(x.arrays)
+    of_one, pitch = (axes, 0) if x.systems is None else (x.systems.axes, x.systems.pitch)
+    frame, tiling = _maps(axes, of_one, box, columns[0].dtype)
+    return columns, _Given(address, stride, frame, tiling, Cells.of(tiling, x.count), x.system, pitch)
+
+
+@functools.lru_cache(maxsize=64)
+def _maps(axes: Axes, of_one: Axes, box: Box, real: np.dtype) -> tuple[Frame, Tiling]:
+    """Return the map from positions to nodes of one of several systems, and how the field of all is cut."""
+    return frame_of(of_one, box, real), tiling_of(axes)
+
+
+def _bins(given: _Given) -> int:
+    """Return the cells of all tiles, and one for particles without weight."""
+    return math.prod(given.tiling.tiles) * math.prod(given.cells.along) + 1
+
+
+Write = Callable[[np.ndarray, np.ndarray], TileOrdering]  # to records (4 N,) and order (N,)
+
+
+def _order_few(x: Coordinates, axes: Axes, box: Box, dtype: np.dtype) -> tuple[Located, Write]:
+    """Return what is wrong with few positions, and what writes their order, which is made here in new memory."""
+    columns, given = _given(x, axes, box)
+    count, tiles = x.count, math.prod(given.tiling.tiles)
+    status, records, order = new_status(1), np.empty(4 * count, dtype), np.empty(count, index_type(count))
+    room, ready = np.empty((3, tiles + count // CHUNK + 1), np.int64), np.empty((tiles, 2), np.int64)
+    tasks, kept = _order_at_once(given, _bins(given), status, records, order, room, ready, np.zeros(2, np.int64))
+    del columns  # until here the addresses are valid
+    tile, begin, end = room[:, :tasks]
+
+    def write(into: np.ndarray, places: np.ndarray) -> TileOrdering:
+        into[:], places[:] = records, order
+        return TileOrdering(given.tiling, given.cells, into, places, kept, tile, begin, end, ready)
+
+    return located(status), write
+
+
+def _count(x: Coordinates, axes: Axes, box: Box, threads: int | None) -> tuple[Located, Write]:
+    """Count particles by tile; return what is wrong with positions, and what writes their order.
+
+    It is the same for any number of threads. Writing is fastest where records begin with a line of the cache.
+    """
+    columns, given = _given(x, axes, box)
+    count, bins, threads = x.count, _bins(given), threads_for(threads, x.count)
+    rows = histogram_rows(count, bins, threads * _SHARES if threads > 1 else 1)
+    histogram, status, used = np.empty((rows, bins), index_type(count)), new_status(rows), min(threads, rows)
+    run(_count_cells, used, given, count, histogram, status, steps=20 * count)
+
+    def write(records: np.ndarray, order: np.ndarray) -> TileOrdering:
+        start = np.empty(bins + 1, np.int64)
+        scan(histogram, start, used)
+        run(_place_in_cells, used, given, count, histogram, records, order, steps=20 * count)
+        assert columns  # until here the addresses are valid
+        return _listed(given.tiling, given.cells, start[: -1 : math.prod(given.cells.along)].copy(), records, order)
+
+    return located(status), write
+
+
+def _order_line(line: Line, axes: Axes, records: np.ndarray, threads: int | None) -> TileOrdering:
+    """Return the particles in the order of tiles, with ``records``, which are written."""
+    tiling, count = tiling_of(axes), len(line.node)
+    low, bits, tiles = tiling.low[2], tiling.bits[2], tiling.tiles[2]
+    keys = np.minimum(line.node.astype(np.int64) - low >> bits, tiles - 1)
+    keys[line.node == SKIP] = tiles
+    threads = threads_for(threads, count)
+    placed = counting_sort(keys.astype(np.int32), tiles + 1, threads)
+    run(_write_records, threads, *line, low, bits, tiles, placed.order, records, steps=20 * count)
+    return _listed(tiling, Cells.of(tiling, count), placed.start[:-1].copy(), records, placed.order)
+
+
+def _listed(
+    tiling: Tiling, cells: Cells, start: np.ndarray, records: np.ndarray, order: np.ndarray
+) -> TileOrdering:  # fmt: skip
+    """Return the order with its tasks listed: the particles of each tile begin at ``start`` (tiles + 1,)."""
+    tiles = len(start) - 1
+    tile, begin, end = np.empty((3, tiles + len(order) // CHUNK + 1), np.int64)
+    ready = np.empty((tiles, 2), np.int64)
+    tasks = list_tasks(tiling, cells.chunk, start, tile, begin, end, ready)
+    return TileOrdering(
+        tiling, cells, records, order, int(start[tiles]), tile[:tasks], begin[:tasks], end[:tasks], ready
+    )  # fmt: skip
+
+
+# ---- compiled --------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def _cells_of(tiling, cells, node, length, last, key, local):
+    """Write the cell of each particle of a block and its place in the tile, packed into one integer."""
+    one = np.int32(1)
+    x, y, z = node[0], node[1], node[2]
+    lx, ly, lz = np.int32(tiling.low[0]), np.int32(tiling.low[1]), np.int32(tiling.low[2])
+    bx, by, bz = np.int32(tiling.bits[0]), np.int32(tiling.bits[1]), np.int32(tiling.bits[2])
+    nx, ny, nz = np.int32(tiling.tiles[0]), np.int32(tiling.tiles[1]), np.int32(tiling.tiles[2])
+    cx, cy, cz = np.int32(cells.bits[0]), np.int32(cells.bits[1]), np.int32(cells.bits[2])
+    mx, my, mz = np.int32(cells.along[0]), np.int32(cells.along[1]), np.int32(cells.along[2])
+    ten = np.int32(LOCAL_BITS)
+    if tiling.extent[0] == 1 and tiling.extent[1] == 1:  # one axis
+        for k in range(length):
+            pz = z[k] - lz
+            tz = min(pz >> bz, nz - one)
+            key[k] = last if z[k] == SKIP else tz
+            local[k] = pz - (tz << bz)
+        return
+    for k in range(length):
+        skipped = z[k] == SKIP
+        px, py, pz = x[k] - lx, y[k] - ly, z[k] - lz
+        tx, ty, tz = min(px >> bx, nx - one), min(py >> by, ny - one), min(pz >> bz, nz - one)
+        tile = (tx * ny + ty) * nz + tz
+        px, py, pz = px - (tx << bx), py - (ty << by), pz - (tz << bz)
+        qx, qy, qz = min(px >> cx, mx - one), min(py >> cy, my - one), min(pz >> cz, mz - one)
+        key[k] = last if skipped else ((tile * mx + qx) * my + qy) * mz + qz
+        local[k] = (((px << ten) | py) << ten) | pz
+
+
+@compiled
+def _to_systems(system, pitch, begin, length, z, first):
+    """Move the nodes of particles to those of their systems, along the first axis."""
+    if system is not None:
+        for k in range(length):
+            first[k] += np.int32(0) if z[k] == SKIP else system[begin + k] * np.int32(pitch)
+
+
+@compiled(inline="always")
+def _locate_cells(given, begin, length, room, last, key, local):
+    """Locate a block of particles and write their cells; return whether any is bad."""
+    bad = locate_block(given.address, given.stride, given.frame, begin, length, room)
+    node = room[0]
+    _to_systems(given.system, given.pitch, begin, length, node[2], node[3 - given.frame.native.axes.size])
+    _cells_of(given.tiling, given.cells, node, length, last, key, local)
+    return bad
+
+
+@compiled
+def _count_cells(given, count, histogram, status, counter):
+    """Count the particles of each cell, and those that are bad, a range at a time until none is left."""
+    rows = histogram.shape[0]
+    last = np.int32(histogram.shape[1] - 1)
+    room = block_room(given.frame)
+    key, local = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
+    for row in claimed(counter, rows):
+        begin, end = share_of(count, rows, row)
+        counts = histogram[row]
+        counts[:] = 0
+        for block in range(begin, end, BLOCK):
+            length = min(BLOCK, end - block)
+            if _locate_cells(given, block, length, room, last, key, local):
+                note_bad(block, length, room[2], status[row])
+            for k in range(length):
+                put(counts, key[k], item(counts, key[k]) + 1)
+
+
+@compiled
+def _place_in_cells(given, count, place, records, order, counter):
+    """Write the particles where the counts say, a range at a time until none is left."""
+    rows = place.shape[0]
+    last = np.int32(place.shape[1] - 1)
+    room = block_room(given.frame)
+    fraction = room[1]
+    key, local = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
+    target = np.empty(BLOCK, np.int64)
+    real = records.dtype.type
+    for row in claimed(counter, rows):
+        begin, end = share_of(count, rows, row)
+        places = place[row]
+        for block in range(begin, end, BLOCK):
+            length = min(BLOCK, end - block)
+            _locate_cells(given, block, length, room, last, key, local)
+            # Places are far apart in memory: asked for a block ahead, writing them takes half the time.
+            for k in range(length):
+                at = item(places, key[k])
+                put(places, key[k], at + 1)
+                # Never past the end, even if another thread of the caller writes to the positions meanwhile.
+                at = min(np.int64(at), count - 1)
+                target[k] = at
+                prefetch_to_write(records, 4 * at)
+                prefetch_to_write(order, at)
+            for k in range(length):
+                at = target[k]
+                put(order, at, block + k)
+                store_record(
+                    records, 4 * at, real(fraction[0, k]), real(fraction[1, k]), real(fraction[2, k]),
+                    np.int64(local[k]),
+                )  # fmt: skip
+
+
+@compiled
+def _order_at_once(given, bins, status, records, order, tasks, ready, counter):
+    """Do both passes in one call by one thread, since calls take longer than few particles; return both totals."""
+    histogram = np.empty((1, bins), order.dtype)
+    _count_cells(given, order.size, histogram, status, counter)
+    start, total = np.empty(bins + 1, np.int64), np.int64(0)
+    for b in range(bins):
+        start[b] = total
+        total += histogram[0, b]
+        histogram[0, b] = start[b]
+    start[bins] = total
+    counter[0] = 0
+    _place_in_cells(given, order.size, histogram, records, order, counter)
+    start = start[: bins : (bins - 1) // ready.shape[0]].copy()
+    return list_tasks(given.tiling, given.cells.chunk, start, tasks[0], tasks[1], tasks[2], ready), start[-1]
+
+
+@compiled
+def _locate_line(address, stride, frame, system, pitch, nodes, fractions, status, counter):
+    """Write first nodes and fractions on one axis, a block at a time until none is left."""
+    room = block_room(frame)
+    row = fetch_add(counter, 1, 1)
+    node, fraction, bad = room[0][2], room[1][2], room[2]
+    for begin, end in ranges(counter, nodes.size, BLOCK):
+        length = end - begin
+        if locate_block(address, stride, frame, begin, length, room):
+            note_bad(begin, length, bad, status[row])
+        _to_systems(system, pitch, begin, length, node, node)
+        some_nodes, some_fractions = nodes[begin:end], fractions[begin:end]  # these loops become vector instructions
+        for k in range(length):
+            some_nodes[k] = node[k]
+        for k in range(length):
+            some_fractions[k] = fraction[k]
+
+
+@compiled
+def _write_records(node, fraction, low, bits, tiles, order, records, counter):
+    """Write the particles of one axis in the order of tiles."""
+    zero = records.dtype.type(0)
+    for begin, end in ranges(counter, order.size, BLOCK):
+        for k in range(begin, end):
+            i = order[k]
+            at = np.int64(node[i]) - low
+            local = at - (min(at >> bits, tiles - 1) << bits)
+            store_record(records, 4 * k, zero, zero, fraction[i], local)
