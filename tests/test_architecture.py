@@ -66,7 +66,7 @@ BUDGET = {
     "particles": 2070,
     "plan": 830,
     "sorting": 1160,
-    "spread": 4860,
+    "spread": 4770,
     "walk": 490,
     "window": 560,
 }

@@ -22,19 +22,21 @@ def test_width_of_the_rectangle():
         assert (counts >= k).sum() >= enough > (counts >= k + 1).sum()
 
 
-def test_sizes():
-    mesh = pm.Mesh((10, 10, 10), (1.0, 1.0, 1.0))
-    with pm.Plan(mesh, "bspline4", backend="cpu", dtype="float32") as plan:
-        plan.set_positions(np.random.default_rng(1).random((50, 3)))
-        entries = 50 * 64
-        assert matrix_cpu.by_rows(plan.workspace).nbytes == entries * 8 + 8 * 1001
-        assert matrix_cpu.by_groups(plan.workspace, 64).nbytes == entries * 10 + 8 * 17
-        matrix = matrix_cpu.ell_coo(plan.workspace, 2)
-        assert matrix.width == 2
-        beyond = len(matrix.row)
-        assert matrix.nbytes == (2000 + beyond) * 8 + 4 * beyond + 8 * 1001
-        with pytest.raises(ValueError, match="group_size is 0"):
-            matrix_cpu.by_groups(plan.workspace, 0)
+@pytest.mark.parametrize(
+    ("method", "options"), [("group_mesh", {}), ("hybrid_mesh", {"width": 2}), ("single_mesh", {})]
+)
+def test_memory_is_what_was_said(method, options):
+    """Entries are counted before there is room for them: that a rectangle takes more is known."""
+    with pm.Plan(
+        pm.Mesh((10, 10, 10), (1.0, 1.0, 1.0)), "bspline4", backend="cpu", dtype="float32", method=method,
+        options={method: options},
+    ) as plan:  # fmt: skip
+        plan.set_positions(np.random.default_rng(1).random((50, 3))).spread(np.ones(50))
+        matrix = plan.methods.known["spread"]._matrix
+        others, entries = int(matrix.start[-1]), 50 * 64
+        assert matrix.column.size == others + matrix.width * 1000 >= entries
+        assert matrix.row.size == (others if matrix.width else 0)
+        assert matrix.node.size == (entries if method == "group_mesh" else 0)
 
 
 def test_shares_have_about_as_many_entries(monkeypatch):

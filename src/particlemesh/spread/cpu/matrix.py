@@ -2,8 +2,11 @@
 """Spreading by stored matrices on the processor: by rows, by groups of rows, ELL and COO [guo2015]_.
 
 An entry is a weight and a column, the place of its particle in the order of tiles. Values are brought into that
-order first, so that the entries of a row find them close together. A row, or a group of rows, belongs to one
-thread. Nothing is added atomically, and results are reproducible for any number of threads.
+order first, so that the entries of a row find them close together. Rows are nodes, or groups of consecutive nodes.
+
+To build the matrix, each thread counts and then fills shares of the rows: it walks over the particles whose stencils
+reach them. To multiply, a row belongs to one thread. So entries are in the order of particles, nothing is added
+atomically, and results are reproducible for any number of threads.
 """
 
 from __future__ import annotations
@@ -20,15 +23,300 @@ from particlemesh.backends.simd import prefetch
 from particlemesh.methods.by_tile import matrix_seconds
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
+from particlemesh.orders.cpu.stencils import corner_of, factors_at, place_of, rows_of, slopes_of
+from particlemesh.orders.cpu.tiles import box_of
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
-from particlemesh.spread.cpu import entries as storing
-from particlemesh.spread.cpu.entries import Entries, count_entries, fill_entries, place_entries
 
-_SHARES = 16  # ranges of rows per thread, each with about as many entries
+_BUILD_SHARES = 2  # ranges of rows per thread; with more, more stencils lie in two of them
+_SHARES = 16  # the same where matrices multiply, each with about as many entries
 _AHEAD = 16  # particles between asking for a value and using it
-MOST_NODES = 2**16  # of a group
 _LONG = 4096  # entries that are added up one after the other, at most: in float32 longer sums lose digits
+
+
+class Matrix(HostMatrix):
+    """The spreading matrix of one configuration; its memory is scratch, which the next one of its kind takes over.
+
+    Attributes
+    ----------
+    size : int
+        Nodes of a row.
+    width : int
+        Entries of each row in a rectangle that comes first; unused ones have the column -1.
+    start : (rows + 1,) int64
+        Where each row's other entries begin, after the rectangle.
+    row : (other entries,) int32 or int64
+        Of entries that are in no rectangle although there is one.
+    column : (entries,) int32 or int64
+    node : (entries,) uint16, (0,) where rows are single nodes
+        The entry's node within its row.
+    weight : (1, entries)
+    """
+
+    memory: ClassVar[str] = "matrix.rows"  # name in the scratch
+    index_bytes: ClassVar[int] = 4  # of an entry, beside its weight
+    rectangle: ClassVar[float] = 1.0  # entries with room, per entry
+    # Seconds to build an entry and a row, and to multiply by them: one thread, as those of tiles.
+    seconds: ClassVar[tuple[float, float, float, float]] = (1.4e-8, 8e-9, 1.6e-9, 1e-8)
+
+    def __init__(self, workspace: Workspace, size: int = 1, width: int | None = 0) -> None:
+        self.size = size
+        self._window = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
+        rows = -(-workspace.nodes // size)
+        counts = np.empty(rows, np.int64)
+        self._walk(workspace, counts)
+        width = usual_width(counts) if width is None else width
+        self.width = width if counts.max(initial=0) <= _LONG else 0
+        self.start = np.zeros(rows + 1, np.int64)
+        np.cumsum(np.maximum(counts - self.width, 0), out=self.start[1:])
+        listed = np.arange(rows if self.width else 0, dtype=index_type(rows))
+        self.row = np.repeat(listed, np.diff(self.start)[: len(listed)])
+        self.total = rows * self.width + int(self.start[-1])
+        self.column, self.node = self._indices(workspace, self.total, size)
+        self.column[: rows * self.width] = -1
+        self.weight = self._filled(workspace, slopes=False)
+        self._slopes: np.ndarray | None = None
+
+    @classmethod
+    def scratch_bytes(cls, method: Any, problem: Problem) -> int:
+        entries, real = method.entries(problem, problem.count), problem.dtype.itemsize
+        values = problem.count * problem.components * real
+        return int(entries * cls.rectangle) * (cls.index_bytes + real) + 8 * (problem.nodes + 1) + values
+
+    @classmethod
+    def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
+        build_entry, build_row, add_entry, add_row = cls.seconds
+        built, applied = matrix_seconds(problem, build_entry, add_entry)
+        return built + problem.nodes * build_row, applied + problem.nodes * problem.components * add_row
+
+    @classmethod
+    def reserve(cls, method: Any, workspace: Workspace, size: int = 1, rectangle: int = 0) -> None:
+        """Allocate for a matrix and for values, so that building and applying will not."""
+        entries = method.entries(workspace, workspace.capacity) + rectangle
+        cls._indices(workspace, entries, size)
+        workspace.scratch(f"{cls.memory}.weight", (entries,), workspace.dtype)
+        workspace.scratch("matrix.values", (workspace.capacity * workspace.components,), workspace.dtype)
+
+    @classmethod
+    def build(cls, method: Any, workspace: Workspace) -> Matrix:
+        return cls(workspace)
+
+    @classmethod
+    def _indices(cls, workspace: Workspace, entries: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return memory for the columns of entries and, if rows are groups, for their nodes."""
+        nodes, index = entries if size > 1 else 0, np.dtype(index_type(workspace.capacity))
+        column = workspace.scratch(f"{cls.memory}.column", (entries,), index)
+        return column[:entries], workspace.scratch(f"{cls.memory}.node", (nodes,), np.dtype(np.uint16))[:nodes]
+
+    def _walk(
+        self, workspace: Workspace, cursor: np.ndarray, weight: np.ndarray | None = None, slopes: bool = False
+    ) -> None:
+        """Count the entries of each row or, if there is room for weights, write entries."""
+        ordering, threads = workspace.particles.ordering, threads_for(workspace.threads, workspace.count)
+        table, terms, _, lanes, _ = self._window
+        shares = min(len(cursor), _BUILD_SHARES * threads if threads > 1 else 1)
+        cuts = np.linspace(0, len(cursor), shares + 1).astype(np.int64)
+        entries = (None,) * 5 if weight is None else (self.width, self.start, self.column, self.node, weight)
+        run(
+            _walk_rows, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.records, ordering.packed,
+            table, terms, len(lanes), workspace.jacobian, slopes, self.size, cuts, cursor, *entries,
+            steps=workspace.count * workspace.stencil,
+        )  # fmt: skip
+
+    def _filled(self, workspace: Workspace, *, slopes: bool) -> np.ndarray:
+        """Return the entries' weights (1, entries), or slopes (d, entries); with weights, write columns and nodes."""
+        planes, total, name = (workspace.mesh.ndim, self.total, "slope") if slopes else (1, self.total, "weight")
+        most = max(total, workspace.capacity * workspace.stencil if slopes else 0)  # as large as it can be
+        memory = workspace.scratch(f"{self.memory}.{name}", (planes * most,), workspace.dtype)
+        weight: np.ndarray = memory[: planes * total].reshape(planes, total)
+        self._walk(workspace, np.empty(len(self.start) - 1, np.int64), weight, slopes)
+        return weight
+
+    @functools.cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Where entries that are added up together begin, and each row's first of these, or None if all rows are short.
+
+        The sums of a long row's pieces are added in double precision.
+        """
+        start, most = self.start, max(_LONG, 16 * self.size)
+        counts = np.diff(start)
+        if counts.max(initial=0) <= most:
+            return start, None
+        pieces = np.maximum(1, -(-counts // most))
+        first = np.cumsum(pieces) - pieces
+        place = np.arange(pieces.sum()) - np.repeat(first, pieces)
+        return np.append(np.repeat(start[:-1], pieces) + most * place, start[-1]), first
+
+    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
+        """Add the matrix times values, or times vectors (channels, particles, axes, parts), to a field."""
+        ordering, threads = workspace.particles.ordering, threads_for(workspace.threads, workspace.count)
+        if not ordering.kept:
+            return
+        weight = self._slope(workspace) if gradient else self.weight
+        target = field.numpy()
+        whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
+        nodes = whole.reshape(target.shape[0], -1, target.shape[-1])
+        start, first = self._pieces
+        channels, rows, parts = nodes.shape
+        pieces = nodes if first is None else np.zeros((channels, (len(start) - 1) * self.size, parts), nodes.dtype)
+        # Values in the order of tiles: for each particle channel by channel, axes, parts.
+        source = np.ascontiguousarray(np.moveaxis(values.numpy(), 1, 0))
+        width = source[0].size
+        permuted = workspace.scratch("matrix.values", (workspace.capacity * width,), source.dtype)
+        run(_permute, threads, plain(source), ordering.order[: ordering.kept], width, permuted)
+        multiply, *extra = (_add_groups, self.size, self.node) if self.size > 1 else (_add_rows, self.width, self.row)
+        run(
+            multiply, threads, self._cuts(start, threads), start, *extra, *weight.shape, self.column,
+            weight.reshape(-1), permuted[: ordering.kept * width], pieces, steps=workspace.count * workspace.stencil,
+        )  # fmt: skip
+        if first is not None:
+            pieces = pieces.reshape(channels, -1, self.size, parts)
+            sums = np.add.reduceat(pieces, first, axis=1, dtype=np.result_type(nodes, np.float64))
+            nodes += sums.reshape(channels, -1, parts)[:, :rows]
+        if whole is not target:
+            target += whole
+
+    def _slope(self, workspace: Workspace) -> np.ndarray:
+        """Return the entries' slopes (d, entries) in user coordinates, made at the first call that needs them."""
+        if self._slopes is None:
+            self._slopes = self._filled(workspace, slopes=True)
+        return self._slopes
+
+    def _cuts(self, start: np.ndarray, threads: int) -> np.ndarray:
+        """Return where shares of the rows begin, each with about as many entries."""
+        rows = len(start) - 1
+        shares = min(rows, _SHARES * threads if threads > 1 else 1)
+        before = start + self.width * np.arange(rows + 1) if self.width else start
+        inner = np.searchsorted(before, np.linspace(0, before[-1], shares + 1)[1:-1])
+        return np.concatenate(([0], inner, [rows])).astype(np.int64)
+
+
+class Groups(Matrix):
+    """Entries of consecutive nodes together, each with its node."""
+
+    memory = "matrix.groups"
+    index_bytes = 6
+    seconds = (1.7e-8, 0.0, 2.4e-9, 6e-10)
+
+    @classmethod
+    def reserve(cls, method: Any, workspace: Workspace, size: int = 1, rectangle: int = 0) -> None:
+        super().reserve(method, workspace, method.option(workspace, "group_size"))
+
+    @classmethod
+    def build(cls, method: Any, workspace: Workspace) -> Groups:
+        return cls(workspace, method.option(workspace, "group_size"))
+
+
+class EllCoo(Matrix):
+    """A rectangle of the first entries of every row (ELL), and a list of the others with their rows (COO)."""
+
+    memory = "matrix.ell_coo"
+    rectangle = 1.2  # predictions need not make ready for the widest rectangle
+    seconds = (1.3e-8, 3e-8, 1.75e-9, 1.2e-8)
+
+    @classmethod
+    def reserve(cls, method: Any, workspace: Workspace, size: int = 1, rectangle: int = 0) -> None:
+        super().reserve(method, workspace, rectangle=method.rectangle(workspace, workspace.capacity))
+
+    @classmethod
+    def build(cls, method: Any, workspace: Workspace) -> EllCoo:
+        return cls(workspace, width=method.width(workspace, max(workspace.count, 1)))
+
+
+def usual_width(counts: np.ndarray) -> int:
+    """Return the largest k such that at least max(4096, rows / 3) rows have k entries or more: Bell and Garland's."""
+    enough = max(4096, -(-len(counts) // 3))
+    return 0 if enough > len(counts) else int(np.partition(counts, len(counts) - enough)[len(counts) - enough])
+
+
+# ---- compiled: building ----------------------------------------------------------------------------------------------
+
+
+@compiled
+def _reaches(tiling, low, nodes, begin, end):
+    """Return whether a box of nodes has one whose number lies in [begin, end)."""
+    (sx, sy, sz), wraps = tiling.size, tiling.wraps
+    for i in range(nodes[0]):
+        x = place_of(low[0] + i, sx, wraps[0])
+        if x < 0 or x * sy * sz >= end or (x + 1) * sy * sz <= begin:
+            continue
+        for j in range(nodes[1]):
+            y = place_of(low[1] + j, sy, wraps[1])
+            row = (x * sy + y) * sz
+            if y < 0 or row >= end or row + sz <= begin:
+                continue
+            for k in range(nodes[2]):
+                z = place_of(low[2] + k, sz, wraps[2])
+                if z >= 0 and begin <= row + z < end:
+                    return True
+    return False
+
+
+@compiled
+def _walk_rows(
+    tiling, ready, kept, records, packed, table, terms, lanes, jacobian, slopes, size, cuts, cursor, width, start,
+    column, node, weight, counter,
+):  # fmt: skip
+    """Count each row's entries in ``cursor``; with ``weight``, write them at places that it has then.
+
+    Weights are written with columns and, where there is room for them, nodes; ``slopes`` in user coordinates alone.
+    """
+    (nx, ny, nz), wraps, support = tiling.size, tiling.wraps, tiling.support
+    factors, across = np.empty(6 * lanes, records.dtype), np.empty(6, records.dtype)
+    for share in claimed(counter, cuts.size - 1):
+        begin, end = cuts[share] * size, min(cuts[share + 1] * size, nx * ny * nz)
+        for row in range(cuts[share], cuts[share + 1]):
+            cursor[row] = 0
+            if weight is not None:
+                cursor[row] = row * width if width else start[row]
+        for tile in range(ready.shape[0]):
+            first = ready[tile, 0]
+            last = ready[tile + 1, 0] if tile + 1 < ready.shape[0] else kept
+            low, nodes = box_of(tiling, tile)
+            if first == last or not _reaches(tiling, low, nodes, begin, end):
+                continue
+            for k in range(first, last):
+                corner = corner_of(low, packed[4 * k + 3])
+                if weight is not None:
+                    if not _reaches(tiling, corner, support, begin, end):
+                        continue
+                    x, y, z = records[4 * k], records[4 * k + 1], records[4 * k + 2]
+                    factors_at(table, terms, lanes, x, y, z, slopes, factors)
+                for i in range(support[0]):
+                    px = place_of(corner[0] + i, nx, wraps[0])
+                    if px < 0 or px * ny * nz >= end or (px + 1) * ny * nz <= begin:
+                        continue
+                    for j in range(support[1]):
+                        py = place_of(corner[1] + j, ny, wraps[1])
+                        row = (px * ny + py) * nz
+                        if py < 0 or row >= end or row + nz <= begin:
+                            continue
+                        if weight is not None:
+                            xy = factors[i] * factors[lanes + j]
+                            if slopes:
+                                slopes_of(factors, lanes, i, j, jacobian, across)
+                        for m in range(support[2]):
+                            pz = place_of(corner[2] + m, nz, wraps[2])
+                            if pz < 0 or row + pz < begin or row + pz >= end:
+                                continue
+                            this = row + pz if size == 1 else (row + pz) // size
+                            at = cursor[this]
+                            cursor[this] = at + 1
+                            if weight is not None:
+                                if at + 1 == (this + 1) * width:  # the row of the rectangle is full
+                                    cursor[this] = width * (start.size - 1) + start[this]
+                                wz, dz = factors[2 * lanes + m], factors[5 * lanes + m]
+                                if slopes:
+                                    for b in range(weight.shape[0]):
+                                        weight[b, at] = across[2 * b] * wz + across[2 * b + 1] * dz
+                                    continue
+                                weight[0, at] = xy * wz
+                                column[at] = k
+                                if node.size:
+                                    node[at] = row + pz - this * size
+
+
+# ---- compiled: products ----------------------------------------------------------------------------------------------
 
 
 @compiled
@@ -77,15 +365,15 @@ def _add_entries(first, node, begin, end, planes, pitch, column, weight, values,
 def _add_rows(cuts, start, ell, node, planes, pitch, column, weight, values, field, counter):
     """Add the rows' sums, a share of rows at a time; ``pitch`` entries lie between planes of weights.
 
-    Rows lie behind each other (``ell`` is -1), or in a rectangle of ``ell`` entries each; then follows what did not
-    fit, with its ``node``.
+    Rows lie behind each other, or in a rectangle of ``ell`` entries each; then follows what did not fit, with its
+    ``node``.
     """
     channels, rows, parts = field.shape
     width = channels * planes * parts
     for share in claimed(counter, cuts.size - 1):
         for row in range(cuts[share], cuts[share + 1]):
             begin, end = start[row], start[row + 1]
-            if ell >= 0:
+            if ell:
                 begin, end = row * ell, row * ell + ell
                 while end > begin and column[end - 1] < 0:  # a row's entries come first, then nothing
                     end -= 1
@@ -96,7 +384,7 @@ def _add_rows(cuts, start, ell, node, planes, pitch, column, weight, values, fie
                         first = (c * planes + b) * parts + p
                         total += _dot(weight, b * pitch, column, begin, end, values, width, first)
                     field[c, row, p] = total
-        if ell >= 0:
+        if ell:
             begin, end = start[cuts[share]], start[cuts[share + 1]]
             others, before = node[begin:end], rows * ell
             _add_entries(0, others, before + begin, before + end, planes, pitch, column, weight, values, field)
@@ -109,207 +397,3 @@ def _add_groups(cuts, start, size, node, planes, pitch, column, weight, values, 
         for group in range(cuts[share], cuts[share + 1]):
             begin, end = start[group], start[group + 1]
             _add_entries(group * size, node[begin:end], begin, end, planes, pitch, column, weight, values, field)
-
-
-class Matrix(HostMatrix):
-    """The spreading matrix of one configuration, by rows.
-
-    Its memory is the workspace's scratch, which the next matrix of that kind takes over.
-    """
-
-    memory: ClassVar[str] = "matrix.rows"  # name in the scratch
-    index_bytes: ClassVar[int] = 4  # of an entry, beside its weight
-    rectangle: ClassVar[float] = 1.0  # entries with room, per entry
-    # Seconds to build an entry and a row, and to multiply by them: one thread, as those of tiles.
-    seconds: ClassVar[tuple[float, float, float, float]] = (1.4e-8, 8e-9, 1.6e-9, 1e-8)
-
-    def __init__(self, workspace: Workspace, entries: Entries) -> None:
-        self.entries = entries
-        self.weight = fill_entries(workspace, entries)
-        self._slope: np.ndarray | None = None
-
-    @classmethod
-    def scratch_bytes(cls, method: Any, problem: Problem) -> int:
-        entries, real = method.entries(problem, problem.count), problem.dtype.itemsize
-        values = problem.count * problem.components * real
-        return int(entries * cls.rectangle) * (cls.index_bytes + real) + 8 * (problem.nodes + 1) + values
-
-    @classmethod
-    def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
-        build_entry, build_row, add_entry, add_row = cls.seconds
-        built, applied = matrix_seconds(problem, build_entry, add_entry)
-        return built + problem.nodes * build_row, applied + problem.nodes * problem.components * add_row
-
-    @classmethod
-    def reserve(cls, method: Any, workspace: Workspace) -> None:
-        storing.reserve(workspace, cls.memory, method.entries(workspace, workspace.capacity))
-
-    @classmethod
-    def build(cls, method: Any, workspace: Workspace) -> Matrix:
-        return by_rows(workspace)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is stored."""
-        slope = 0 if self._slope is None else self._slope.nbytes
-        return self.entries.nbytes + self.weight.nbytes + slope
-
-    def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        """Add the matrix times values, or times vectors (channels, particles, axes, parts), to a field."""
-        if not workspace.particles.ordering.kept:
-            return
-        weight = self.slope(workspace) if gradient else self.weight
-        threads = threads_for(workspace.threads, workspace.count)
-        target = field.numpy()
-        whole = target if target.flags.c_contiguous else np.zeros(target.shape, target.dtype)
-        nodes = whole.reshape(target.shape[0], -1, target.shape[-1])
-        start, first, size = *self._pieces, self.entries.size
-        channels, rows, parts = nodes.shape
-        pieces = nodes if first is None else np.zeros((channels, (len(start) - 1) * size, parts), nodes.dtype)
-        function, *extra = self._product()
-        run(
-            function, threads, self._cuts(start, threads), start, *extra, *weight.shape, self.entries.column,
-            weight.reshape(-1), self._permuted(workspace, values, threads), pieces,
-            steps=workspace.count * workspace.stencil,
-        )  # fmt: skip
-        if first is not None:
-            pieces = pieces.reshape(channels, -1, size, parts)
-            sums = np.add.reduceat(pieces, first, axis=1, dtype=np.result_type(nodes, np.float64))
-            nodes += sums.reshape(channels, -1, parts)[:, :rows]
-        if whole is not target:
-            target += whole
-
-    @functools.cached_property
-    def _pieces(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Where entries that are added up together begin, and each row's first of these, or None if all rows are short.
-
-        The sums of a long row's pieces are added in double precision.
-        """
-        start, most = self.entries.start, max(_LONG, 16 * self.entries.size)
-        counts = np.diff(start)
-        if counts.max(initial=0) <= most:
-            return start, None
-        pieces = np.maximum(1, -(-counts // most))
-        first = np.cumsum(pieces) - pieces
-        place = np.arange(pieces.sum()) - np.repeat(first, pieces)
-        return np.append(np.repeat(start[:-1], pieces) + most * place, start[-1]), first
-
-    def slope(self, workspace: Workspace) -> np.ndarray:
-        """Return the entries' slopes (d, entries) in user coordinates, made at the first call that needs them."""
-        if self._slope is None:
-            self._slope = fill_entries(workspace, self.entries, slopes=True)
-        return self._slope
-
-    def _product(self) -> tuple[Any, ...]:
-        """Return the function that adds the product, and what it takes beside what all take."""
-        return _add_rows, -1, np.empty(0, index_type(self.entries.rows))
-
-    def _permuted(self, workspace: Workspace, values: View, threads: int) -> np.ndarray:
-        """Return values in the order of tiles: for each particle channel by channel, axes, parts."""
-        ordering = workspace.particles.ordering
-        source = np.ascontiguousarray(np.moveaxis(values.numpy(), 1, 0))
-        width = source[0].size
-        target = workspace.scratch("matrix.values", (workspace.capacity * width,), source.dtype)[
-            : ordering.kept * width
-        ]
-        order = ordering.order[: ordering.kept]
-        run(_permute, threads, plain(source), order, width, target)
-        return np.asarray(target)
-
-    def _cuts(self, start: np.ndarray, threads: int) -> np.ndarray:
-        """Return where shares of the rows begin, each with about as many entries."""
-        rows, before = len(start) - 1, start
-        shares = min(rows, _SHARES * threads if threads > 1 else 1)
-        if self.entries.width:
-            before = before + self.entries.width * np.arange(rows + 1)
-        inner = np.searchsorted(before, np.linspace(0, before[-1], shares + 1)[1:-1])
-        return np.concatenate(([0], inner, [rows])).astype(np.int64)
-
-
-class Groups(Matrix):
-    """Entries of consecutive nodes together, each with its node."""
-
-    memory = "matrix.groups"
-    index_bytes = 6
-    seconds = (1.7e-8, 0.0, 2.4e-9, 6e-10)
-
-    @classmethod
-    def reserve(cls, method: Any, workspace: Workspace) -> None:
-        entries, size = method.entries(workspace, workspace.capacity), method.option(workspace, "group_size")
-        storing.reserve(workspace, cls.memory, entries, size=size)
-
-    @classmethod
-    def build(cls, method: Any, workspace: Workspace) -> Groups:
-        return by_groups(workspace, method.option(workspace, "group_size"))
-
-    def _product(self) -> tuple[Any, ...]:
-        return _add_groups, self.entries.size, self.entries.node
-
-
-class EllCoo(Matrix):
-    """A rectangle of the first entries of every row (ELL), and a list of the others with their rows (COO)."""
-
-    memory = "matrix.ell_coo"
-    rectangle = 1.2  # predictions need not make ready for the widest rectangle
-    seconds = (1.3e-8, 3e-8, 1.75e-9, 1.2e-8)
-
-    def __init__(self, workspace: Workspace, entries: Entries) -> None:
-        super().__init__(workspace, entries)
-        counts = np.diff(entries.start) if entries.width else 0
-        self.row = np.repeat(np.arange(entries.rows, dtype=index_type(entries.rows)), counts)
-
-    @classmethod
-    def reserve(cls, method: Any, workspace: Workspace) -> None:
-        capacity = workspace.capacity
-        entries = method.entries(workspace, capacity) + method.rectangle(workspace, capacity)
-        storing.reserve(workspace, cls.memory, entries)
-
-    @classmethod
-    def build(cls, method: Any, workspace: Workspace) -> EllCoo:
-        return ell_coo(workspace, method.width(workspace, max(workspace.count, 1)))
-
-    @property
-    def width(self) -> int:
-        """Entries of a row of the rectangle."""
-        return self.entries.width
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is stored."""
-        return super().nbytes + self.row.nbytes
-
-    def _product(self) -> tuple[Any, ...]:
-        return (_add_rows, self.width, self.row) if self.width else super()._product()
-
-
-def by_rows(workspace: Workspace) -> Matrix:
-    """Return the matrix by rows (CSR): a row is a node, its entries are in the order of tiles."""
-    return Matrix(workspace, place_entries(workspace, Matrix.memory, count_entries(workspace)))
-
-
-def by_groups(workspace: Workspace, group_size: int) -> Groups:
-    """Return the matrix by groups of ``group_size`` consecutive nodes, up to 65,536.
-
-    Entries of a group are in the order of tiles, and carry their node.
-    """
-    if not 1 <= group_size <= MOST_NODES:
-        raise ValueError(f"group_size is {group_size}; give 1 to {MOST_NODES:,} nodes.")
-    counts = count_entries(workspace, group_size)
-    return Groups(workspace, place_entries(workspace, Groups.memory, counts, size=group_size))
-
-
-def ell_coo(workspace: Workspace, width: int | None = None) -> EllCoo:
-    """Return the matrix with the first ``width`` entries of every row in a rectangle, the others in a list.
-
-    By default the width is that of :func:`usual_width`. With long rows there is no rectangle.
-    """
-    counts = count_entries(workspace)
-    wide = usual_width(counts) if width is None else width
-    wide = wide if counts.max(initial=0) <= _LONG else 0
-    return EllCoo(workspace, place_entries(workspace, EllCoo.memory, counts, width=wide))
-
-
-def usual_width(counts: np.ndarray) -> int:
-    """Return the largest k such that at least max(4096, rows / 3) rows have k entries or more: Bell and Garland's."""
-    enough = max(4096, -(-len(counts) // 3))
-    return 0 if enough > len(counts) else int(np.partition(counts, len(counts) - enough)[len(counts) - enough])
