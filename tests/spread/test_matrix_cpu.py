@@ -31,7 +31,7 @@ def test_memory_is_what_was_said(method, options):
         pm.Mesh((10, 10, 10), (1.0, 1.0, 1.0)), "bspline4", backend="cpu", dtype="float32", method=method,
         options={method: options},
     ) as plan:  # fmt: skip
-        plan.set_positions(np.random.default_rng(1).random((50, 3))).spread(np.ones(50))
+        plan.set_positions(np.random.default_rng(1).random((50, 3))).spread(np.ones(50, np.float32))
         matrix = plan.methods.known["spread"]._matrix
         others, entries = int(matrix.start[-1]), 50 * 64
         assert matrix.column.size == others + matrix.width * 1000 >= entries
