@@ -59,7 +59,7 @@ BUDGET = {
     "distributed": 3150,
     "fourier": 2240,
     "grid": 7010,
-    "interpolate": 3070,
+    "interpolate": 3060,
     "kernels": 260,
     "methods": 510,
     "orders": 2430,
