@@ -102,6 +102,27 @@ def test_tensors_are_played(backend, monkeypatch, verb):
         np.testing.assert_allclose(got, expected, atol=1e-12 * np.abs(expected).max())
 
 
+@pytest.mark.backends("cuda")
+def test_a_grid_of_tensors_is_built_on_their_stream(backend):
+    torch = pytest.importorskip("torch")
+    grid, x, stream = (
+        pm.UniformGrid((1.0,) * 3, cell_size=0.2),
+        torch.zeros(X.shape, device="cuda"),
+        torch.cuda.Stream(),
+    )
+    for turn in range(TURNS):
+        fresh = torch.tensor((X + 0.1 * turn) % 1.0, device="cuda", dtype=torch.float32)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+            x.copy_(fresh)
+            grid.build(x, check=False)
+            got = grid.count(0.2)
+        expected = pm.UniformGrid((1.0,) * 3, cell_size=0.2).build(fresh).count(0.2)
+        assert torch.equal(got, expected)
+        x.zero_()
+
+
 def entered(call):
     """Return how many functions of the library a call enters."""
     package, count = str(Path(pm.__file__).parent), 0

@@ -182,8 +182,9 @@ class _Torch(Kind):
     def form(self, array: Any) -> ArrayForm | None:
         if not array.is_cuda or array.requires_grad or array.is_conj() or array.is_neg():
             return None
-        dtype = _dtype_of_tensors(array.dtype)
-        if dtype is None:
+        dtype, stream = _dtype_of_tensors(array.dtype), sys.modules["torch"].cuda.current_stream(array.get_device())
+        # A tape plays on CuPy's current stream: outside of `scope` it may be another.
+        if dtype is None or stream.cuda_stream != sys.modules["cupy"].cuda.get_current_stream().ptr:
             return None
         size = dtype.itemsize
         strides = tuple([size * step for step in array.stride()])
