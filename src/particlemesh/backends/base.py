@@ -210,8 +210,11 @@ class Backend(Protocol):
         """Record the submitted work on arrays that track the work on them."""
         ...
 
-    def signature(self, what: Any, *arrays: Any) -> Any:
-        """Return a key that identifies a call where calls can be recorded and replayed (``Taping``), else None."""
+    def signature(self, what: Any, *arrays: Any, same: bool = False) -> Any:
+        """Return a key of a call: the form of its arrays and how they overlap. With ``same``, also where they are.
+
+        None where such calls cannot be recorded and replayed (``Taping``).
+        """
         ...
 
     def untaped(self) -> None:

@@ -308,7 +308,7 @@ class CpuBackend:
     def untaped(self) -> None:
         """Calls are not taped."""
 
-    def signature(self, what: Any, *arrays: Any) -> None:
+    def signature(self, what: Any, *arrays: Any, same: bool = False) -> None:
         """Calls are not taped."""
 
     def returns(self, array: Any) -> None:

@@ -252,8 +252,7 @@ class CudaBackend(Taping):
         self._signatures: dict[Any, Signatures] = {}
         self._pinned = threading.local()
 
-    def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
-        """Return a key of a call: the form of its arrays and how they overlap. None if such calls are not taped."""
+    def signature(self, what: Any, *arrays: Any, same: bool = False) -> tuple[Any, ...] | None:
         key: list[Any] = [what]
         spans: list[tuple[int, int, int]] = []
         for array in arrays:
@@ -262,7 +261,7 @@ class CudaBackend(Taping):
             if form is None:
                 return None
             at, shape, strides, char, size, device = form
-            key += at & 15, shape, strides, char, device
+            key += at if same else at & 15, shape, strides, char, device
             low, high = _reach(shape, strides, size)
             for n, (other, first, last) in enumerate(spans):
                 if at + low < last and first < at + high:

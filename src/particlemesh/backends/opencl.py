@@ -231,15 +231,22 @@ class OpenClBackend(Taping):
         tape = self.tape
         command(values, size, () if tape is None else tape.record(command, values, size))
 
-    def signature(self, what: Any, *arrays: Any) -> tuple[Any, ...] | None:
-        """Return a key of a call: the form of its arrays and which share a buffer. None if such calls are not taped."""
+    def signature(self, what: Any, *arrays: Any, same: bool = False) -> tuple[Any, ...] | None:
         key, native, holder = [what], _cl().array.Array, _cl().MemoryObjectHolder
         buffers: dict[int, int] = {}
         for array in arrays:
             if array.__class__ is not native or array.queue is None or not isinstance(array.base_data, holder):
                 return None
-            buffer = buffers.setdefault(array.base_data.int_ptr, len(buffers))
-            key += buffer, array.offset, array.shape, array.strides, array.dtype.str, array.queue.int_ptr
+            at = array.base_data.int_ptr
+            buffer = buffers.setdefault(at, len(buffers))
+            key += (
+                at if same else buffer,
+                array.offset,
+                array.shape,
+                array.strides,
+                array.dtype.str,
+                array.queue.int_ptr,
+            )
         return tuple(key)
 
     def same_memory(self, native: Any, array: Any) -> bool:

@@ -119,6 +119,16 @@ class Tapes:
 
     def __init__(self) -> None:
         self._by_key: dict[Any, Any] = {}
+        self._shown = False
+
+    def show(self) -> None:
+        """Play calls for the same arrays only from now on: the caller gets some of the owner's memory.
+
+        In a later call a tape could not tell that memory from the owner's.
+        """
+        if not self._shown:
+            self.clear()
+        self._shown = True
 
     def clear(self) -> None:
         """Drop all tapes: the memory they refer to is freed."""
@@ -126,7 +136,7 @@ class Tapes:
 
     def find(self, owner: Any, what: Any, arrays: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Return the tape of a call and what it returned, or None if the call is not on tape yet."""
-        key = owner.backend.signature(what, *arrays)
+        key = owner.backend.signature(what, *arrays, same=self._shown)
         return None if key is None else self._by_key.get(key)
 
     def again(
@@ -143,7 +153,7 @@ class Tapes:
         backend = owner.backend
 
         def name() -> Any:
-            return backend.signature(what if state is None else (what, *state.key()), *arrays)
+            return backend.signature(what if state is None else (what, *state.key()), *arrays, same=self._shown)
 
         key = name()
         if key is None:

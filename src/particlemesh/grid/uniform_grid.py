@@ -787,6 +787,7 @@ class UniformGrid(common.Fixed):
     def _from_build(self, read: Callable[[Any], Any]) -> Any:
         """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
         built = self.ready()
+        self._tapes.show()
         with self._stream(), built.backend.scope():
             self.follow()
             return self._out(read(built))
