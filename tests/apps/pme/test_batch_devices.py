@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from particlemesh.apps.pme import PMEBatch, Result
-from particlemesh.apps.pme.assemble import Mesh, Outputs
+from particlemesh.apps.pme.core import Fields
 from pme_cases import TRICLINIC, close, random_charges
 from quiet import quiet
 
@@ -128,7 +128,7 @@ def test_totals_of_systems_do_not_depend_on_the_order_of_particles(backend, dtyp
         sums, q, phi, slopes = rows[:, :11], rows[None, :, 11], rows[None, :, 12], rows[None, :, 13:]
         arrays = [backend.array(np.ascontiguousarray(a)) for a in (q, sums, phi, slopes, virial.astype(dtype))]
         out = [backend.array(np.full(n, np.nan, dtype)) for n in ((1, 4), (1, 5000), (1, 5000, 3), (1, 4, 3, 3))]
-        core._assemble(*arrays[:2], Mesh(*arrays[2:]), Outputs(*out), True)
+        core.assemble(*arrays[:2], Fields(*arrays[2:]), dict(zip(NAMES, out, strict=True)), True)
         return [backend.host(a)[0] for a in out]
 
     energy, energies, _, whole = totals(np.arange(5000))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, PMEBatch, dipoles, sixth_power
-from particlemesh.apps.pme.sixth_power import smooth_dispersion
+from particlemesh.apps.pme import PME, PMEBatch, dipoles, lennard_jones
+from particlemesh.apps.pme.split import SixthPower, polynomials
 from particlemesh.backends import cuda
 from particlemesh.fourier import Solver
 from pme_cases import image, pair_of_dipoles
@@ -147,8 +147,8 @@ FUNCTIONS = {
     },
     **{
         name: (
-            sixth_power.pair_function(
-                smooth_dispersion(2.0, 1.2, True), 2.0, 1.2, True, "lorentz-berthelot", True, apart
+            lennard_jones.pair_function(
+                polynomials(SixthPower(2.0), 1.2, True), 2.0, 1.2, True, "lorentz-berthelot", True, apart
             ),
             lambda q, mu: np.stack([abs(q) + 0.2, 0.5 + abs(mu[:, 0])], 1),
         )

@@ -8,8 +8,7 @@ import pytest
 from scipy.integrate import quad
 
 from particlemesh.apps.pme import Dispersion
-from particlemesh.apps.pme.dispersion import real_error
-from particlemesh.apps.pme.sixth_power import smooth_part, transform, transform_slope
+from particlemesh.apps.pme.split import SixthPower
 
 TRICLINIC = np.array([[3.0, 0.0, 0.0], [0.5, 3.2, 0.0], [-0.4, 0.7, 2.9]])
 FINE = dict(cutoff=2.9, splitting=2.1, shape=(40, 40, 40), window="bspline10")
@@ -56,18 +55,19 @@ def particles(count=6, seed=3):
 def test_parts_add_up_and_are_a_pair_of_transforms():
     r = np.linspace(0.3, 3, 9)
     for beta in (0.7, 2.0):
+        split = SixthPower(beta)
         by_parts = np.exp(-((beta * r) ** 2)) * (1 + (beta * r) ** 2 + (beta * r) ** 4 / 2) / r**6
-        np.testing.assert_allclose(by_parts + smooth_part(beta, r**2), r**-6, rtol=1e-12)
+        np.testing.assert_allclose(by_parts + split.smooth(r**2), r**-6, rtol=1e-12)
         for distance in (0.0, 0.5, 1.5):
 
-            def shell(k, beta=beta, distance=distance):
-                return k**2 * transform(beta, np.array(k**2)) * np.sinc(k * distance / np.pi) / (2 * np.pi**2)
+            def shell(k, split=split, distance=distance):
+                return k**2 * split.transform(np.array(k**2)) * np.sinc(k * distance / np.pi) / (2 * np.pi**2)
 
             back = quad(shell, 0, 40 * beta, epsabs=1e-12, limit=200)[0]
-            np.testing.assert_allclose(back, smooth_part(beta, np.array(distance**2)), rtol=1e-8)
+            np.testing.assert_allclose(back, split.smooth(np.array(distance**2)), rtol=1e-8)
         k2, h = np.array([0.1, 1.0, 20.0]), 1e-4
-        difference = (transform(beta, k2 + h) - transform(beta, k2 - h)) / (2 * h)
-        np.testing.assert_allclose(transform_slope(beta, k2), difference, rtol=1e-5)
+        difference = (split.transform(k2 + h) - split.transform(k2 - h)) / (2 * h)
+        np.testing.assert_allclose(split.transform_slope(k2), difference, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_lennard_jones_is_the_plain_sum_of_pairs_and_the_lattice(mixing, shift):
         s6 = (size / r) ** 6
         well = (epsilon[i] * epsilon[j]) ** 0.5
         plain, at_cut = 4 * well * (s6**2 - s6), (size / cut) ** 6
-        removed = smooth_part(FINE["splitting"], np.array(cut**2)) - cut**-6
+        removed = SixthPower(FINE["splitting"]).smooth(np.array(cut**2)) - cut**-6
         # The mesh goes on beyond the cutoff: the pair's energy there is that of both parts within.
         constant = 4 * well * (at_cut**2 - at_cut) + root[i] * root[j] * (removed + cut**-6)
         return plain, root[i] * root[j] / r**6, constant * shift
@@ -190,7 +190,7 @@ def test_the_error_formula_is_that_of_random_particles():
     )
     distance = 7 / len(x) ** (1 / 3)
     error = np.sqrt(((near - far) ** 2).sum(1).mean()) / 6 * distance**7
-    assert 0.3 < error / real_error(1.9, 1.6, distance) < 3
+    assert 0.3 < error / SixthPower.real_error(1.9, 1.6, distance) < 3
 
 
 def test_bad_arguments_are_explained():

@@ -12,8 +12,8 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.pme import PME
-from particlemesh.apps.pme.dispersion import DECAY
-from particlemesh.apps.pme.parameters import COULOMB, CPU, choose, spacing_for
+from particlemesh.apps.pme.parameters import CPU, choose, spacing_for
+from particlemesh.apps.pme.split import Gaussian, SixthPower
 from particlemesh.window.window import WINDOWS
 
 BOX = np.diag([1.0, 1.2, 0.9])
@@ -109,21 +109,21 @@ def test_less_error_costs_more():
 
 
 @functools.cache
-def free_parameters(box, count, accuracy, decay):
-    return choose(box, count, accuracy, CPU, decay=decay)[0]
+def free_parameters(box, count, accuracy, split):
+    return choose(box, count, accuracy, CPU, split=split)[0]
 
 
 @pytest.mark.turns(6)
 @pytest.mark.parametrize("name", sorted(WINDOWS))
-@pytest.mark.parametrize("decay", [COULOMB, DECAY], ids=["charges", "dispersion"])
-def test_a_mesh_a_hundred_times_dearer_than_free_parameters_is_refused_or_named(name, decay):
+@pytest.mark.parametrize("split", [Gaussian, SixthPower], ids=["charges", "dispersion"])
+def test_a_mesh_a_hundred_times_dearer_than_free_parameters_is_refused_or_named(name, split):
     """For each window, accuracy and cutoff; within a second."""
     box, count = pm.Box((3.0, 3.5, 4.0)), 20
     for accuracy, cutoff in itertools.product((1e-3, 1e-6, 1e-11), (None, 0.5)):
-        free, start = free_parameters(box, count, accuracy, decay), time.process_time()
+        free, start = free_parameters(box, count, accuracy, split), time.process_time()
         refused = ""
         try:
-            p, words = choose(box, count, accuracy, CPU, decay=decay, cutoff=cutoff, window=pm.window_of(name))
+            p, words = choose(box, count, accuracy, CPU, split=split, cutoff=cutoff, window=pm.window_of(name))
         except ValueError as error:
             refused = str(error)
         if refused:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from particlemesh.apps.pme import PME, Result
-from particlemesh.apps.pme.direct import pair_function, smooth_coulomb
+from particlemesh.apps.pme.direct import pair_function
+from particlemesh.apps.pme.split import Gaussian, polynomials
 from particlemesh.backends import cuda
 from pme_cases import TRICLINIC, random_charges
 from ptx import without_nvrtc
@@ -123,7 +124,7 @@ def test_the_smooth_part_is_exact_to_rounding(single, gpu):
     from scipy.special import erf
 
     for product in (1.5, 3.0, 5.0):
-        smooth = smooth_coulomb(2.0, product / 2, single, gpu)
+        smooth = polynomials(Gaussian(2.0), product / 2, single, gpu)
         r = np.linspace(0.2, product / 2, 2001)
         value, slope = smooth(r**2)
         exact = erf(2 * r) / r

@@ -2,10 +2,10 @@
 """Electrostatics of periodic systems by particle-mesh Ewald."""
 
 from particlemesh.apps.pme.batch import PMEBatch
+from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.dispersion import Dispersion
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.slab import slab_correction
 
 __all__ = ["PME", "DipoleResult", "Dispersion", "PMEBatch", "Result", "slab_correction"]

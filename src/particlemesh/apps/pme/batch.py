@@ -3,24 +3,20 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
-from particlemesh.apps.pme.assemble import Mesh, Outputs
 from particlemesh.apps.pme.calculation import Calculation
-from particlemesh.apps.pme.core import Coulomb, word_of
+from particlemesh.apps.pme.core import Core, Fields, Result, word_of
 from particlemesh.apps.pme.exclusions import Exclusions, Images, KnownPairs
 from particlemesh.apps.pme.natives import Natives
-from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.result import Result
-from particlemesh.kernels import Coordinates, Record, alone, checks, compile_kernel, coordinates, lattices
+from particlemesh.apps.pme.split import Gaussian
+from particlemesh.kernels import Coordinates, Record, alone, checks, compile_kernel, lattices
 
 _FILE = Path(__file__).with_name("batch.c")
 _TERMS = 7  # energy and six terms of the virial
@@ -69,41 +65,23 @@ class PMEBatch(Calculation):
         deterministic: bool = False, dtype: Any = None, backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.systems = checks.integer(systems, "systems", 1, 2**31 - 1)
-        # One system's: it checks the arguments and chooses.
-        self._one = PME(
-            box, accuracy, cutoff=cutoff, splitting=splitting, shape=shape, window=window, threads=threads,
-            coulomb_constant=coulomb_constant, deterministic=deterministic, dtype=dtype, backend=backend,
-        )  # fmt: skip
-        self.box = self._one.box
-        self._options: dict[str, Any] = dict(threads=threads, deterministic=deterministic)
+        self._start(
+            box, accuracy, dtype, backend, threads, cutoff=cutoff, splitting=splitting, shape=shape, window=window
+        )
         if not all(self.box.periodic):
             raise ValueError(f"the box is periodic along {self.box.periodic}; PMEBatch needs three periodic axes.")
-        self._dtype = None if dtype is None else checks.real_type(dtype)
-        self._named = backend
-        options = ("accuracy", "cutoff", "splitting", "shape", "window", "coulomb_constant", "dtype", "backend")
-        of_one = {name: self._one.arguments[name] for name in options}
-        self._arguments = dict(box=self.box, systems=self.systems, **of_one, **self._options)
-        self._backend: Any = None if backend is None else kernels.backend(backend)
-        self._core: Batch | None = None
+        # One system's: it checks the other arguments and chooses.
+        self._one = PME(**self._arguments, coulomb_constant=coulomb_constant, deterministic=deterministic)
+        self._deterministic = deterministic
+        self._arguments |= dict(systems=self.systems, coulomb_constant=coulomb_constant, deterministic=deterministic)
         self._known = KnownPairs()
-        self._in_order = kernels.InOrder()
-        self.busy = threading.RLock()
 
-    @property
-    def parameters(self) -> Parameters:
-        """Cutoff, splitting, mesh and window in use, and the errors expected."""
-        if self._core is None:
-            raise RuntimeError("this PMEBatch has no parameters yet: call it, or reserve.")
-        return self._core.parameters
-
-    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
-        """Return what a step needs: what there is, or parameters chosen for so many particles of a type."""
-        core = self._core
-        if core is not None and (core.dtype, core.owner) == (dtype, backend):
-            return core
+    def _make(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
         p = self._one.chosen(max(1, round(count / self.systems)), dtype, backend.name != "cpu")
-        c = self._one.coulomb_constant
-        return Batch(self.box, p, backend, dtype, c, self.systems, named=self._named, **self._options)
+        return Batch(
+            self.box, p, backend, dtype, Gaussian(p.splitting), self._one.coulomb_constant, gradient="window",
+            named=self._named, threads=self._threads, systems=self.systems, deterministic=self._deterministic,
+        )  # fmt: skip
 
     @alone
     def __call__(
@@ -141,35 +119,24 @@ class PMEBatch(Calculation):
             If a position or charge is not finite, particles of a system lie in one place, or shapes do not fit. The
             first such particle is named, and its system.
         """
-        checks.flag(check, "check")
-        if out is not None and not isinstance(out, Result):
-            raise TypeError(f"out is of type {type(out).__name__}; give a Result, such as an earlier one.")
-        upload = self._named is not None
-        _, backend, x = coordinates(positions, 3, self._backend, upload=upload, least=self._dtype)
-        if self._dtype not in (None, x.dtype):
-            raise TypeError(f"positions have dtype {x.dtype}, more than {self._dtype}: give dtype='float64'.")
-        operand = kernels.take(
-            charges, (x.count,), "charges", dtype=x.dtype, backend=backend, upload=upload, dense=False
-        )
-        if operand.batch:
-            raise ValueError(f"charges has shape {operand.user.shape}; one set ({x.count},) is needed.")
+        backend, x, taken = self._taken(positions, check, out, Result, charges=charges)
+        if taken["charges"].batch:
+            raise ValueError(f"charges has shape {taken['charges'].user.shape}; one set ({x.count},) is needed.")
         rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
-        with self._in_order(operand):
-            core = self._core_for(x.count, x.dtype, backend)
+        with self._in_order(*taken.values()):
+            core = self._core_for(x, backend)
             core.owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
             core.rows, core.exclusions = rows, pairs
-            results, outputs = core.outputs(operand, x.count, True, out)
-            q = core.dense("charges", operand.native, (1, x.count), copy=True)
             try:
-                core.step(positions, x, q, outputs, check)
+                result = core.result(core, Result, taken, positions, x, True, check, out, number=False)
             except ValueError:
                 self._check_positions(core, x)
                 raise
             if check:
                 self._check(core)
             self._core = core
-            return core.finished(results, outputs, False)
+            return result
 
     def _check_positions(self, core: Batch, x: Coordinates) -> None:
         """Raise an error that names the first particle whose position is not finite, and its system."""
@@ -212,14 +179,8 @@ def _columns(x: Coordinates) -> list[Any]:
     return list(x.arrays) if x.arrays[0].ndim == 1 else [x.arrays[0][:, axis] for axis in range(3)]
 
 
-class Batch(Coulomb):
+class Batch(Core):
     """Charges in systems with particles and boxes of their own.
-
-    Parameters
-    ----------
-    systems : int
-    others
-        As for :class:`Coulomb`.
 
     Attributes
     ----------
@@ -232,24 +193,14 @@ class Batch(Coulomb):
     owners: Any = None
     rows: np.ndarray | None = None
 
-    def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float, systems: int, *,
-        threads: int | None, named: str | None, deterministic: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, *arguments: Any, systems: int, **options: Any) -> None:
         self.systems = systems
-        super().__init__(
-            box, parameters, backend, dtype, constant, Exclusions((), 0.0), None, "window", threads=threads,
-            named=named, systems=systems, deterministic=deterministic,
-        )  # fmt: skip
+        super().__init__(*arguments, systems=systems, **options)
         self._lattices: tuple[np.ndarray, Any] | None = None  # boxes, and what kernels have of them
 
-    def outputs(
-        self, operand: kernels.Operand, count: int, virial: bool, out: Result | None
-    ) -> tuple[dict[str, kernels.Output], Outputs]:
+    def shapes(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
         many = self.systems
-        shapes = {"energy": (many,), "energies": (count,), "forces": (count, 3), "virial": (many, 3, 3)}
-        results, dense = self.memory_of(shapes, operand, out)
-        return results, Outputs(**dense)
+        return {"energy": (many,), "energies": (count,), "forces": (count, 3), "virial": (many, 3, 3)}
 
     def reserve(self, count: int, sets: int, virial: bool) -> None:
         super().reserve(count, sets, virial)
@@ -261,10 +212,9 @@ class Batch(Coulomb):
         """Return memory for the largest terms of systems and their sums, both as integers."""
         return self.take("totals of systems", 2 * _TERMS * self.systems, np.dtype(np.uint64))
 
-    def _mesh(self, sets: int, count: int, virial: bool) -> Mesh:
-        one = super()._mesh(sets, count, False)
+    def fields(self, sets: int, count: int, virial: bool) -> Fields:
         virials = self.take("virials", 9 * sets * self.systems).reshape(sets, self.systems, 3, 3)
-        return Mesh(one.potential, one.gradient, virials)
+        return super().fields(sets, count, False)._replace(virial=virials)
 
     # ---- a step ---------------------------------------------------------------------------------------
 
@@ -287,45 +237,44 @@ class Batch(Coulomb):
         self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads, systems)
         return sums
 
-    def _assemble(self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
+    def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
         if not self.on_gpu:
-            self._on_cpu(charges[0], sums, mesh, out)
+            self._on_cpu(charges[0], sums, fields, out)
             return
-        count, at, words = charges.shape[1], self.finish.at, self._words()
+        count, words, crowd = charges.shape[1], self._words(), charges.shape[1].bit_length()  # fewer in a system
         self.backend.clear(words)
-        _, shares = self.finish.partial(1, count)
-        arrays = charges, out.energies, out.forces, out.energy, out.virial
-        places, factors = Record("=5q", *map(at, arrays)), Record(f"=3{self.dtype.char}", *self.law.numbers)
-        crowd = count.bit_length()  # a system has fewer than 2**crowd particles
-        for reading in range(2):
-            self._kernel("assemble")(
-                shares * self.backend.group_size, charges, sums, mesh.potential, mesh.gradient, out.energies,
-                out.forces, words, self.owners, self.status, count, self.systems, shares, reading, crowd, places,
-                factors,
-            )  # fmt: skip
-        self._kernel("totals_of_systems")(
-            self.systems, words, mesh.virial, out.energy, out.virial, self.status, self.systems, crowd, places, factors
-        )
-
-    def _kernel(self, name: str) -> Any:
+        _, shares = self.partial(1, count)
+        results = out["energies"], out["forces"], out["energy"], out["virial"]
+        places, factors = Record("=5q", *map(self.at, (charges, *results))), self.record(*self.factors)
         wide = int(self.dtype.itemsize == 8)
         real = np.dtype(np.float64 if self.backend.facts().get("HAS_FP64", 1) else np.float32)  # of totals
-        return compile_kernel(self.backend, _FILE, name, real, COORDINATE_IS_DOUBLE=wide)
 
-    def _on_cpu(self, q: np.ndarray, sums: np.ndarray, mesh: Mesh, out: Outputs) -> None:
+        def kernel(name: str) -> Any:
+            return compile_kernel(self.backend, _FILE, name, real, COORDINATE_IS_DOUBLE=wide)
+
+        for reading in range(2):
+            kernel("assemble")(
+                shares * self.backend.group_size, charges, sums, *fields[:2], *results[:2], words, self.owners,
+                self.status, count, self.systems, shares, reading, crowd, places, factors,
+            )  # fmt: skip
+        kernel("totals_of_systems")(
+            self.systems, words, fields.virial, *results[2:], self.status, self.systems, crowd, places, factors
+        )
+
+    def _on_cpu(self, q: np.ndarray, sums: np.ndarray, fields: Fields, out: dict[str, Any]) -> None:
         """Do what the kernels do."""
-        c, four_pi, itself = self.law.numbers
-        out.energies[0] = c / 2 * q * (sums[:, 0] + four_pi * mesh.potential[0] - itself * q)
-        out.forces[0] = c * q[:, None] * (sums[:, 1:4] - four_pi * mesh.gradient[0])
+        c, four_pi, itself = self.factors
+        out["energies"][0] = c / 2 * q * (sums[:, 0] + four_pi * fields.potential[0] - itself * q)
+        out["forces"][0] = c * q[:, None] * (sums[:, 1:4] - four_pi * fields.gradient[0])
 
         def by_system(values: np.ndarray) -> np.ndarray:
             return np.bincount(self.owners, values, self.systems)
 
-        out.energy[0] = by_system(out.energies[0])
+        out["energy"][0] = by_system(out["energies"][0])
         upper = np.stack([by_system(c / 2 * q * sums[:, 4 + n]) for n in range(6)], 1)
-        out.virial[0] = upper[:, _UPPER] + four_pi * c * mesh.virial[0]
+        out["virial"][0] = upper[:, _UPPER] + four_pi * c * fields.virial[0]
         self.status[0] = bool((sums[:, -1] > 0).any())
-        self.status[1], self.status[3] = word_of(~np.isfinite(out.energy[0])), word_of(~np.isfinite(q))
+        self.status[1], self.status[3] = word_of(~np.isfinite(out["energy"][0])), word_of(~np.isfinite(q))
 
 
 def _exclude(

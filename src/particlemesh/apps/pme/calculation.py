@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What calculations with a core share: its memory, its sizes before the first step, and checks after one."""
+"""What calculations with a core share: arguments, the way in of a call, its core, and checks after it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh.apps.pme.core import Core
-from particlemesh.kernels import Fixed, alone, checks
+import particlemesh as pm
+from particlemesh import kernels
+from particlemesh.apps.pme.core import Core, Result
+from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.kernels import Coordinates, Fixed, alone, checks, coordinates
 
 
 class Calculation(Fixed):
@@ -22,10 +25,38 @@ class Calculation(Fixed):
     """
 
     _core: Any = None
-    _arguments: dict[str, Any]  # of the constructor
-    _dtype: np.dtype | None
-    _backend: Any
-    busy: threading.RLock
+    _arguments: dict[str, Any]  # of the constructor, checked
+    _keeps = False  # whether backend and type of the first call are those of all
+
+    def _start(
+        self, box: Any, accuracy: float | None, dtype: Any, backend: str | None, threads: int | None, **given: Any
+    ) -> None:
+        """Take the arguments that all have: ``given`` are cutoff, splitting, shape and window."""
+        self.box = box if isinstance(box, pm.Box) else pm.Box(box)
+        if self.box.ndim != 3:
+            raise ValueError(f"the box has {self.box.ndim} axes; {type(self).__name__} needs three.")
+        self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
+        for name in ("cutoff", "splitting"):
+            if given[name] is not None:
+                given[name] = checks.positive(given[name], name)
+        shape = given["shape"]
+        if isinstance(shape, int):
+            shape = (shape,) * 3
+        if shape is not None and np.size(shape) != 3:
+            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
+        given["shape"] = None if shape is None else pm.Mesh(shape, self.box).shape
+        given["window"] = None if given["window"] is None else pm.window_of(given["window"])
+        self._given: dict[str, Any] = given
+        self._threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self._dtype = None if dtype is None else checks.real_type(dtype)
+        self._named = backend
+        self._backend: Any = None if backend is None else kernels.backend(backend)
+        self._arguments = dict(
+            box=self.box, accuracy=accuracy, **given, dtype=None if self._dtype is None else self._dtype.name,
+            backend=backend, threads=self._threads,
+        )  # fmt: skip
+        self._in_order = kernels.InOrder()
+        self.busy = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The arguments, never handles: the copy chooses again.
@@ -37,26 +68,28 @@ class Calculation(Fixed):
         return MappingProxyType(self._arguments)
 
     @property
+    def parameters(self) -> Parameters:
+        """Cutoff, splitting, mesh and window in use, and the errors expected."""
+        if self._core is None:
+            raise RuntimeError(f"this {type(self).__name__} has no parameters yet: call it, or reserve.")
+        return self._core.parameters
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
         return 0 if self._core is None else self._core.nbytes
 
-    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> Core:
-        """Return what a step needs."""
+    # ---- what classes have of their own ---------------------------------------------------------------
+
+    def _make(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+        """Return what a step needs, with parameters chosen for so many particles."""
         raise NotImplementedError
 
     def _check(self, core: Any) -> None:
         """Raise what is wrong with the last step."""
         raise NotImplementedError
 
-    def _before(self, count: int) -> tuple[int, Any]:
-        """Return a number of particles to reserve for, and the core, which is not yet stored."""
-        count, name = checks.integer(count, "count", 0, 2**31 - 1), type(self).__name__
-        if self._core is not None:
-            return count, self._core
-        if self._backend is None or self._dtype is None:
-            raise ValueError(f"reserve needs to know where and in which type: give {name} backend= and dtype=.")
-        return count, self._core_for(count, self._dtype, self._backend)
+    # ---- before the first step, and after one ---------------------------------------------------------
 
     @alone
     def reserve(self, count: int) -> Self:
@@ -89,3 +122,45 @@ class Calculation(Fixed):
         core.grid.check()
         core.solver.plan.check()
         self._check(core)
+
+    def _before(self, count: int) -> tuple[int, Any]:
+        """Return a number of particles to reserve for, and the core, which is not yet stored."""
+        count, name = checks.integer(count, "count", 0, 2**31 - 1), type(self).__name__
+        if self._core is not None:
+            return count, self._core
+        if self._backend is None or self._dtype is None:
+            raise ValueError(f"reserve needs to know where and in which type: give {name} backend= and dtype=.")
+        return count, self._make(count, self._dtype, self._backend)
+
+    # ---- a call ---------------------------------------------------------------------------------------
+
+    def _taken(
+        self, positions: Any, check: bool, out: Result | None, kind: type[Result], **numbers: Any
+    ) -> tuple[Any, Coordinates, dict[str, kernels.Operand]]:
+        """Return backend, coordinates and numbers of the particles, of their type; vectors have the name "dipoles"."""
+        checks.flag(check, "check")
+        if out is not None and not isinstance(out, kind):
+            raise TypeError(f"out is of type {type(out).__name__}; give a {kind.__name__}, such as an earlier one.")
+        upload, backend, dtype = self._named is not None, self._backend, self._dtype
+        if self._keeps and self._core is not None:
+            backend, dtype = self._core.owner, self._core.dtype
+        _, backend, x = coordinates(positions, 3, backend, upload=upload, least=dtype)
+        if dtype not in (None, x.dtype):
+            raise TypeError(
+                f"positions have dtype {x.dtype}, more than this {type(self).__name__}'s {dtype}: give dtype='float64'."
+            )
+        taken = {
+            name: kernels.take(
+                array, (x.count, 3) if name == "dipoles" else (x.count,), name, batch=name != "dipoles", dtype=x.dtype,
+                backend=backend, upload=upload, dense=False,
+            )
+            for name, array in numbers.items()
+        }  # fmt: skip
+        return backend, x, taken
+
+    def _core_for(self, x: Coordinates, backend: Any) -> Any:
+        """Return what a step needs: what there is, or what is made for so many particles of a type."""
+        core = self._core
+        if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
+            return core
+        return self._make(x.count, x.dtype, backend)

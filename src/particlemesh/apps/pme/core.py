@@ -6,6 +6,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +16,40 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
-from particlemesh.apps.pme.assemble import Law, Mesh, OnDevice, Outputs, on_cpu
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.result import Result
+from particlemesh.apps.pme.split import Split, polynomials
 from particlemesh.fourier import Solver
-from particlemesh.kernels import Coordinates, allocate, branch_of, kept
+from particlemesh.kernels import Coordinates, Record, Unread, allocate, branch_of, compile_kernel, kept
 
+_FILE = Path(__file__).with_name("assemble.c")
 _ONES = 2**64 - 1  # ~i of a particle i
+_SHARE = 2048  # particles that a group adds up
+_UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
+
+
+@dataclass
+class Result:
+    """Energy, forces and virial of sets of charges; leading axes are those of the charges.
+
+    Parameters
+    ----------
+    energy : array (...,)
+        In units of ``coulomb_constant * charge**2 / length``.
+    energies : array (..., N)
+        Of each particle: half of that of its pairs. They sum to the energy.
+    forces : array (..., N, 3)
+    virial : array (..., 3, 3) or None
+        Derivative of the energy by a strain, with which positions and lattice vectors x become ``x + strain @ x``. Its
+        trace is minus the energy of charges, and -6 times that of ``-c_i c_j / r**6`` (:class:`Dispersion`). The
+        pressure's part is ``-trace(virial) / (3 volume)``.
+    """
+
+    energy: Any
+    energies: Any
+    forces: Any
+    virial: Any = None
 
 
 class StepErrors(NamedTuple):
@@ -32,6 +60,14 @@ class StepErrors(NamedTuple):
     negative: int | None  # the first particle with a negative number
     bad: int | None  # the first particle with a charge that is not finite
     other: int | None  # the first particle with another number that is not allowed
+
+
+class Fields(NamedTuple):
+    """What the mesh gives for sets of charges: potential (sets, N), gradient (sets, N, 3), virial (sets, 3, 3)."""
+
+    potential: Any
+    gradient: Any
+    virial: Any = None
 
 
 def word_of(wrong: np.ndarray) -> int:
@@ -58,7 +94,7 @@ def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
 
 
 class Core:
-    """Grid, solver and memory of an interaction, whose pair function and corrections subclasses have.
+    """Grid, solver and memory of charges; subclasses have another pair function, other corrections, many systems.
 
     Parameters
     ----------
@@ -67,61 +103,59 @@ class Core:
     backend : Backend
     dtype : numpy.dtype
         Of positions and charges.
-    law : Law
-    exclusions : Exclusions
-    green : dict
-        Arguments of the solver.
-    threads : int or None
-    named : str or None
+    split : Split
+    constant : float
+        Coulomb's constant.
+    exclusions : Exclusions, optional
+    skin : float, optional
+        That of a list; None for no list.
+    gradient : str, optional
+        As for the solver.
+    named : str, optional
         The backend as the user named it.
-    skin : float
-        How much farther than the cutoff the grid is asked.
-    systems : int or None
-        Number of systems, if there are several.
-    deterministic : bool
+    threads, deterministic, systems
         As for plans and grids.
     """
 
-    power = 3  # of the distance, by which the pair function divides
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
-    list: SkinList | None = None
+    weighted = True  # whether sums over neighbours are without the particle's own charge
     dipoles: Any = None  # what makes steps with dipoles
 
     def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, law: Law, exclusions: Exclusions,
-        green: dict[str, Any], *, threads: int | None, named: str | None, skin: float = 0.0,
-        systems: int | None = None, deterministic: bool = False,
+        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, split: Split, constant: float = 1.0,
+        exclusions: Exclusions | None = None, skin: float | None = None, gradient: str | None = None, *,
+        named: str | None, threads: int | None, **options: Any,
     ) -> None:  # fmt: skip
-        check_powers(parameters.cutoff, self.power, dtype)
-        self.box, self.parameters, self.dtype, self.law = box, parameters, dtype, law
-        self.exclusions, self.threads, self.owner = exclusions, threads, backend
-        self.backend: Any = backend if backend.name == "cpu" else kept(backend)
-        options: Any = dict(
-            dtype=dtype.name, backend=named or backend.name, threads=threads, systems=systems,
-            deterministic=deterministic,
-        )  # fmt: skip
+        check_powers(parameters.cutoff, split.power, dtype)
+        self.box, self.parameters, self.dtype, self.split, self.constant = box, parameters, dtype, split, constant
+        self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions
+        self.threads, self.owner, self.on_gpu = threads, backend, backend.name != "cpu"
+        self.backend: Any = kept(backend) if self.on_gpu else backend
+        # Twice the energy of a charge q is ``constant * q * (sum + mesh * potential - itself * q)``.
+        self.factors = constant, split.mesh, split.itself
+        options = dict(options, dtype=dtype.name, backend=named or backend.name, threads=threads)
         # Nearest images are sought in a box in which nothing wraps around along open axes.
         self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
-        thickness = 1 / np.linalg.norm(box.inverse, axis=1)
-        # Cells of half the cutoff, and thinner ones along the axis in which cells are read in one go.
-        reach = parameters.cutoff + skin
-        cells = [min(t, reach / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
-        self.grid = pm.UniformGrid(box, cell_size=cells, **options)
+        self.grid = pm.UniformGrid(box, cell_size=cells(box, parameters.cutoff + (skin or 0.0)), **options)
+        self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
         self.solver = Solver(
-            pm.Mesh(parameters.shape, box), parameters.window, compensation="continuous", **green, **options
-        )
+            pm.Mesh(parameters.shape, box), parameters.window, compensation="continuous", gradient=gradient,
+            **split.green(all(box.periodic)), **options,
+        )  # fmt: skip
+        self._smooth = polynomials(split, parameters.cutoff, dtype.itemsize == 4, self.on_gpu or skin is not None)
+        self._functions: dict[Any, pm.PairFunction] = {}
         self._memory: dict[str, Any] = {}
-        self.on_gpu = backend.name != "cpu"
-        self.finish = OnDevice(self.backend, dtype, self.take, law)
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `StepErrors`
         self._sums: Any = None
 
-    # ---- what subclasses have -------------------------------------------------------------------------
+    # ---- what subclasses have of their own ------------------------------------------------------------
 
     def function(self, sets: int, virial: bool) -> pm.PairFunction:
         """Return the pair function for so many sets of charges."""
-        raise NotImplementedError
+        if (sets, virial) not in self._functions:
+            self._functions[sets, virial] = direct.pair_function(self._smooth, sets, virial)
+        return self._functions[sets, virial]
 
     def charges(self, given: Any) -> Any:
         """Return the charges (sets, N) of the mesh from what a step is given."""
@@ -129,11 +163,35 @@ class Core:
 
     def values(self, charges: Any) -> Any:
         """Return the values (N, ...) that the pair function takes, for charges (sets, N)."""
-        raise NotImplementedError
+        return charges.T
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         """Return the sums over neighbours with what excluded and scaled pairs lose or gain; the input may change."""
-        raise NotImplementedError
+        self.exclusions.add(self.backend, self.images_box, x, charges, sums, virial, self.threads)
+        return sums
+
+    def place(self, x: Coordinates, check: bool) -> None:
+        """Give the mesh positions."""
+        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
+
+    def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
+        """Prepare the sums over neighbours for positions."""
+        if self.list is None:
+            self.grid.build(positions, check=check)
+        else:
+            self.list.update(x)
+
+    def shapes(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of a result's arrays, by name, for a set of charges."""
+        return {"energy": (), "energies": (count,), "forces": (count, 3), **({"virial": (3, 3)} if virial else {})}
+
+    def fields(self, sets: int, count: int, virial: bool) -> Fields:
+        """Return memory for what the mesh gives."""
+        return Fields(
+            self.take("potential", sets * count).reshape(sets, count),
+            self.take("gradient", 3 * sets * count).reshape(sets, count, 3),
+            self.take("virial", 9 * sets).reshape(sets, 3, 3) if virial else None,
+        )
 
     # ---- memory ---------------------------------------------------------------------------------------
 
@@ -159,6 +217,19 @@ class Core:
             self.backend.copy(memory.reshape(array.shape), array)
         return memory
 
+    def partial(self, sets: int, count: int, terms: int = 7) -> tuple[Any, int]:
+        """Return the memory for so many totals of each share of the particles, and how many shares there are."""
+        shares = max(1, -(-count // _SHARE))
+        return self.take("totals", shares * (terms * sets + 1)), shares
+
+    def at(self, array: Any) -> int:
+        """Return where an array begins in its buffer, in reals."""
+        return int(getattr(array, "offset", 0)) // self.dtype.itemsize
+
+    def record(self, *numbers: float) -> Record:
+        """Return numbers of this type as a kernel's struct."""
+        return Record(f"={len(numbers)}{self.dtype.char}", *numbers)
+
     def reserve(self, count: int, sets: int, virial: bool) -> None:
         """Allocate for so many particles."""
         self.grid.reserve(count)
@@ -166,92 +237,87 @@ class Core:
         together, width = min(sets, self.together), direct.columns(virial)
         with self.backend.scope():
             self.take("sums", count * (together * width + 1))
-            self._mesh(sets, count, virial)
+            self.fields(sets, count, virial)
             if self.on_gpu:
-                self.finish.partial(together, count)
+                self.partial(together, count)
                 self.exclusions.on(self.backend, count, self.dtype)
-
-    def _mesh(self, sets: int, count: int, virial: bool) -> Mesh:
-        return Mesh(
-            self.take("potential", sets * count).reshape(sets, count),
-            self.take("gradient", 3 * sets * count).reshape(sets, count, 3),
-            self.take("virial", 9 * sets).reshape(sets, 3, 3) if virial else None,
-        )
-
-    def outputs(
-        self, operand: kernels.Operand, count: int, virial: bool, out: Result | None
-    ) -> tuple[dict[str, kernels.Output], Outputs]:
-        """Return the user's outputs of an operand's kind and batch, and dense arrays to write."""
-        shapes: dict[str, tuple[int, ...]] = {"energy": (), "energies": (count,), "forces": (count, 3)}
-        if virial:
-            shapes["virial"] = (3, 3)
-        results, dense = self.memory_of(shapes, operand, out)
-        return results, Outputs(dense["energy"], dense["energies"], dense["forces"], dense.get("virial"))
-
-    def memory_of(
-        self, shapes: dict[str, tuple[int, ...]], operand: kernels.Operand, out: Result | None
-    ) -> tuple[dict[str, kernels.Output], dict[str, Any]]:
-        """Return the user's outputs by name, of an operand's kind and batch, and dense arrays (sets, ...) to write."""
-        sets = math.prod(operand.batch)
-        given = {name: None if out is None else getattr(out, name) for name in shapes}
-        kernels.check_apart(*(o for o in given.values() if o is not None))
-        results, dense = {}, {}
-        for name, shape in shapes.items():
-            results[name] = r = kernels.give(given[name], operand, operand.batch + shape, dense=False)
-            dense[name] = self.dense(f"dense {name}", r.native, (sets, *shape), copy=False)
-        return results, dense
-
-    def finished(self, results: dict[str, kernels.Output], outputs: Any, number: bool) -> Result:
-        """Return the user's result; with ``number`` the energy of NumPy is a number."""
-        return Result(**self.answers(results, outputs, number))
-
-    def answers(self, results: dict[str, kernels.Output], outputs: Any, number: bool) -> dict[str, Any]:
-        """Return the user's arrays by name, whose numbers are in dense arrays of the same names."""
-        for name, result in results.items():
-            if not result.native.flags.c_contiguous:
-                self.owner.copy(result.native, getattr(outputs, name).reshape(result.native.shape))
-        answers = {name: result.finish() for name, result in results.items()}
-        if number and isinstance(answers["energy"], np.ndarray):
-            answers["energy"] = answers["energy"][()]
-        return answers
 
     # ---- a step ---------------------------------------------------------------------------------------
 
-    def step(self, positions: Any, x: Coordinates, given: Any, out: Outputs, check: bool) -> None:
-        """Write the outputs for dense numbers of particles; both halves at once where the backend has branches."""
+    def result(
+        self, steps: Any, kind: type[Result], taken: Mapping[str, kernels.Operand], positions: Any, x: Coordinates,
+        virial: bool, check: bool, out: Result | None, *, number: bool,
+    ) -> Result:  # fmt: skip
+        """Make a step with the user's numbers of particles, the first of which may have batches; return its result.
+
+        ``steps`` makes it: the core itself or its dipoles. With ``number`` the energy of one set is a number if it is
+        NumPy's.
+        """
+        first = next(iter(taken.values()))
+        sets, shapes = math.prod(first.batch), steps.shapes(x.count, virial)
+        given = [
+            self.dense(name, o.native, (sets, *o.native.shape[len(o.batch) :]), copy=True) for name, o in taken.items()
+        ]
+        outs = {name: None if out is None else getattr(out, name) for name in shapes}
+        kernels.check_apart(*(o for o in outs.values() if o is not None))
+        results = {
+            name: kernels.give(outs[name], first, first.batch + shape, dense=False) for name, shape in shapes.items()
+        }
+        dense = {
+            name: self.dense(f"dense {name}", result.native, (sets, *shapes[name]), copy=False)
+            for name, result in results.items()
+        }
+        steps.step(positions, x, given[0] if len(given) == 1 else given, dense, check)
+        for name, result in results.items():
+            if not result.native.flags.c_contiguous:
+                self.owner.copy(result.native, dense[name].reshape(result.native.shape))
+        answers = {name: result.finish() for name, result in results.items()}
+        if number and not first.batch and isinstance(answers["energy"], np.ndarray):
+            answers["energy"] = answers["energy"][()]
+        return kind(**answers)
+
+    def step(self, positions: Any, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
+        """Write dense outputs (sets, ...) for dense numbers of particles; both halves at once where there are branches.
+
+        The half of the mesh may run beside the other one, and writes no memory of that.
+        """
         self.backend.clear(self.status)
-        charges = self.charges(given)
+        charges, virial = self.charges(given), "virial" in out
         sets, count = charges.shape
-        mesh = self._mesh(sets, count, out.virial is not None)
-        smooth = functools.partial(self._smooth_half, x, charges, mesh, check)
+        fields = self.fields(sets, count, virial)
+        smooth = functools.partial(self._smooth_half, x, charges, fields, check)
         with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.in_background(smooth):
             if not sets:
                 return
             self.neighbours(positions, x, check)
-            sums = self._sharp_half(x, charges[: self.together], mesh.virial is not None)
+            sums = self._sharp_half(x, charges[: self.together], virial)
         for begin in range(0, sets, self.together):
             part = slice(begin, min(begin + self.together, sets))
             if begin:
-                sums = self._sharp_half(x, charges[part], mesh.virial is not None)
-            self._assemble(charges[part], sums, mesh.part(part), out.part(part), begin == 0)
+                sums = self._sharp_half(x, charges[part], virial)
+            of_part = Fields(*(None if a is None else a[part] for a in fields))
+            self.assemble(charges[part], sums, of_part, {name: a[part] for name, a in out.items()}, begin == 0)
 
-    def _smooth_half(self, x: Coordinates, charges: Any, mesh: Mesh, check: bool) -> None:
-        """Write what the mesh gives. It may run beside the other half, and writes no memory of that."""
+    def _smooth_half(self, x: Coordinates, charges: Any, fields: Fields, check: bool) -> None:
+        """Write what the mesh gives."""
         # Native arrays: those of other libraries would bring their own streams.
         self.place(x, check)
         if not len(charges):
             return
-        if mesh.virial is None:
-            self.solver.potential_and_gradient(charges, out=(mesh.potential, mesh.gradient))
+        if fields.virial is None:
+            self.solver.potential_and_gradient(charges, out=fields[:2])
         else:
-            self.solver.potential_gradient_virial(charges, out=(mesh.potential, mesh.gradient, mesh.virial))
+            self.solver.potential_gradient_virial(charges, out=fields)
 
     def _sharp_half(self, x: Coordinates, charges: Any, virial: bool) -> Any:
         """Return the sums over neighbours of a few sets of charges."""
         function = self.function(len(charges), virial)
         sums = self.take("sums", x.count * function.results).reshape(x.count, function.results)
-        self.add_up(function, charges, sums)
-        if len(self.exclusions):
+        if self.list is None:
+            self.grid.stream(self.parameters.cutoff, function, self.values(charges), out=sums)
+        else:
+            self.list.sums(function, charges, sums, self.threads)
+        if len(self.exclusions.pairs):
             sums = self.correct(x, charges, sums, virial)
         self.note(sums)
         return sums
@@ -260,30 +326,56 @@ class Core:
         """Keep sums whose last column says which particles touch others."""
         self._sums = sums
 
-    def place(self, x: Coordinates, check: bool) -> None:
-        """Give the mesh positions."""
-        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
-
-    def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
-        """Prepare the sums over neighbours for positions."""
-        self.grid.build(positions, check=check)
-
-    def add_up(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
-        """Write the sums over neighbours."""
-        self.grid.stream(self.parameters.cutoff, function, self.values(charges), out=sums)
-
-    def _assemble(self, charges: Any, sums: Any, mesh: Mesh, out: Outputs, first: bool) -> None:
-        """Write the outputs of a few sets of charges."""
+    def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
+        """Write the outputs of a few sets of charges (sets, N) from their sums (N, sets * width + 1)."""
+        sets, count = charges.shape
+        width = (sums.shape[1] - 1) // max(sets, 1)
         if self.on_gpu:
-            self.finish(charges, sums, mesh, out, self.status, first)
+            partial, shares = self.partial(sets, count)
+            arrays = charges, out["energies"], out["forces"], fields.potential, fields.gradient
+            self.kernel("assemble", width)(
+                shares * self.backend.group_size, charges, sums, *fields[:2], *arrays[1:3], partial, count, sets,
+                shares, *map(self.at, arrays), self.status, self.record(*self.factors),
+            )  # fmt: skip
+            self.totals(partial, fields.virial, out, sets, shares, width, first=first)
             return
-        on_cpu(charges, sums, mesh, out, self.law)
+        constant, of_mesh, itself = self.factors
+        for c, q in enumerate(charges):
+            of_set = sums[:, c * width : (c + 1) * width]
+            scaled = constant * q
+            weight = scaled if self.weighted else np.ones_like(q)
+            out["energies"][c] = (
+                weight * of_set[:, 0] + scaled * (of_mesh * fields.potential[c] - itself * q)
+            ) / 2  # fmt: skip
+            out["forces"][c] = weight[:, None] * of_set[:, 1:4] - (of_mesh * scaled)[:, None] * fields.gradient[c]
+            out["energy"][c] = out["energies"][c].sum(dtype=np.float64)
+            if fields.virial is not None:
+                terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, of_set[:, 4:10].astype(np.float64))
+                whole = of_mesh * constant * fields.virial[c].astype(np.float64)
+                whole[_UPPER] += terms
+                whole[_UPPER[::-1]] = whole[_UPPER]
+                out["virial"][c] = whole
         if first:
             self.status[0] = sums[:, -1].sum() != 0
-        finite = np.isfinite(out.energy) & np.isfinite(out.forces.sum((1, 2)))
+        finite = np.isfinite(out["energy"]) & np.isfinite(out["forces"].sum((1, 2)))
         if not finite.all():
             self.status[1] = max(self.status[1], word_of(~finite))
             self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))
+
+    def kernel(self, name: str, width: int) -> Any:
+        """Return a kernel of `assemble.c` for sums of so many columns per set."""
+        return compile_kernel(self.backend, _FILE, name, self.dtype, WIDTH=width, WEIGHTED=int(self.weighted))
+
+    def totals(
+        self, partial: Any, of_mesh: Any, out: dict[str, Any], sets: int, shares: int, width: int, *, first: bool = True
+    ) -> None:
+        """Add up the totals of shares, ``width - 3`` of each set, and the virial ``of_mesh`` if there is one."""
+        energy = out["energy"]
+        virials = (of_mesh, out["virial"]) if "virial" in out else (Unread(energy), Unread(energy))
+        self.kernel("totals", width)(
+            (width - 3) * sets + 1, partial, virials[0], energy, virials[1], self.status, sets, shares,
+            self.at(virials[0]), self.at(energy), self.at(virials[1]), int(first), self.record(*self.factors),
+        )  # fmt: skip
 
     def errors(self) -> StepErrors:
         """Return what is wrong with the last step; waits."""
@@ -295,59 +387,7 @@ class Core:
         return int(np.argmax(self.backend.download(self._sums)[:, -1] > 0))
 
 
-class Coulomb(Core):
-    """Charges.
-
-    Parameters
-    ----------
-    constant : float
-        Coulomb's constant.
-    skin : float or None
-        That of a list; None for no list.
-    gradient : str
-        As for the solver.
-    """
-
-    def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float,
-        exclusions: Exclusions, skin: float | None, gradient: str, *, threads: int | None, named: str | None,
-        systems: int | None = None, deterministic: bool = False,
-    ) -> None:  # fmt: skip
-        alpha, self.constant = parameters.splitting, constant
-        law = Law(constant, 4 * math.pi, 2 * alpha / math.sqrt(math.pi), weighted=True)
-        # The limit of the Green function at k = 0, less that of 1 / k**2, is the neutralising background.
-        zero = -1 / (4 * alpha**2) if all(box.periodic) else None
-        green = dict(green="ewald", alpha=alpha, zero=zero, gradient=gradient)
-        super().__init__(
-            box, parameters, backend, dtype, law, exclusions, green, threads=threads, named=named, skin=skin or 0.0,
-            systems=systems, deterministic=deterministic,
-        )  # fmt: skip
-        one = backend.name != "cpu" or skin is not None
-        self._smooth = direct.smooth_coulomb(alpha, parameters.cutoff, dtype.itemsize == 4, one)
-        self._functions: dict[tuple[int, bool], pm.PairFunction] = {}
-        self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
-
-    def function(self, sets: int, virial: bool) -> pm.PairFunction:
-        key = sets, virial
-        if key not in self._functions:
-            self._functions[key] = direct.pair_function(self._smooth, sets, virial)
-        return self._functions[key]
-
-    def values(self, charges: Any) -> Any:
-        return charges.T
-
-    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
-        self.exclusions.add(self.backend, self.images_box, x, charges, sums, virial, self.threads)
-        return sums
-
-    def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
-        if self.list is None:
-            super().neighbours(positions, x, check)
-        else:
-            self.list.update(x)
-
-    def add_up(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
-        if self.list is None:
-            super().add_up(function, charges, sums)
-        else:
-            self.list.sums(function, charges, sums, self.threads)
+def cells(box: pm.Box, reach: float) -> list[float]:
+    """Return sides of cells: of half the reach, and thinner ones along the axis in which cells are read in one go."""
+    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    return [min(t, reach / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,10 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.core import cells
 from particlemesh.apps.pme.natives import check_finite
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.split import Gaussian, polynomials
 from particlemesh.kernels import kind_of
 
 
@@ -56,7 +57,15 @@ def matrix_of(pme: PME, cell: Any, like: Callable[[Any], Any], diagonal: Callabl
 
 
 def energy(
-    xp: Any, pme: PME, x: Any, q: Any, cell: Any, near: Any, far: Any, nearest: Callable[[Any, Any, Any], Any]
+    xp: Any,
+    pme: PME,
+    split: Gaussian,
+    x: Any,
+    q: Any,
+    cell: Any,
+    near: Any,
+    far: Any,
+    nearest: Callable[[Any, Any, Any], Any],
 ) -> Any:
     """Return the energy from both halves.
 
@@ -71,8 +80,7 @@ def energy(
     nearest : callable
         ``nearest(x, cell, pairs)`` returns vectors between particles.
     """
-    alpha = pme.parameters.splitting
-    total = near + (q * far).sum() / 2 - alpha / math.sqrt(math.pi) * (q * q).sum()
+    total = near + (q * far).sum() / 2 - split.itself / 2 * (q * q).sum()
     pairs = pme.exclusions.pairs.copy()  # torch warns of indices that are read-only
     if len(pairs):
         d = nearest(x, cell, pairs)
@@ -83,13 +91,8 @@ def energy(
     return pme.coulomb_constant * total
 
 
-def _cells(box: pm.Box, cutoff: float) -> list[float]:
-    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
-    return [min(t, cutoff / n) for t, n in zip(thickness, (2, 2, 4), strict=True)]
-
-
 def pair_sums(
-    cutoff: float, splitting: float, x: Any, q: Any, cell: np.ndarray, on_gpu: bool
+    cutoff: float, split: Gaussian, x: Any, q: Any, cell: np.ndarray, on_gpu: bool
 ) -> tuple[Any, Any, Any, Any]:
     """Return the energy of pairs within the cutoff, its slopes by positions and charges, and the virial (6,).
 
@@ -97,10 +100,10 @@ def pair_sums(
     """
     dtype = str(x.dtype).removeprefix("torch.")
     box = pm.Box(cell)
-    smooth = direct.smooth_coulomb(splitting, cutoff, dtype == "float32", on_gpu)
+    smooth = polynomials(split, cutoff, dtype == "float32", on_gpu)
     function = direct.pair_function(smooth, 1, True)
     check_finite(q, "charges")
-    grid = pm.UniformGrid(box, cell_size=_cells(box, cutoff))
+    grid = pm.UniformGrid(box, cell_size=cells(box, cutoff))
     sums = grid.build(x).stream(cutoff, function, q)
     if float(sums[:, 10].sum()) > 0:
         raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")

@@ -1,99 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The real-space half: the interaction minus its smooth part, summed over pairs within the cutoff.
+"""The real-space half of charges: the pair function of ``1 / r`` minus its smooth part, in C and in Python.
 
-The smooth part of ``1 / r`` is ``erf(alpha r) / r``, an analytic function of r**2. Polynomials of r**2 give it to
-rounding, by intervals; the force takes their derivative, so that it is the exact gradient of the energy. The same
-numbers are the parameters of a pair function in C and in Python.
+Both take the same numbers, polynomials of r**2, as parameters.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numba
 import numpy as np
-from numpy.polynomial import chebyshev
-from numpy.typing import NDArray
-from scipy.special import erf
 
 import particlemesh as pm
-
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Smooth:
-    """A smooth function of r**2 below a cutoff, as polynomials by intervals of equal length.
-
-    Attributes
-    ----------
-    scale : float
-        Intervals per unit of r**2.
-    coefficients : array (intervals, degree + 1)
-        Of powers of the distance from the middle of the interval, in intervals.
-    """
-
-    scale: float
-    coefficients: Array
-
-    def __call__(self, r2: Any) -> tuple[Array, Array]:
-        """Return the function at r**2, and its derivative by r**2."""
-        t = np.asarray(r2) * self.scale
-        k = np.clip(t.astype(np.int64), 0, len(self.coefficients) - 1)
-        s, rows = t - k - 0.5, self.coefficients[k]
-        value = slope = np.zeros_like(t)
-        for n in range(rows.shape[-1] - 1, -1, -1):
-            slope = slope * s + value
-            value = value * s + rows[..., n]
-        return value, slope * self.scale
-
-
-def fitted(function: Callable[[Array], Array], cutoff: float, intervals: int, degree: int) -> Smooth:
-    """Return polynomials through a function of r**2 at the Chebyshev nodes of each interval of [0, cutoff**2]."""
-    width = cutoff**2 / intervals
-    nodes = np.cos(np.pi * (np.arange(degree + 9) + 0.5) / (degree + 9)) / 2
-    samples = function(((np.arange(intervals)[:, None] + 0.5) + nodes) * width)
-    series = chebyshev.chebfit(2 * nodes, samples.T, degree).T
-    rows = np.zeros((intervals, degree + 1))
-    for k, row in enumerate(series):
-        powers = chebyshev.cheb2poly(row)
-        rows[k, : len(powers)] = powers * 2.0 ** np.arange(len(powers))  # of 2 s to powers of s
-    return Smooth(1 / width, rows)
-
-
-def coulomb(alpha: float, r2: Array) -> Array:
-    """Return ``erf(alpha r) / r``, the potential of a Gaussian charge, at r**2.
-
-    Examples
-    --------
-    >>> coulomb(2.0, np.array([0.0, 1.0])).round(6)
-    array([2.256758, 0.995322])
-    """
-    z2 = alpha**2 * r2
-    near = z2 < 1e-4  # there the quotient rounds; three terms of the series are exact
-    r = np.sqrt(np.where(near, 1.0, r2))
-    series = 2 / math.sqrt(math.pi) * alpha * (1 - z2 / 3 + z2**2 / 10 - z2**3 / 42)
-    return np.asarray(np.where(near, series, erf(alpha * r) / r))
-
-
-@functools.lru_cache(maxsize=32)
-def smooth_coulomb(alpha: float, cutoff: float, single: bool, one: bool) -> Smooth:
-    """Return ``erf(alpha r) / r`` as polynomials, to rounding.
-
-    The function varies over r**2 of about 1 / alpha**2. With intervals of 0.2 / alpha**2 degree 8 leaves less than
-    1e-16, and with 0.5 / alpha**2 degree 5 less than 5e-8. GPUs and vectors of a CPU compute faster than they look
-    up: with `one`, in single precision one polynomial serves all distances.
-    """
-    range2 = (alpha * cutoff) ** 2
-    function = functools.partial(coulomb, alpha)
-    if single and one and range2 < 30:
-        return fitted(function, cutoff, 1, 8 + math.ceil(0.9 * range2))
-    width, degree = (0.5, 5) if single else (0.2, 8)
-    return fitted(function, cutoff, max(1, math.ceil(range2 / width)), degree)
+from particlemesh.apps.pme.split import Smooth
 
 
 def columns(virial: bool) -> int:

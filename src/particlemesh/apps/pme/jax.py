@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.split import Gaussian
 from particlemesh.autograd.jax import potential
 
 
@@ -58,13 +58,10 @@ def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
     p = derivatives.parameters_of(pme, x, q)
     cell = None if cell is None else jnp.asarray(cell)
     matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype), jnp.diag).astype(x.dtype)
-    alpha = p.splitting
-    far = potential(
-        x, q * (4 * math.pi), pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, green="ewald", alpha=alpha,
-        zero=-1 / (4 * alpha**2),
-    )  # fmt: skip
-    near = _pairs(p.cutoff, alpha, x, q, matrix)
-    return derivatives.energy(jnp, pme, x, q, matrix, near, far, _nearest)
+    split = Gaussian(p.splitting)
+    far = potential(x, q * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True))
+    near = _pairs(p.cutoff, split, x, q, matrix)
+    return derivatives.energy(jnp, pme, split, x, q, matrix, near, far, _nearest)
 
 
 def _nearest(x: Any, cell: Any, pairs: np.ndarray) -> Any:
@@ -73,24 +70,24 @@ def _nearest(x: Any, cell: Any, pairs: np.ndarray) -> Any:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _pairs(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> Any:
+def _pairs(cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any) -> Any:
     """Return the sum over pairs within the cutoff."""
-    return _forward(cutoff, splitting, x, q, cell)[0]
+    return _forward(cutoff, split, x, q, cell)[0]
 
 
-def _forward(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> tuple[Any, tuple[Any, ...]]:
-    value, *slopes = _sums(cutoff, splitting, x, q, cell)
+def _forward(cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any) -> tuple[Any, tuple[Any, ...]]:
+    value, *slopes = _sums(cutoff, split, x, q, cell)
     return value, tuple(slopes)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _sums(cutoff: float, splitting: float, x: Any, q: Any, cell: Any) -> list[Any]:
+def _sums(cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any) -> list[Any]:
     """Return the sum over pairs and its derivatives by positions, charges and cell."""
     # JAX may call back from a thread in which float64 is off, and would round numbers there. It leaves integers as
     # they are.
     words = x.dtype.itemsize // 4
     shapes = [jax.ShapeDtypeStruct((*shape, words), jnp.int32) for shape in ((), x.shape, q.shape, (3, 3))]
-    host = functools.partial(_on_host, cutoff, splitting, x.dtype)
+    host = functools.partial(_on_host, cutoff, split, x.dtype)
     integers = jax.pure_callback(host, shapes, *map(_integers, (x, q, cell)), vmap_method="sequential")
     return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], x.dtype) for a in integers]
 
@@ -109,16 +106,16 @@ def _integers(numbers: Any) -> Any:
     return bits.reshape(*numbers.shape, numbers.dtype.itemsize // 4)
 
 
-def _on_host(cutoff: float, splitting: float, dtype: Any, *integers: Any) -> list[np.ndarray]:
+def _on_host(cutoff: float, split: Gaussian, dtype: Any, *integers: Any) -> list[np.ndarray]:
     x, q, cell = (np.ascontiguousarray(a).view(dtype)[..., 0] for a in integers)
     box = np.asarray(cell, np.float64)
-    value, by_x, by_q, virial = derivatives.pair_sums(cutoff, splitting, x, q, box, False)
+    value, by_x, by_q, virial = derivatives.pair_sums(cutoff, split, x, q, box, False)
     strain = virial[np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])]
     by_cell = np.linalg.solve(box.T, (strain - by_x.T @ x).T)
     return [np.array(a, dtype)[..., None].view(np.int32) for a in (value, by_x, by_q, by_cell)]
 
 
-def _backward(cutoff: float, splitting: float, slopes: Any, slope: Any) -> tuple[Any, ...]:
+def _backward(cutoff: float, split: Gaussian, slopes: Any, slope: Any) -> tuple[Any, ...]:
     return tuple(slope * s for s in slopes)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A step of dispersion on native arrays: numbers of particles to the mesh's charges, and pairs that are left out."""
+"""A step of dispersion on native arrays: the pair function, and pairs that are left out."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.assemble import Law
 from particlemesh.apps.pme.core import Core, word_of
-from particlemesh.apps.pme.exclusions import Exclusions, Images
+from particlemesh.apps.pme.exclusions import Images
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
-from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.sixth_power import (
-    COLUMNS,
-    mark,
-    pair_function,
-    smooth_dispersion,
-    transform,
-    transform_slope,
-)
-from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
+from particlemesh.apps.pme.split import Smooth, polynomials
+from particlemesh.kernels import Coordinates, Unread, compile_kernel
 
 _FILE = Path(__file__).with_name("lennard_jones.c")
+MIXING = ("geometric", "lorentz-berthelot")
+COLUMNS = 11  # energy, force (3), virial (6), particles in one place
+_CLOSE = 1.5  # (sigma / r)**2 of a close pair: no thermal motion brings free particles there
+_CLOSE_BETA = 0.5  # (beta r)**2 of a close pair without sigma
 
 
 class LennardJones(Core):
@@ -37,20 +32,15 @@ class LennardJones(Core):
         As for :class:`Dispersion`.
     """
 
-    power = 8
     together = 1
+    weighted = False
 
-    def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, mixing: str, shift: bool,
-        threads: int | None, named: str | None,
-    ) -> None:  # fmt: skip
-        beta = parameters.splitting
-        green = dict(green=functools.partial(transform, beta), slope=functools.partial(transform_slope, beta))
-        law = Law(1.0, -1.0, -(beta**6) / 6, weighted=False)
-        super().__init__(box, parameters, backend, dtype, law, Exclusions((), 0.0), green, threads=threads, named=named)
-        smooth = smooth_dispersion(beta, parameters.cutoff, dtype.itemsize == 4)
+    def __init__(self, *arguments: Any, mixing: str, shift: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        parameters = self.parameters
+        smooth = polynomials(self.split, parameters.cutoff, self.dtype.itemsize == 4)
         self._functions = {
-            (wells, apart): pair_function(smooth, beta, parameters.cutoff, wells, mixing, shift, apart)
+            (wells, apart): pair_function(smooth, parameters.splitting, parameters.cutoff, wells, mixing, shift, apart)
             for wells in (False, True)
             for apart in (False, True)
         }
@@ -58,7 +48,7 @@ class LennardJones(Core):
         self._numbers: Any = None
 
     def function(self, sets: int, virial: bool) -> pm.PairFunction:
-        return self._functions[self._wells, len(self.exclusions) > 0]
+        return self._functions[self._wells, len(self.exclusions.pairs) > 0]
 
     def values(self, charges: Any) -> Any:
         return self._numbers
@@ -71,10 +61,11 @@ class LennardJones(Core):
             self.take("sums", 2 * COLUMNS * count)  # of a call with exclusions
             self.take("corrected sums", COLUMNS * count)
 
-    def charges(self, given: tuple[Any, Any]) -> Any:
-        """Take coefficients and None, or sigma and epsilon (N,); return the charges (1, N) of the mesh."""
-        first, second = given
-        count, self._wells = len(first), second is not None
+    def charges(self, given: Any) -> Any:
+        """Take coefficients (1, N), or sigma and epsilon; return the charges (1, N) of the mesh."""
+        self._wells = isinstance(given, list)
+        first, second = (a.reshape(-1) for a in (given if self._wells else (given, given)))
+        count = len(first)
         values, charges = self.take("numbers", 2 * count).reshape(count, 2), self.take("coefficients", count)
         self._numbers = values
         if not self.on_gpu:
@@ -85,9 +76,11 @@ class LennardJones(Core):
             charges[:] = values[:, 0] * values[:, 1] ** 3
         elif count:
             kernel = compile_kernel(self.backend, _FILE, "coefficients", self.dtype)
-            other, step = (second, self.dtype.itemsize) if self._wells else (Unread(first), self.dtype.itemsize)
-            at = [getattr(a, "offset", 0) // step for a in (first, second if self._wells else first)]
-            kernel(count, first, other, values, charges, self.status, count, *at, int(self._wells))
+            other = second if self._wells else Unread(first)
+            kernel(
+                count, first, other, values, charges, self.status, count, self.at(first), self.at(second),
+                int(self._wells),
+            )  # fmt: skip
         return charges.reshape(1, count)
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
@@ -100,7 +93,7 @@ class LennardJones(Core):
         kernel = compile_kernel(self.backend, _FILE, "without_pairs", dtype)
         kernel(
             x.count, *x.arguments(), *rows, self._numbers, sums, corrected, x.count, x.record(),
-            Images.of(self.box.matrix, dtype).record(dtype), Record(f"=8{dtype.char}", *law),
+            Images.of(self.box.matrix, dtype).record(dtype), self.record(*law),
         )  # fmt: skip
         return corrected
 
@@ -134,3 +127,128 @@ class LennardJones(Core):
         for column, term in enumerate([*terms, touching]):
             corrected[:, column] += np.bincount(i, term, len(x)).astype(x.dtype)
         return corrected
+
+
+# ---- the pair function -----------------------------------------------------------------------------
+
+
+def pair_function(
+    smooth: Smooth, beta: float, cutoff: float, repulsion: bool, mixing: str, shift: bool, apart: bool
+) -> pm.PairFunction:
+    """Return the pair function of particles with the values ``2 sqrt(epsilon)`` and sigma.
+
+    The interaction of a close pair may be so large that all other digits of a sum are lost. Most close pairs are
+    excluded afterwards. So with ``apart`` the part of close pairs that the mesh does not have is summed apart, in the
+    second `COLUMNS`. The last of these is `mark`, a number that tells sets of close particles j from each other.
+    """
+    last = len(smooth.coefficients) - 1
+    at_cutoff = float(smooth(cutoff**2)[0])
+    close = (1 / _CLOSE, 0.0) if repulsion else (0.0, _CLOSE_BETA / beta**2)  # r2 below close[0] * sigma**2 + close[1]
+    flags = (float(repulsion), float(mixing == MIXING[1]), float(shift), cutoff**-2, at_cutoff, *close)
+    constants = (smooth.scale, 0.5, float(last), *flags, *smooth.coefficients.ravel().tolist())
+    terms = smooth.coefficients.shape[1]
+    return pm.PairFunction(_source(terms, apart), _function(terms, apart), COLUMNS * (1 + apart), 2, constants)
+
+
+def mark(j: Any) -> Any:
+    """Return what a close particle j adds to the mark of a set, as in the pair functions; sums of 4,000 are exact."""
+    return 1 + (j & 4095)
+
+
+@functools.cache
+def _function(terms: int, apart: bool) -> Any:
+    # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
+    def lennard_jones_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+        half = p[1]
+        one = half + half
+        three = one + one + one
+        t = r2 * p[0]
+        whole = np.floor(min(t, p[2]))
+        s = t - whole - half
+        at = 10 + terms * int(whole)
+        value = p[at + terms - 1]
+        slope = value - value
+        for n in range(terms - 2, -1, -1):
+            slope = slope * s + value
+            value = value * s + p[at + n]
+        if r2 > 0:
+            inverse = one / r2
+        else:
+            inverse = r2 - r2
+            sum[10] += one
+        depth = a[0] * b[0]
+        product = a[1] * b[1]
+        mean = half * (a[1] + b[1])
+        size = p[4] * mean * mean + (one - p[4]) * product
+        lattice = depth * product * product * product
+        s6 = size * inverse
+        s6 = s6 * s6 * s6
+        c6 = size * p[6]
+        c6 = c6 * c6 * c6
+        energy = depth * (p[3] * s6 - one) * s6
+        g = (three + three) * depth * (one - p[3] * (s6 + s6)) * s6 * inverse
+        if apart and r2 < p[8] * size + p[9]:
+            x, y, z = g * d[0], g * d[1], g * d[2]
+            sum[11] += energy
+            sum[12] += x
+            sum[13] += y
+            sum[14] += z
+            sum[15] += x * d[0]
+            sum[16] += y * d[1]
+            sum[17] += z * d[2]
+            sum[18] += y * d[2]
+            sum[19] += z * d[0]
+            sum[20] += x * d[1]
+            sum[21] += 1 + (j & 4095)
+            energy = r2 - r2
+            g = energy
+        sum[0] += energy + lattice * value
+        sum[0] -= p[5] * (depth * (p[3] * c6 - one) * c6 + lattice * p[7])
+        g += (one + one) * lattice * p[0] * slope
+        x, y, z = g * d[0], g * d[1], g * d[2]
+        sum[1] += x
+        sum[2] += y
+        sum[3] += z
+        sum[4] += x * d[0]
+        sum[5] += y * d[1]
+        sum[6] += z * d[2]
+        sum[7] += y * d[2]
+        sum[8] += z * d[0]
+        sum[9] += x * d[1]
+
+    return lennard_jones_pair
+
+
+def _source(terms: int, apart: bool) -> str:
+    close = """
+if (r2 < p[8] * size + p[9]) {
+    const real u = g * d[0], v = g * d[1], w = g * d[2];
+    sum[11] += energy;
+    sum[12] += u; sum[13] += v; sum[14] += w;
+    sum[15] += u * d[0]; sum[16] += v * d[1]; sum[17] += w * d[2];
+    sum[18] += v * d[2]; sum[19] += w * d[0]; sum[20] += u * d[1];
+    sum[21] += (real)(1 + (j & 4095));
+    energy = g = 0;
+}"""
+    return f"""
+const real t = r2 * p[0], whole = floor(t < p[2] ? t : p[2]), s = t - whole - (real)0.5;
+const i64 at = 10 + {terms} * (i64)whole;
+real value = p[at + {terms - 1}], slope = 0;
+for (int n = {terms - 2}; n >= 0; n--) {{
+    slope = slope * s + value;
+    value = value * s + p[at + n];
+}}
+const real inverse = r2 > 0 ? (real)1 / r2 : (real)0;
+if (!(r2 > 0)) sum[10] += (real)1;
+const real depth = a[0] * b[0], product = a[1] * b[1], mean = (real)0.5 * (a[1] + b[1]);
+const real size = p[4] * mean * mean + (1 - p[4]) * product, lattice = depth * product * product * product;
+const real near = size * inverse, s6 = near * near * near, far = size * p[6], c6 = far * far * far;
+real energy = depth * (p[3] * s6 - 1) * s6, g = 6 * depth * (1 - 2 * p[3] * s6) * s6 * inverse;
+{close if apart else ""}
+sum[0] += energy + lattice * value - p[5] * (depth * (p[3] * c6 - 1) * c6 + lattice * p[7]);
+g += 2 * lattice * p[0] * slope;
+const real x = g * d[0], y = g * d[1], z = g * d[2];
+sum[1] += x; sum[2] += y; sum[3] += z;
+sum[4] += x * d[0]; sum[5] += y * d[1]; sum[6] += z * d[2];
+sum[7] += y * d[2]; sum[8] += z * d[0]; sum[9] += x * d[1];
+"""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 import particlemesh as pm
+from particlemesh.apps.pme.split import Gaussian, Split
 from particlemesh.fourier import good_size
 
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
@@ -69,16 +70,6 @@ class Costs:
 CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(9.0e-12, 2.7e-12, 1.6e-12, 2e-5)
 
 
-def real_error(splitting: float, cutoff: float, distance: float) -> float:
-    """Return the relative error of the forces beyond the cutoff; ``distance`` is ``(V / N)**(1/3)``."""
-    return 2 * math.sqrt(distance / cutoff) * math.exp(-min((splitting * cutoff) ** 2, 700.0))
-
-
-def splitting_for(error: float, cutoff: float, distance: float) -> float:
-    """Return the splitting with which the cutoff makes an error; the inverse of `real_error`."""
-    return math.sqrt(max(math.log(2 * math.sqrt(distance / cutoff) / error), 0.25)) / cutoff
-
-
 _POINTS, _WEIGHTS = legendre.leggauss(32)
 
 
@@ -94,7 +85,7 @@ def _axis(transforms: NDArray[np.float64], spacing: float) -> tuple[float, float
     y = 13.0 * ((_POINTS + 1) / 2) ** 2
     across = _WEIGHTS * 13.0 * (_POINTS + 1) / 2 * y
     k2 = (x + 2 * edge * _ALIASES[:, None])[:, :, None] ** 2 + y**2
-    green = 4 * math.pi * np.exp(-k2 / 4) / k2
+    green = Gaussian(1.0).transform(k2)
     main = len(_ALIASES) // 2
     mesh = green[main] / transforms[main][:, None] ** 2
     squares = transforms**2
@@ -152,20 +143,8 @@ def spacing_for(window: pm.Window, splitting: float, error: float, distance: flo
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / splitting
 
 
-@dataclass(frozen=True)
-class Decay:
-    """How errors of an interaction follow from cutoff and splitting."""
-
-    real_error: Callable[[float, float, float], float]
-    splitting_for: Callable[[float, float, float], float]
-    mesh_share: Callable[[float, float], float]  # the mesh's error over that of charges, by splitting and distance
-
-
-COULOMB = Decay(real_error, splitting_for, lambda splitting, distance: 1.0)
-
-
 def choose(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, *, decay: Decay = COULOMB, **given: Any
+    box: pm.Box, count: int, accuracy: float, costs: Costs, *, split: type[Split] = Gaussian, **given: Any
 ) -> tuple[Parameters, str]:
     """Return the cheapest parameters that reach an accuracy, and a warning or "". Those given are kept.
 
@@ -183,11 +162,11 @@ def choose(
         If it does so with the time that any call takes.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    chosen = _cheapest(box, count, accuracy, costs, decay, **given)
+    chosen = _cheapest(box, count, accuracy, costs, split, **given)
     taken = math.inf if chosen is None else _chosen_seconds(box, count, costs, chosen, given)
     if chosen is not None and taken <= _DEAR * costs.seconds(count, 1.0, ORDERS[0], 1):  # free ones take longer
         return chosen, ""
-    free = _cheapest(box, count, accuracy, costs, decay) if given else chosen
+    free = _cheapest(box, count, accuracy, costs, split) if given else chosen
     if chosen is not None and free is not None and taken <= _DEAR * free.seconds:
         return chosen, ""
     names = " and ".join(given) or "no parameters"
@@ -224,7 +203,7 @@ def _padded(box: pm.Box, shape: Sequence[int], window: pm.Window) -> int:
 
 
 def _cheapest(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, decay: Decay, *, cutoff: float | None = None,
+    box: pm.Box, count: int, accuracy: float, costs: Costs, split: type[Split], *, cutoff: float | None = None,
     splitting: float | None = None, shape: tuple[int, ...] | None = None, window: pm.Window | None = None,
 ) -> Parameters | None:  # fmt: skip
     """Return the cheapest parameters that reach an accuracy, or else the most accurate, or None without a mesh."""
@@ -234,11 +213,11 @@ def _cheapest(
     share = accuracy / math.sqrt(2)
     windows = [window] if window is not None else [pm.bspline(order) for order in ORDERS]
     best: tuple[bool, float, Parameters] | None = None
-    for rc, alpha in _ranges(decay, distance, float(lengths.max()), share, cutoff, splitting):
+    for rc, alpha in _ranges(split, distance, float(lengths.max()), share, cutoff, splitting):
         pairs = 4 / 3 * math.pi * (rc / distance) ** 3
         if best is not None and (False, costs.seconds(count, pairs, 0, 1)) > best[:2]:
             break  # the pairs alone take longer, as those of longer cutoffs
-        scale = decay.mesh_share(alpha, distance)
+        scale = split.mesh_share(alpha, distance)
         for each in windows:
             nodes = shape
             if nodes is None:
@@ -249,7 +228,7 @@ def _cheapest(
                 # Open axes are padded, to another number.
                 nodes = tuple(n if end else good_size(n) for n, end in zip(least, ends, strict=True))
             spacings = (lengths / (np.array(nodes) - ends)).tolist()
-            errors = decay.real_error(alpha, rc, distance), scale * mesh_error(each, alpha, spacings, distance)
+            errors = split.real_error(alpha, rc, distance), scale * mesh_error(each, alpha, spacings, distance)
             seconds = costs.seconds(count, pairs, each.support, _padded(box, nodes, each))
             candidate = Parameters(rc, alpha, nodes, each, *errors, seconds)
             misses = candidate.error > 1.05 * accuracy
@@ -260,16 +239,16 @@ def _cheapest(
 
 
 def _ranges(
-    decay: Decay, distance: float, length: float, error: float, cutoff: float | None, splitting: float | None
+    split: type[Split], distance: float, length: float, error: float, cutoff: float | None, splitting: float | None
 ) -> list[tuple[float, float]]:
     """Return the pairs of cutoff and splitting to choose from, the shortest cutoff first."""
     if cutoff is not None:
-        return [(cutoff, splitting if splitting is not None else decay.splitting_for(error, cutoff, distance))]
+        return [(cutoff, splitting if splitting is not None else split.splitting_for(error, cutoff, distance))]
     if splitting is not None:
         low, high = 0.1 / splitting, 26.0 / splitting
         for _ in range(60):  # the cutoff that has this splitting
             middle = (low + high) / 2
-            low, high = (middle, high) if decay.real_error(splitting, middle, distance) > error else (low, middle)
+            low, high = (middle, high) if split.real_error(splitting, middle, distance) > error else (low, middle)
         return [(high, splitting)]
     steps = np.geomspace(0.7 * distance, max(2.0 * distance, min(20.0 * distance, 4.0 * length)), 40)
-    return [(float(rc), decay.splitting_for(error, float(rc), distance)) for rc in steps]
+    return [(float(rc), split.splitting_for(error, float(rc), distance)) for rc in steps]

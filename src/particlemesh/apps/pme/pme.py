@@ -4,23 +4,19 @@
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from typing import Any, Self
 
 import numpy as np
 
-import particlemesh as pm
-from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.calculation import Calculation
-from particlemesh.apps.pme.core import Coulomb
-from particlemesh.apps.pme.dipole_step import Dipoles
-from particlemesh.apps.pme.dipoles import DipoleResult
+from particlemesh.apps.pme.core import Core, Result
+from particlemesh.apps.pme.dipoles import DipoleResult, Dipoles
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.result import Result
-from particlemesh.kernels import alone, checks, coordinates
+from particlemesh.apps.pme.split import Gaussian
+from particlemesh.kernels import alone, checks
 
 _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
@@ -102,58 +98,40 @@ class PME(Calculation):
     True
     """
 
+    _keeps = True
+
     def __init__(
         self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None, splitting: float | None = None,
         shape: Any = None, window: Any = None, coulomb_constant: float = 1.0, exclusions: Any = (),
         factors: Any = 0.0, skin: float | None = None, gradient: str = "window", deterministic: bool = False,
         dtype: Any = None, backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
-        self.box = box if isinstance(box, pm.Box) else pm.Box(box)
-        if self.box.ndim != 3:
-            raise ValueError(f"the box has {self.box.ndim} axes; PME needs three.")
+        self._start(
+            box, accuracy, dtype, backend, threads, cutoff=cutoff, splitting=splitting, shape=shape, window=window
+        )
         self._closed = all(self.box.periodic)
         if not (self._closed or self.box.orthorhombic):
             raise ValueError(
                 f"the box is triclinic and periodic along {self.box.periodic} only: give an orthorhombic one, or make "
                 "every axis periodic."
             )
-        self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         if self.accuracy is not None and self.accuracy >= 1:
             raise ValueError(
                 f"accuracy is {accuracy}; the relative error of forces is below 1: give 1e-4, for example."
             )
-        nodes = shape
-        if isinstance(shape, int):
-            nodes = (shape,) * 3
-        if nodes is not None and np.size(nodes) != 3:
-            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
-        self._given: dict[str, Any] = dict(
-            cutoff=None if cutoff is None else checks.positive(cutoff, "cutoff"),
-            splitting=None if splitting is None else checks.positive(splitting, "splitting"),
-            shape=None if nodes is None else pm.Mesh(nodes, self.box).shape,
-            window=None if window is None else pm.window_of(window),
-        )  # fmt: skip
         self.coulomb_constant = checks.positive(coulomb_constant, "coulomb_constant")
         self.exclusions = Exclusions(exclusions, factors)
         self.skin = None if skin is None else checks.positive(skin, "skin")
-        self._options: dict[str, Any] = dict(
-            threads=None if threads is None else checks.integer(threads, "threads", 1, 4096),
+        self._options = dict(
             gradient=checks.one_of(gradient, "gradient", ("window", "ik")),
             deterministic=checks.flag(deterministic, "deterministic"),
-        )  # fmt: skip
+        )
         if deterministic and skin is not None:
             raise ValueError("with a skin threads share sums in any order: leave out skin, or deterministic.")
-        self._dtype = None if dtype is None else checks.real_type(dtype)
-        self._named = backend
-        self._backend: Any = None if backend is None else kernels.backend(backend)
-        self._arguments = dict(
-            box=self.box, accuracy=accuracy, **self._given, coulomb_constant=coulomb_constant,
-            exclusions=self.exclusions.pairs, factors=self.exclusions.factors, skin=skin,
-            dtype=None if self._dtype is None else self._dtype.name, backend=backend, **self._options,
+        self._arguments |= dict(
+            coulomb_constant=coulomb_constant, exclusions=self.exclusions.pairs, factors=self.exclusions.factors,
+            skin=skin, **self._options,
         )  # fmt: skip
-        self._core: Coulomb | None = None
-        self._in_order = kernels.InOrder()
-        self.busy = threading.RLock()
 
     def __repr__(self) -> str:
         core = self._core
@@ -162,13 +140,6 @@ class PME(Calculation):
         p = core.parameters
         nodes = " x ".join(map(str, p.shape))
         return f"<PME: cutoff {p.cutoff:.4g}, splitting {p.splitting:.4g}, mesh {nodes}, {p.window.name}>"
-
-    @property
-    def parameters(self) -> Parameters:
-        """Cutoff, splitting, mesh and window in use, and the errors expected."""
-        if self._core is None:
-            raise RuntimeError("this PME has no parameters yet: call it, or reserve.")
-        return self._core.parameters
 
     @alone
     def reserve(self, count: int, sets: int = 1, *, virial: bool = True, dipoles: bool = False) -> Self:
@@ -192,7 +163,8 @@ class PME(Calculation):
         virial = checks.flag(virial, "virial") and self._closed
         core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
         if checks.flag(dipoles, "dipoles"):
-            _with_dipoles(core).reserve(count, virial)
+            core.dipoles = core.dipoles or Dipoles(core)
+            core.dipoles.reserve(count, virial)
         self._core = core
         return self
 
@@ -247,36 +219,21 @@ class PME(Calculation):
         (-2.0, True)
         """
         virial = checks.flag(virial, "virial") and self._closed
-        checks.flag(check, "check")
-        backend = self._backend if self._core is None else self._core.owner
-        upload = self._named is not None
-        least = self._dtype if self._core is None else self._core.dtype
-        _, backend, x = coordinates(positions, 3, backend, upload=upload, least=least)
-        if least is not None and x.dtype != least:
-            raise TypeError(f"positions have dtype {x.dtype}, more than this PME's {least}: give dtype='float64'.")
+        numbers = {"charges": charges} if dipoles is None else {"charges": charges, "dipoles": dipoles}
         kind = Result if dipoles is None else DipoleResult
-        if out is not None and not isinstance(out, kind):
-            raise TypeError(f"out is of type {type(out).__name__}; give a {kind.__name__}, such as an earlier one.")
-        of: dict[str, Any] = dict(dtype=x.dtype, backend=backend, upload=upload, dense=False)
-        operands = [kernels.take(charges, (x.count,), "charges", **of)]
-        if dipoles is not None:
-            operands.append(kernels.take(dipoles, (x.count, 3), "dipoles", batch=False, **of))
-            if operands[0].batch:
-                raise ValueError(f"charges have shape {operands[0].user.shape}; dipoles need one set, ({x.count},).")
-        operand = operands[0]
-        with self._in_order(*operands):
-            core = self._core or self._core_for(x.count, x.dtype, backend)
-            given = core.dense("charges", operand.native, (math.prod(operand.batch), x.count), copy=True)
-            work: Any = core
+        backend, x, taken = self._taken(positions, check, out, kind, **numbers)
+        if dipoles is not None and taken["charges"].batch:
+            raise ValueError(f"charges have shape {taken['charges'].user.shape}; dipoles need one set, ({x.count},).")
+        with self._in_order(*taken.values()):
+            core = self._core_for(x, backend)
             if dipoles is not None:
-                work = _with_dipoles(core)
-                given = given, core.dense("dipoles", operands[1].native, (x.count, 3), copy=True)
-            results, outputs = work.outputs(operand, x.count, virial, out)
-            work.step(positions, x, given, outputs, check)
+                core.dipoles = core.dipoles or Dipoles(core)
+            step = core if dipoles is None else core.dipoles
+            result = core.result(step, kind, taken, positions, x, virial, check, out, number=out is None)
             if check:
                 self._check(core)
             self._core = core
-            return work.finished(results, outputs, out is None and not operand.batch)
+            return result
 
     @alone
     def explain(self) -> str:
@@ -309,26 +266,20 @@ class PME(Calculation):
 
     # ---- how it is done -----------------------------------------------------------------------------------
 
-    def core(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
+    def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
         """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
         if self._core is None:
-            self._core = self._core_for(count, dtype, backend)
-        core = self._core
-        if core.dtype != dtype or core.owner is not backend:
-            raise TypeError(
-                f"this PME has {core.dtype} on {core.owner.name}, and the positions {dtype}: make another one."
-            )
-        return core
+            self._core = self._make(count, dtype, backend)
+        return self._core
 
-    def _core_for(self, count: int, dtype: np.dtype, backend: Any) -> Coulomb:
-        """Return what a step needs, with parameters chosen for so many particles."""
+    def _make(self, count: int, dtype: np.dtype, backend: Any) -> Core:
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        chosen = self.chosen(count, dtype, on_gpu)
-        return Coulomb(
-            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin, named=self._named,
-            **self._options,
+        p = self.chosen(count, dtype, on_gpu)
+        return Core(
+            self.box, p, backend, dtype, Gaussian(p.splitting), self.coulomb_constant, self.exclusions, self.skin,
+            named=self._named, threads=self._threads, **self._options,
         )  # fmt: skip
 
     def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
@@ -337,18 +288,18 @@ class PME(Calculation):
         costs = parameters.GPU if on_gpu else parameters.CPU
         chosen, expensive = parameters.choose(self.box, count, max(accuracy, _FLOOR[dtype]), costs, **self._given)
         if expensive:
-            warnings.warn(expensive, stacklevel=5)
+            warnings.warn(expensive, stacklevel=6)
         reached = math.hypot(chosen.error, _FLOOR[dtype])
         if self.accuracy is not None and reached > 1.5 * self.accuracy:
             why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
             warnings.warn(
                 f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
                 "finer mesh or a longer cutoff, or use float64.",
-                stacklevel=5,
+                stacklevel=6,
             )  # fmt: skip
         return chosen
 
-    def _check(self, core: Coulomb) -> None:
+    def _check(self, core: Core) -> None:
         """Raise what is wrong with the last step."""
         wrong = core.errors()
         if wrong.touching:
@@ -361,10 +312,3 @@ class PME(Calculation):
                 raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
         if wrong.infinite is not None:
             raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
-
-
-def _with_dipoles(core: Coulomb) -> Dipoles:
-    """Return what makes steps with dipoles, which the core keeps."""
-    if core.dipoles is None:
-        core.dipoles = Dipoles(core)
-    return core.dipoles

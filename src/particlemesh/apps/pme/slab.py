@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.natives import Natives, check_finite
-from particlemesh.apps.pme.result import Result
 from particlemesh.kernels import checks
 
 

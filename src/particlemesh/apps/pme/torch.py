@@ -13,6 +13,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.split import Gaussian
 from particlemesh.autograd.torch import potential
 
 
@@ -25,7 +26,7 @@ def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None 
     Parameters
     ----------
     pme : PME
-        Its cutoff, splitting, mesh, window, Coulomb constant and exclusions. Parameters that are not given are chosen
+        Its cutoff, split, mesh, window, Coulomb constant and exclusions. Parameters that are not given are chosen
         at the first call.
     positions : tensor (N, 3)
         Float32 or float64.
@@ -62,13 +63,12 @@ def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None 
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     p = derivatives.parameters_of(pme, positions, charges)
     matrix = derivatives.matrix_of(pme, cell, positions.new_tensor, torch.diag).to(positions.dtype)
-    near = _Pairs.apply(p.cutoff, p.splitting, positions, charges, matrix)
-    alpha = p.splitting
+    split = Gaussian(p.splitting)
+    near = _Pairs.apply(p.cutoff, split, positions, charges, matrix)
     far = potential(
-        positions, charges * (4 * torch.pi), pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, green="ewald",
-        alpha=alpha, zero=-1 / (4 * alpha**2),
-    )  # fmt: skip
-    return derivatives.energy(torch, pme, positions, charges, matrix, near, far, _nearest)
+        positions, charges * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True)
+    )
+    return derivatives.energy(torch, pme, split, positions, charges, matrix, near, far, _nearest)
 
 
 def _nearest(x: Tensor, cell: Tensor, pairs: np.ndarray) -> Tensor:
@@ -80,14 +80,14 @@ class _Pairs(torch.autograd.Function):
     """The sum over pairs within the cutoff."""
 
     @staticmethod
-    def forward(ctx: Any, cutoff: float, splitting: float, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
+    def forward(ctx: Any, cutoff: float, split: Gaussian, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
         box = cell.detach().cpu().numpy().astype(np.float64)
         value, by_x, by_q, virial = derivatives.pair_sums(
-            cutoff, splitting, x.detach(), q.detach(), box, x.device.type != "cpu"
+            cutoff, split, x.detach(), q.detach(), box, x.device.type != "cpu"
         )
         strain = virial[torch.tensor([[0, 5, 4], [5, 1, 3], [4, 3, 2]], device=x.device)]
         by_cell = torch.linalg.solve(cell.detach().T, (strain - by_x.T @ x.detach()).T)
-        ctx.facts = cutoff, splitting, box
+        ctx.facts = cutoff, split, box
         ctx.save_for_backward(x, q, cell, by_x, by_q, by_cell)
         return torch.as_tensor(value)
 
@@ -101,8 +101,8 @@ class _Pairs(torch.autograd.Function):
         return None, None, *(slope * s for s in slopes)
 
 
-def _by_tensors(cutoff: float, splitting: float, box: np.ndarray, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
+def _by_tensors(cutoff: float, split: Gaussian, box: np.ndarray, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
     """Return the sum over pairs in tensors."""
     i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True))
     r = (x[j] - x[i] + shifts.to(x.dtype) @ cell).norm(dim=1)
-    return (q[i] * q[j] * torch.erfc(splitting * r) / r).sum()
+    return (q[i] * q[j] * split.sharp(r, torch.erfc)).sum()
