@@ -34,6 +34,8 @@ class Modes:
     shape : tuple of int
         Nodes per axis of the transform. These are the field's, and along open axes at least twice as many, so that a
         convolution does not wrap around.
+    padded : bool
+        Whether these are more nodes than a field has.
     """
 
     def __init__(self, mesh: Mesh, real: bool) -> None:
@@ -47,17 +49,13 @@ class Modes:
         self.shape = tuple(
             n if periodic else good_size(2 * n) for n, periodic in zip(mesh.field_shape, mesh.periodic, strict=True)
         )
+        self.padded = self.shape != mesh.field_shape
         last = len(self.shape) - 1
         self.half = tuple(real and axis == last for axis in range(len(self.shape)))
         self.spectrum_shape = tuple(n // 2 + 1 if h else n for n, h in zip(self.shape, self.half, strict=True))
         # Row a: the reciprocal lattice vector of axis a, of the padded box.
         scale = np.array(mesh.intervals) / np.array(self.shape)
         self.rows = 2 * np.pi * mesh.box.inverse * scale[:, None]
-
-    @property
-    def padded(self) -> bool:
-        """Whether the transform has more nodes than a field."""
-        return self.shape != self.mesh.field_shape
 
     def numbers(self, axis: int, sign: int = 1) -> Array:
         """Return the mode numbers of an axis, the highest of an even one times ``sign``."""

@@ -7,7 +7,7 @@ import functools
 import math
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,17 +15,14 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.geometry import check_size
-from particlemesh.backends.base import Backend
+from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.box import Box
 from particlemesh.busy import alone
 from particlemesh.fourier.compensation import CHOICES, chosen, divisor
-from particlemesh.fourier.engines import plain
+from particlemesh.fourier.engines import engine, plain
 from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
-from particlemesh.fourier.multiply import Factors
-from particlemesh.fourier.strain import Strain
-from particlemesh.fourier.strain import tables as strain_tables
-from particlemesh.fourier.work import Work
+from particlemesh.fourier.multiply import Factors, Strain, strain_tables
 from particlemesh.mesh import Mesh
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
@@ -35,7 +32,88 @@ GRADIENTS = ("window", "ik")
 _MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver averages
 
 
-class Solver(checks.Fixed):
+class Work:
+    """What a solver has on a plan's backend: the engine of transforms of fields with ``nodes``, and memory by name."""
+
+    def __init__(self, plan: Plan, nodes: tuple[int, ...]) -> None:
+        owner, dtype = plan.backend, plan.dtype
+        if owner is None or dtype is None:
+            raise RuntimeError("this solver has no particles yet: call set_positions first.")
+        self.owner, self.dtype, self.threads = owner, dtype, plan.threads
+        self.on_cpu = owner.name == "cpu"
+        self.backend: Backend = owner if self.on_cpu else kept(owner, {})
+        self.engine = engine(self.backend, nodes, dtype, real=True, threads=plan.threads)
+        self._memory: dict[str, Any] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the engine and the memory."""
+        return self.engine.nbytes + sum(int(m.nbytes) for m in self._memory.values())
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        """Return memory, kept between calls and grown if it is too small."""
+        size = math.prod(shape)
+        memory = self._memory.get(name)
+        if memory is None or memory.size < size:
+            self._memory.pop(name, None)
+            memory = self._memory[name] = allocate(self.backend, (size,), dtype or self.dtype, f"the solver's {name}")
+        return memory[:size].reshape(shape)
+
+    def forward(self, field: Any) -> Any:
+        """Return the spectra of fields (..., *nodes)."""
+        engine = self.engine
+        if self.on_cpu:  # SciPy allocates its results
+            return engine.forward(field)
+        lead = tuple(field.shape[: field.ndim - len(engine.spectrum_shape)])
+        return engine.forward(field, self.take("spectrum", lead + engine.spectrum_shape, engine.complex_dtype))
+
+
+class MeshSolver(checks.Fixed):
+    """What solvers share: a plan, its work, and the way of arrays into a call and out of it."""
+
+    mesh: Mesh
+    window: Window
+    plan: Plan
+    _given: dict[str, Any]  # arguments of the constructor
+    _work: Any = None
+    _token: Any = None  # of the last call's stream
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy starts without positions.
+        kind: Any = type(self)
+        return functools.partial(kind, self.mesh, self.window, **self._given), ()
+
+    def _operand(
+        self, work: Work, array: Any, core: tuple[int, ...], axes: int, name: str, parts: str = "channels"
+    ) -> operands.Operand:
+        """Return a user's real array; ``parts`` is what complex numbers could be given as."""
+        operand = operands.take(array, core, axes, work.dtype, work.owner, name, upload=self.plan.uploads)
+        if operand.native.dtype != work.dtype:
+            raise TypeError(f"{name} is complex; give real and imaginary parts as two {parts}.")
+        return operand
+
+    def _run(
+        self, work: Work, operand: operands.Operand, array: Any, outs: Sequence[Any],
+        cores: Sequence[tuple[int, ...]], write: Callable[..., None],
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """Return the user's arrays, of the operand's batch and these cores, whose native arrays ``write`` writes."""
+        operands.check_apart(*(o for o in outs if o is not None))
+        with operand.kind.scope(array), work.backend.scope(operand.native):
+            self._token = work.backend.follow(self._token)
+            results = [
+                operands.give(
+                    out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False,
+                    upload=self.plan.uploads,
+                )
+                for out, core in zip(outs, cores, strict=True)
+            ]  # fmt: skip
+            natives = [result.native for result in results]
+            write(*natives)
+            work.backend.mark(operand.native, *natives)
+            return tuple(result.finish() for result in results)
+
+
+class Solver(MeshSolver):
     r"""Potential and gradient, at particles, of the density that the particles carry.
 
     With the density ``rho(x) = sum_p values[p] delta(x - x_p)``, the potential solves ``-laplace(phi) = rho``, or has
@@ -167,17 +245,13 @@ class Solver(checks.Fixed):
             green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, slope=slope, compensation=compensation,
             gradient=gradient, interlaced=interlaced, **options,
         )  # fmt: skip
-        self._work: _Work | None = None
+        # A padded field has the nodes of the mesh at its beginning.
+        self._inner = (..., *(slice(0, n) for n in self._wide.field_shape))
         self._set: list[Any] = []  # of each plan what is new with its positions, when both had the solver's
-        self._token: Any = None
         self.busy = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<Solver: {self._described}; {self.plan!r}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The arguments, never handles: the copy starts without positions.
-        return functools.partial(type(self), self.mesh, self.window, **self._given), ()
 
     @property
     def nbytes(self) -> int:
@@ -203,15 +277,19 @@ class Solver(checks.Fixed):
         """
         for each in self._plans:
             each.reserve(count)
-        work = self._ready()
-        self._place_slopes(work)
+        work, channels = self._ready(), checks.integer(channels, "channels", 1, 2**31)
+        if self._gradient == "ik":
+            self._slopes(work)
         if checks.flag(virial, "virial"):
             self._strain(work)
         with work.backend.scope():
             self._token = work.backend.follow(self._token)
-            work.reserve(count, checks.integer(channels, "channels", 1, 2**31))
-            if self._plans[1:]:
-                work.reserve_halves(count, channels, self.mesh.ndim, self._stack if virial else None)
+            work.reserve(count, channels)
+            for mesh in _MESHES if self._plans[1:] else ():
+                work.take("p" + mesh, (channels, count))
+                work.take("g" + mesh, (channels, count, self.mesh.ndim))
+                if virial:
+                    work.take("v" + mesh, (channels, *self._stack, self.mesh.ndim, self.mesh.ndim))
         return self
 
     @alone
@@ -379,8 +457,7 @@ class Solver(checks.Fixed):
         >>> bool(np.allclose(virial, solver.potential_gradient_virial(q)[2]))
         True
         """
-        potential, virial = self._on_mesh(field, _outputs(out, "potential", "virial"))
-        return potential, virial
+        return self._on_mesh(field, _outputs(out, "potential", "virial"))
 
     def explain(self) -> str:
         """Return a description of the stages, their engines and memory, and of the plan's methods.
@@ -418,12 +495,6 @@ class Solver(checks.Fixed):
         """Return the tables of all boxes as one."""
         return np.broadcast_to(np.stack(tables), (*self._stack, *tables[0].shape)) if self._stack else tables[0]
 
-    def _place_slopes(self, work: _Work) -> None:
-        """Make the tables of slopes by ik, once for a box."""
-        if self._gradient == "ik" and not work.slopes:
-            axes = range(self.mesh.ndim)
-            work.place_slopes([self._stacked([self._factors(m, axis) for m in self._each]) for axis in axes])
-
     def _rough(self) -> bool:
         """Return whether the highest modes have more than a tenth of the largest ``k**2`` times the Green function."""
         modes = self._modes
@@ -435,120 +506,24 @@ class Solver(checks.Fixed):
             highest |= modes.along(axis, (2 * abs(modes.numbers(axis)) >= nodes - 1) & (nodes > 1))
         return bool(values[highest].max(initial=0) > 0.1 * values.max())
 
-    # ---- stages ---------------------------------------------------------------------------------------
-
     def _ready(self) -> _Work:
-        backend, dtype = self.plan.backend, self.plan.dtype
-        if backend is None or dtype is None:
-            raise RuntimeError("this solver has no particles yet: call set_positions first.")
+        """Return engine, memory and tables on the plan's backend, in its type; those of these boxes are made once."""
         work = self._work
-        if work is None or not work.fits(backend, dtype):
-            self._work = work = _Work(backend, dtype, self._modes.shape, self._stack, self.plan.threads)
+        if work is None or work.owner is not self.plan.backend or work.dtype != self.plan.dtype:
+            self._work = work = _Work(self.plan, self._modes.shape, self._stack)
         if work.by_box is not self._by_box:
-            work.place(self._by_box, self._stacked(self._by_box))
+            work.factors = Factors(work.backend, self._stacked(self._by_box), work.dtype, threads=work.threads)
+            work.by_box, work.slopes, work.strain, work.slopes_fit = self._by_box, [], None, False
         return work
 
-    def _take(self, values: Any) -> tuple[_Work, operands.Operand]:
-        work, plan = self._ready(), self.plan
-        _same_positions(self._plans, self._set, self._rows is not None)
-        upload = plan.uploads
-        operand = operands.take(values, (plan.count,), 1, work.dtype, work.owner, "values", upload=upload)
-        if operand.native.dtype != work.dtype:
-            raise TypeError("values are complex; give real and imaginary parts as two channels.")
-        return work, operand
+    def _slopes(self, work: _Work) -> list[Factors]:
+        """Return the tables of slopes by ik, without the i; they are made once for a box."""
+        if not work.slopes:
+            tables = [self._stacked([self._factors(m, axis) for m in self._each]) for axis in range(self.mesh.ndim)]
+            work.slopes = [Factors(work.backend, t, work.dtype, turns=True, threads=work.threads) for t in tables]
+        return work.slopes
 
-    def _inner(self) -> tuple[Any, ...]:
-        """Return the place of the nodes in a padded field."""
-        return (..., *(slice(0, n) for n in self._wide.field_shape))
-
-    def _density_field(self, work: _Work, plan: Plan, operand: operands.Operand) -> Any:
-        """Return the padded field that the values are spread to."""
-        whole = work.take("field", (*operand.batch, *work.field_shape))
-        if self._modes.padded:
-            work.backend.clear(whole)
-        plan.spread(operand.native, out=whole[self._inner()], accumulate=self._modes.padded)
-        return whole
-
-    def _solve(self, values: Any, parts: str, outs: list[Any]) -> tuple[Any, ...]:
-        """Return the parts: p for the potential, g for its gradient, v for the virial; in this order."""
-        work, operand = self._take(values)
-        operands.check_apart(*(o for o in outs if o is not None))
-        ndim, count = self.mesh.ndim, self.plan.count
-        cores = {"p": (count,), "g": (count, ndim), "v": (*self._stack, ndim, ndim)}
-        with operand.kind.scope(values), work.backend.scope(operand.native):
-            self._token = work.backend.follow(self._token)
-            results = {p: self._result(work, operand, o, cores[p]) for p, o in zip(parts, outs, strict=True)}
-            natives = {p: result.native for p, result in results.items()}
-            if len(self._plans) == 1:
-                self._write(work, self.plan, operand, natives)
-            else:
-                one, other = ({p: work.take(p + mesh, (*operand.batch, *cores[p])) for p in parts} for mesh in _MESHES)
-                self._write(work, self._plans[0], operand, one)
-                self._write(work, self._plans[1], operand, other)
-                for p, native in natives.items():
-                    work.average(one[p], other[p])
-                    work.backend.copy(native, one[p])
-            work.backend.mark(operand.native, *natives.values())
-            return tuple(result.finish() for result in results.values())
-
-    def _write(self, work: _Work, plan: Plan, operand: operands.Operand, natives: dict[str, Any]) -> None:
-        """Write the parts that a plan's mesh gives."""
-        phi, slopes, virial = (natives.get(p) for p in "pgv")
-        field = self._density_field(work, plan, operand)
-        spectrum = work.forward(field)
-        if virial is not None:
-            work.write_virial(self._strain(work), spectrum, virial)
-        if slopes is not None:
-            largest = work.factors.largest * max(float((1 / m.mesh.spacing).max()) for m in self._each)
-            check_size(largest, work.dtype, "gradients of potentials of a charge of size 1")
-        if slopes is not None and self._gradient == "ik":
-            self._place_slopes(work)
-            work.interpolate_by_ik(plan, spectrum, operand.batch, self._inner(), phi, slopes)
-        else:
-            work.interpolate(plan, spectrum, None if work.on_cpu else field, self._inner(), phi, slopes)
-
-    def _result(self, work: _Work, operand: operands.Operand, out: Any, core: tuple[int, ...]) -> operands.Result:
-        upload = self.plan.uploads
-        return operands.give(
-            out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False, upload=upload
-        )
-
-    def _on_mesh(self, field: Any, outs: Sequence[Any]) -> list[Any]:
-        """Return the potential at the nodes, and the virial if there is a second output."""
-        if len(self._plans) > 1:
-            raise ValueError("an interlaced solver has two meshes: make one without, or call potential.")
-        work = self._ready()
-        _same_positions(self._plans, self._set, self._rows is not None)
-        strain = self._strain(work) if len(outs) > 1 else None
-        operands.check_apart(*(o for o in outs if o is not None))
-        core, upload = (*self._stack, *self._wide.field_shape), self.plan.uploads
-        operand = operands.take(field, core, len(core), work.dtype, work.owner, "field", upload=upload)
-        if operand.native.dtype != work.dtype:
-            raise TypeError("the field is complex; give real and imaginary parts as two fields.")
-        with operand.kind.scope(field), work.backend.scope(operand.native):
-            self._token = work.backend.follow(self._token)
-            cores = (core, (*self._stack, *(self.plan.mesh.ndim,) * 2))
-            results = [self._result(work, operand, o, c) for o, c in zip(outs, cores, strict=False)]
-            given, target = operand.native, results[0].native
-            whole = None if plain(given) and plain(target) else work.take("field", (*operand.batch, *work.field_shape))
-            if self._modes.padded or whole is not None:
-                whole = work.take("field", (*operand.batch, *work.field_shape))
-                if self._modes.padded:
-                    work.backend.clear(whole)
-                work.backend.copy(whole[self._inner()], given)
-                given = whole
-            spectrum = work.forward(given)
-            if strain is not None:
-                work.write_virial(strain, spectrum, results[1].native)
-            flat = spectrum.reshape(-1, *work.spectrum_shape)
-            work.factors(flat, flat)
-            potential = work.engine.backward(spectrum, target if whole is None else whole)
-            if whole is not None:
-                work.backend.copy(target, potential[self._inner()])
-            work.backend.mark(operand.native, *(r.native for r in results))
-            return [r.finish() for r in results]
-
-    def _strain(self, work: _Work) -> Any:
+    def _strain(self, work: _Work) -> Strain:
         """Return the sums of the virial; their tables are made once for a box."""
         if work.strain is None:
             if not all(self.mesh.periodic):
@@ -559,58 +534,62 @@ class Solver(checks.Fixed):
                 strain_tables(modes, factors, self._slope, self._divisor)
                 for modes, factors in zip(self._each, self._by_box, strict=True)
             ]
-            work.place_strain(tables, self.mesh.ndim)
+            work.strain = Strain(work.backend, tables, self.mesh.ndim, work.dtype, work.threads)
         return work.strain
 
+    # ---- a call ---------------------------------------------------------------------------------------
 
-class _Work(Work):
-    """The engine and memory of a solver, and its tables."""
+    def _check_positions(self) -> None:
+        """Check that the plans have particles: with a twin, or with tables of boxes, those that the solver has set."""
+        self.plan.ready()
+        # What a plan tracks is another object for each set of positions.
+        alike = [id(each.tracked) for each in self._plans] == [id(tracked) for tracked in self._set]
+        if not alike and (len(self._plans) > 1 or self._rows is not None or self.plan.boxes is not None):
+            raise RuntimeError(
+                "the plan has positions that its solver did not set completely: the other mesh, or the tables of "
+                "boxes, have others. Call set_positions of the solver."
+            )
 
-    def __init__(
-        self, owner: Backend, dtype: np.dtype, nodes: tuple[int, ...], stack: tuple[int, ...], threads: int | None
-    ) -> None:
-        super().__init__(owner, dtype, nodes, threads)
-        self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
-        self.by_box: list[np.ndarray] = []
-        self.slopes: list[Factors] = []
-        self.strain: Strain | None = None
+    def _solve(self, values: Any, parts: str, outs: list[Any]) -> tuple[Any, ...]:
+        """Return the parts: p for the potential, g for its gradient, v for the virial; in this order."""
+        work, count, ndim = self._ready(), self.plan.count, self.mesh.ndim
+        self._check_positions()
+        operand = self._operand(work, values, (count,), 1, "values")
+        cores = {"p": (count,), "g": (count, ndim), "v": (*self._stack, ndim, ndim)}
 
-    @property
-    def nbytes(self) -> int:
-        tables = sum(f.nbytes for f in (self.factors, *self.slopes))
-        tables += 0 if self.strain is None else self.strain.nbytes
-        return tables + super().nbytes
+        def write(*natives: Any) -> None:
+            given = dict(zip(parts, natives, strict=True))
+            if len(self._plans) == 1:
+                self._write(work, self.plan, operand, given)
+                return
+            halves = [{p: work.take(p + mesh, (*operand.batch, *cores[p])) for p in parts} for mesh in _MESHES]
+            for plan, half in zip(self._plans, halves, strict=True):
+                self._write(work, plan, operand, half)
+            for p, native in given.items():
+                work.average(halves[0][p], halves[1][p])
+                work.backend.copy(native, halves[0][p])
 
-    def place(self, by_box: list[np.ndarray], table: np.ndarray) -> None:
-        """Take the table of the potential."""
-        self.factors = Factors(self.backend, table, self.dtype, threads=self.threads)
-        self.by_box, self.slopes, self.strain = by_box, [], None
+        return self._run(work, operand, values, outs, [cores[p] for p in parts], write)
 
-    def place_slopes(self, tables: list[np.ndarray]) -> None:
-        """Take the tables of the slopes by ik, without the i."""
-        self.slopes = [Factors(self.backend, t, self.dtype, turns=True, threads=self.threads) for t in tables]
-
-    def place_strain(self, tables: list[np.ndarray], ndim: int) -> None:
-        """Take the tables of the virial."""
-        self.strain = Strain(self.backend, tables, ndim, self.dtype, self.threads)
-
-    def write_virial(self, strain: Strain, spectrum: Any, target: Any) -> None:
-        """Write the derivatives by strain of the energies of spectra (..., *modes) to an array (..., d, d)."""
-        rows = math.prod(target.shape[:-2])
-        if not rows:
+    def _write(self, work: _Work, plan: Plan, operand: operands.Operand, natives: dict[str, Any]) -> None:
+        """Write the parts that a plan's mesh gives."""
+        phi, slopes, virial = (natives.get(p) for p in "pgv")
+        padded, inner = self._modes.padded, self._inner
+        field = work.take("field", (*operand.batch, *work.field_shape))
+        if padded:
+            work.backend.clear(field)
+        plan.spread(operand.native, out=field[inner], accumulate=padded)
+        spectrum = work.forward(field)
+        if virial is not None:
+            work.write_virial(self._strain(work), spectrum, virial)
+        if slopes is not None and not work.slopes_fit:
+            largest = work.factors.largest * max(float((1 / m.mesh.spacing).max()) for m in self._each)
+            check_size(largest, work.dtype, "gradients of potentials of a charge of size 1")
+            work.slopes_fit = True
+        if slopes is not None and self._gradient == "ik":
+            self._write_by_ik(work, plan, spectrum, operand.batch, phi, slopes)
             return
-        spectra = spectrum.reshape(rows, *self.engine.spectrum_shape)
-        real = np.dtype(np.float64) if self.on_cpu else self.dtype
-        partial = self.take("shares", (rows, strain.shares, strain.terms), real)
-        totals = self.take("virial", (rows, strain.ndim, strain.ndim))
-        strain(spectra, partial.reshape(-1), totals)
-        self.backend.copy(target, totals.reshape(target.shape))
-
-    def interpolate(self, plan: Plan, spectrum: Any, field: Any, inner: Any, phi: Any, slopes: Any) -> None:
-        """Write the potential, its gradient, or both, by the window; ``field`` is memory, or None."""
-        flat = spectrum.reshape(-1, *self.spectrum_shape)
-        self.factors(flat, flat)
-        field = self.engine.backward(spectrum, field)[inner]
+        field = work.multiply_and_return(spectrum, field)[inner]
         if slopes is None:
             plan.interpolate(field, out=phi)
         elif phi is None:
@@ -618,27 +597,92 @@ class _Work(Work):
         else:
             plan.value_and_gradient(field, out=(phi, slopes))
 
-    def interpolate_by_ik(
-        self, plan: Plan, spectrum: Any, batch: tuple[int, ...], inner: Any, phi: Any, slopes: Any
+    def _write_by_ik(
+        self, work: _Work, plan: Plan, spectrum: Any, batch: tuple[int, ...], phi: Any, slopes: Any
     ) -> None:
         """Write slopes (..., N, d), and the potential (..., N) if ``phi`` is not None, with a transform for each."""
-        count, tables = plan.count, self.slopes if phi is None else [self.factors, *self.slopes]
-        source = spectrum.reshape(-1, *self.spectrum_shape)
+        count, tables = plan.count, self._slopes(work) if phi is None else [work.factors, *self._slopes(work)]
+        source = spectrum.reshape(-1, *work.spectrum_shape)
         rows = (source.shape[0], len(tables))
-        product = self.take("slopes", (*rows, *self.spectrum_shape), self.engine.complex_dtype)
+        product = work.take("slopes", (*rows, *work.spectrum_shape), work.engine.complex_dtype)
         for part, factors in enumerate(tables):
             factors(source, product, part, len(tables))
-        fields = self.engine.backward(product, None if self.on_cpu else self.take("fields", (*rows, *self.field_shape)))
-        values = self.take("particles", (*rows, count))
-        plan.interpolate(fields[inner], out=values)
+        fields = work.engine.backward(product, None if work.on_cpu else work.take("fields", (*rows, *work.field_shape)))
+        values = work.take("particles", (*rows, count))
+        plan.interpolate(fields[self._inner], out=values)
         if not (count and rows[0]):
             return
         values = values.reshape(*batch, len(tables), count)
         if phi is not None:
-            self.backend.copy(phi, values[..., 0, :])
+            work.backend.copy(phi, values[..., 0, :])
             values = values[..., 1:, :]
         leading = range(values.ndim - 2)  # the parts of a gradient are last
-        self.backend.copy(slopes, values.transpose((*leading, values.ndim - 1, values.ndim - 2)))
+        work.backend.copy(slopes, values.transpose((*leading, values.ndim - 1, values.ndim - 2)))
+
+    def _on_mesh(self, field: Any, outs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the potential at the nodes, and the virial if there is a second output."""
+        if len(self._plans) > 1:
+            raise ValueError("an interlaced solver has two meshes: make one without, or call potential.")
+        work, padded, inner = self._ready(), self._modes.padded, self._inner
+        self._check_positions()
+        strain = self._strain(work) if len(outs) > 1 else None
+        core = (*self._stack, *self._wide.field_shape)
+        operand = self._operand(work, field, core, len(core), "field", "fields")
+
+        def write(target: Any, *virials: Any) -> None:
+            given, whole = operand.native, None
+            if padded or not (plain(given) and plain(target)):
+                whole = work.take("field", (*operand.batch, *work.field_shape))
+                if padded:
+                    work.backend.clear(whole)
+                work.backend.copy(whole[inner], given)
+            spectrum = work.forward(given if whole is None else whole)
+            if strain is not None:
+                work.write_virial(strain, spectrum, *virials)
+            potential = work.multiply_and_return(spectrum, target if whole is None else whole, into=True)
+            if whole is not None:
+                work.backend.copy(target, potential[inner])
+
+        cores = [core, (*self._stack, *(self.mesh.ndim,) * 2)][: len(outs)]
+        return self._run(work, operand, field, outs, cores, write)
+
+
+class _Work(Work):
+    """The engine and memory of a solver, and its tables."""
+
+    def __init__(self, plan: Plan, nodes: tuple[int, ...], stack: tuple[int, ...]) -> None:
+        super().__init__(plan, nodes)
+        self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
+        self.by_box: list[np.ndarray] = []  # what the tables are made of
+        self.factors: Factors
+        self.slopes: list[Factors] = []
+        self.strain: Strain | None = None
+        self.slopes_fit = False  # whether the type holds slopes of the potential
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + sum(t.nbytes for t in (self.factors, *self.slopes, self.strain) if t is not None)
+
+    def multiply_and_return(self, spectrum: Any, memory: Any, *, into: bool = False) -> Any:
+        """Return the potential of a spectrum, which is overwritten; on the CPU in new memory unless ``into``."""
+        flat = spectrum.reshape(-1, *self.spectrum_shape)
+        self.factors(flat, flat)
+        return self.engine.backward(spectrum, None if self.on_cpu and not into else memory)
+
+    def write_virial(self, strain: Strain, spectrum: Any, target: Any) -> None:
+        """Write the derivatives by strain of the energies of spectra (..., *modes) to an array (..., d, d)."""
+        rows = math.prod(target.shape[:-2])
+        if not rows:
+            return
+        partial, totals = self.take_virial(strain, rows)
+        strain(spectrum.reshape(rows, *self.engine.spectrum_shape), partial.reshape(-1), totals)
+        self.backend.copy(target, totals.reshape(target.shape))
+
+    def take_virial(self, strain: Strain, rows: int) -> tuple[Any, Any]:
+        """Return memory for the shares and the totals of the virials of so many spectra."""
+        real = np.dtype(np.float64) if self.on_cpu else self.dtype
+        shares = self.take("shares", (rows, strain.shares, strain.terms), real)
+        return shares, self.take("virial", (rows, strain.ndim, strain.ndim))
 
     def average(self, target: Any, other: Any) -> None:
         """Replace numbers of a dense array by the mean of them and those of another."""
@@ -650,23 +694,14 @@ class _Work(Work):
             kernel = self.backend.kernel("fourier/average.c", "average", defines)
             kernel(target.size, target.reshape(-1), other.reshape(-1), target.size)
 
-    def reserve_halves(self, count: int, channels: int, ndim: int, virials: tuple[int, ...] | None) -> None:
-        """Allocate what interlaced meshes leave: potentials, gradients, and virials of a stack of systems, if any."""
-        for mesh in _MESHES:
-            self.take("p" + mesh, (channels, count))
-            self.take("g" + mesh, (channels, count, ndim))
-            if virials is not None:
-                self.take("v" + mesh, (channels, *virials, ndim, ndim))
-
     def reserve(self, count: int, channels: int) -> None:
+        """Allocate for so many particles and channels, and the tables that there are."""
         engine, parts = self.engine, 1 + len(self.slopes)
         systems = math.prod(self.field_shape) // engine.size
         self.take("field", (channels, *self.field_shape))
         engine.reserve(channels * systems)
         if self.strain is not None:
-            real = np.dtype(np.float64) if self.on_cpu else self.dtype
-            self.take("shares", (channels * systems, self.strain.shares, self.strain.terms), real)
-            self.take("virial", (channels * systems, self.strain.ndim, self.strain.ndim))
+            self.take_virial(self.strain, channels * systems)
         if not self.on_cpu:
             self.take("spectrum", (channels, *self.spectrum_shape), engine.complex_dtype)
         if self.slopes:
@@ -693,18 +728,3 @@ def _outputs(out: Any, *names: str) -> list[Any]:
     if not (isinstance(out, (tuple, list)) and len(out) == len(names)):
         raise TypeError(f"out is of type {type(out).__name__}; give one array for each of {', '.join(names)}.")
     return list(out)
-
-
-def _same_positions(plans: list[Plan], known: list[Any], boxes: bool) -> None:
-    """Check that the plans of a solver have particles: with a twin or with tables of ``boxes``, those that it has set.
-
-    ``known`` has what the plans track; it is another object for each set of positions.
-    """
-    plan, *twins = plans
-    plan.ready()
-    alike = [id(each.tracked) for each in plans] == [id(tracked) for tracked in known]
-    if not alike and (twins or boxes or plan.boxes is not None):
-        raise RuntimeError(
-            "the plan has positions that its solver did not set completely: the other mesh, or the tables of boxes, "
-            "have others. Call set_positions of the solver."
-        )

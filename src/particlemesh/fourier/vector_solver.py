@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from particlemesh.fourier.engines import dense, plain
 from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import PROJECTIONS, Projection
-from particlemesh.fourier.work import Work
+from particlemesh.fourier.solver import MeshSolver, Work
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
@@ -28,7 +27,7 @@ from particlemesh.window import DEFAULT, Window, window_of
 _MOST_BYTES = 1 << 28  # of the fields that are transformed together
 
 
-class VectorSolver(checks.Fixed):
+class VectorSolver(MeshSolver):
     r"""Vector field, at particles, of the vectors that the particles carry.
 
     With the density ``rho(x) = sum_p v[p] delta(x - x_p)`` of vectors, the field has the modes ``G(k) P(k) rho(k)``. P
@@ -121,14 +120,8 @@ class VectorSolver(checks.Fixed):
             green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, onto=onto, forms=tuple(forms),
             compensation=compensation, **options,
         )  # fmt: skip
-        self._work: Work | None = None
         self._projection: Projection | None = None
-        self._token: Any = None
         self.busy = threading.RLock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The arguments, never handles: the copy starts without positions.
-        return functools.partial(type(self), self.mesh, self.window, **self._given), ()
 
     def __repr__(self) -> str:
         return f"<VectorSolver: {self._onto}, {self._parts} vectors per particle; {self.plan!r}>"
@@ -166,7 +159,8 @@ class VectorSolver(checks.Fixed):
             Array of the library and device of ``vectors``.
         """
         work, plan = self._ready(), self.plan
-        operand = self._take(work, vectors, (*self._core, plan.count), "vectors")
+        core = (*self._core, plan.count)
+        operand = self._operand(work, vectors, core, len(core), "vectors")
 
         def spectra(part: Any) -> Any:
             field = work.take("field", (*part.shape[:-1], *self._modes.shape))
@@ -212,7 +206,7 @@ class VectorSolver(checks.Fixed):
         if (self._factors < 0).any():
             raise ValueError("the Green function is negative at some modes; only one without has a square root.")
         work = self._ready()
-        operand = self._take(work, noise, (self.mesh.ndim, *self.mesh.shape), "noise")
+        operand = self._operand(work, noise, (self.mesh.ndim, *self.mesh.shape), 3, "noise")
 
         def spectra(part: Any) -> Any:
             return work.forward(part if plain(part) else dense(work.backend, part))
@@ -222,54 +216,39 @@ class VectorSolver(checks.Fixed):
     # ---- stages ---------------------------------------------------------------------------------------
 
     def _ready(self) -> Work:
-        backend, dtype = self.plan.backend, self.plan.dtype
-        if backend is None or dtype is None or self.plan.particles is None:
-            raise RuntimeError("this solver has no particles yet: call set_positions first.")
-        if self._work is None or not self._work.fits(backend, dtype):
-            self._work = work = Work(backend, dtype, self._modes.shape, self.plan.threads)
+        self.plan.ready()
+        work = self._work
+        if work is None or work.owner is not self.plan.backend or work.dtype != self.plan.dtype:
+            self._work = work = Work(self.plan, self._modes.shape)
             # Of the noise, whose modes have the variance `size`, the root of the factors is needed.
             root = np.sqrt(np.maximum(self._factors, 0) / work.engine.size)
             self._projection = Projection(
-                work.backend, self._modes, (self._factors, root), dtype, forms=self._forms, onto=self._onto,
-                threads=self.plan.threads,
+                work.backend, self._modes, (self._factors, root), work.dtype, forms=self._forms, onto=self._onto,
+                threads=work.threads,
             )  # fmt: skip
-        return self._work
-
-    def _take(self, work: Work, array: Any, core: tuple[int, ...], what: str) -> operands.Operand:
-        upload = self.plan.uploads
-        operand = operands.take(array, core, min(3, len(core)), work.dtype, work.owner, what, upload=upload)
-        if operand.native.dtype != work.dtype:
-            raise TypeError(f"{what} are complex; give real and imaginary parts as two channels.")
-        return operand
+        return work
 
     def _apply(
         self, work: Work, operand: operands.Operand, user: Any, out: Any, spectra: Callable[[Any], Any], parts: int,
         which: int,
     ) -> Any:  # fmt: skip
-        core, projection = (*self._core, self.plan.count), self._projection
+        projection, modes_of = self._projection, work.engine.spectrum_shape
         assert projection is not None  # it comes with the work
-        shape = operand.batch + core
-        result = operands.give(
-            out, operand, shape, len(core), min(3, len(core)), work.owner, accumulate=False,
-            upload=self.plan.uploads,
-        )  # fmt: skip
-        with operand.kind.scope(user), work.backend.scope(operand.native):
-            self._token = work.backend.follow(self._token)
+
+        def write(result: Any) -> None:
             for index in self._groups(operand.batch, work.dtype):
-                spectrum = spectra(operand.native[index])
-                many = (-1, parts, self.mesh.ndim, *work.engine.spectrum_shape)
-                source = spectrum.reshape(many)
+                source = spectra(operand.native[index]).reshape(-1, parts, self.mesh.ndim, *modes_of)
                 target = source
                 if parts != self._parts:
-                    whole = (source.shape[0], self._parts, self.mesh.ndim, *work.engine.spectrum_shape)
+                    whole = (source.shape[0], self._parts, self.mesh.ndim, *modes_of)
                     target = work.take("parts", whole, work.engine.complex_dtype)
                 projection(source, target, which)
-                lead = result.native[index].shape[:-1]
-                modes = target.reshape((*lead, *work.engine.spectrum_shape))
+                lead = result[index].shape[:-1]
                 field = None if work.on_cpu else work.take("field", (*lead, *self._modes.shape))
-                self.plan.interpolate(work.engine.backward(modes, field), out=result.native[index])
-            work.backend.mark(operand.native, result.native)
-            return result.finish()
+                field = work.engine.backward(target.reshape((*lead, *modes_of)), field)
+                self.plan.interpolate(field, out=result[index])
+
+        return self._run(work, operand, user, [out], [(*self._core, self.plan.count)], write)[0]
 
     def _groups(self, batch: tuple[int, ...], dtype: np.dtype) -> Any:
         """Yield indices of channels that are transformed together."""
