@@ -145,13 +145,12 @@ def test_dtypes_of_positions_and_values_may_differ():
 def test_the_operators_keep_torchs_rules():
     case = Case(MESHES["triclinic"])
     text = transfer.text_of(case.mesh, "bspline4", {})
-    operators = torch.ops.particlemesh
-    for operator, array, order in [
-        (operators.spread, case.values, 0), (operators.interpolate, case.field, 0),
-        (operators.spread, case.vectors, 1), (operators.interpolate, case.field, 1),
+    operator = torch.ops.particlemesh.transfer
+    for spreads, array, order in [
+        (True, case.values, 0), (False, case.field, 0), (True, case.vectors, 1), (False, case.field, 1)
     ]:  # fmt: skip
         fractions = case.x if order == 0 else case.x.detach()
-        torch.library.opcheck(operator.default, (fractions, array, order, text))
+        torch.library.opcheck(operator.default, (fractions, array, spreads, order, text))
 
 
 def force(x, q, cell, mesh):

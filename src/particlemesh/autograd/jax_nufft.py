@@ -12,37 +12,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from particlemesh.apps import nufft
 from particlemesh.autograd.jax_operators import POOL, define
-from particlemesh.autograd.nufft_facts import check_types, facts_of, text_of, with_axes
+from particlemesh.autograd.nufft_facts import check_types, facts_of, shape_of, sums, text_of, with_axes
+
+
+def run(spreads: bool, points: Any, array: Any, facts: str, device: Any, out: Any, count: int | None = None) -> None:
+    """Write the sums of a plan; see `particlemesh.autograd.nufft_facts.sums`."""
+    # The plan has exp(ikx) and its adjoint; transposes and the other sign are complex conjugates.
+    turned = (facts_of(facts)[2] > 0) != spreads
+    result = sums(POOL, facts, spreads, points, array.conj() if turned else array, device, count)
+    out[...] = (result.conj() if turned else result).reshape(out.shape)
 
 
 def _run(spreads: bool, points: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
-    n_modes, eps, sign, options = facts_of(facts)
-    vectors = array.reshape(-1, *array.shape[array.ndim - (1 if spreads else len(n_modes)) :])
-    count, dtype = len(vectors), str(array.dtype)
-
-    def create() -> nufft.Plan:
-        return nufft.Plan(1, n_modes, count, eps, 1, dtype, **options)
-
-    def place(plan: nufft.Plan, points: Any) -> None:
-        plan.setpts(*points.T.copy())
-
-    # The plan has the pair exp(ikx) and its adjoint; the other signs are complex conjugates.
-    turned = (sign > 0) != spreads
-    with POOL.borrow_plan((facts, count, dtype, device), points, create, place) as plan:
-        result = (plan.execute if spreads else plan.execute_adjoint)(vectors.conj() if turned else vectors)
-        out[...] = (result.conj() if turned else result).reshape(out.shape)
-
-
-def _shape(spreads: bool, points: Any, array: Any, order: int, facts: str) -> tuple[int, ...]:
-    n_modes = facts_of(facts)[0]
-    core, result = ((points.shape[0],), n_modes) if spreads else (n_modes, (points.shape[0],))
-    batch = array.ndim - len(core)
-    if batch < 0 or array.shape[batch:] != core:
-        what = "strengths" if spreads else "modes"
-        raise ValueError(f"{what} has shape {array.shape}; its last axes must be {core}.")
-    return (*array.shape[:batch], *result)
+    run(spreads, points, array, facts, device, out)
 
 
 def _slopes(spreads: bool, points: Any, array: Any, order: int, facts: str) -> Any:
@@ -56,10 +39,11 @@ def _slopes(spreads: bool, points: Any, array: Any, order: int, facts: str) -> A
     return jnp.swapaxes(_transform(False, points, modes, 0, facts), -1, -2)
 
 
-_transform = define("particlemesh_nufft", _run, _shape, _slopes)
+_transform = define("particlemesh_nufft", _run, shape_of, _slopes)
 
 
-def _complex(array: Any) -> Any:
+def as_complex(array: Any) -> Any:
+    """Return complex numbers: real ones with the imaginary part 0."""
     array = jnp.asarray(array)
     return array if jnp.iscomplexobj(array) else array * jnp.asarray(1 + 0j, jnp.result_type(array, 1j))
 
@@ -86,7 +70,7 @@ def nufft1(
     >>> print(jax.jit(jax.grad(second))(jnp.array([0.5])).round(2))
     [-1.68]
     """
-    facts, points, strengths = text_of(n_modes, eps, isign, options), jnp.asarray(points), _complex(strengths)
+    facts, points, strengths = text_of(n_modes, eps, isign, options), jnp.asarray(points), as_complex(strengths)
     check_types("strengths", strengths, points=points)
     return _transform(True, with_axes(points, len(facts_of(facts)[0])), strengths, 0, facts)
 
@@ -110,7 +94,7 @@ def nufft2(points: Any, modes: Any, *, eps: float = 1e-6, isign: int = -1, **opt
     >>> nufft2(jnp.array([0.0, jnp.pi]), jnp.array([0.0, 0.0, 1.0])).real.round(3)  # of k = -1, 0, 1
     Array([ 1., -1.], dtype=float32)
     """
-    points, modes = jnp.asarray(points), _complex(modes)
+    points, modes = jnp.asarray(points), as_complex(modes)
     check_types("modes", modes, points=points)
     axes = 1 if points.ndim == 1 else points.shape[-1]
     facts = text_of(tuple(modes.shape[modes.ndim - axes :]), eps, isign, options)

@@ -12,31 +12,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from particlemesh.apps import nufft
-from particlemesh.autograd.jax_nufft import _complex
-from particlemesh.autograd.jax_operators import POOL, define
-from particlemesh.autograd.nufft_facts import check_types, text_of
+from particlemesh.autograd.jax_nufft import as_complex, run
+from particlemesh.autograd.jax_operators import define
+from particlemesh.autograd.nufft_facts import both_sets, text_of
 
 
 def _run(spreads: bool, both: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
     count, text = json.loads(facts)
-    (axes,), eps, sign, options = json.loads(text)
-    vectors = array.reshape(-1, array.shape[-1])
-    number, dtype = len(vectors), str(array.dtype)
-
-    def create() -> nufft.Plan:
-        return nufft.Plan(3, axes, number, eps, 1, dtype, **options)
-
-    def place(plan: nufft.Plan, both: Any) -> None:
-        columns = both.T.copy()
-        missing = [None] * (3 - axes)
-        plan.setpts(*columns[:, :count], *missing, *columns[:, count:])
-
-    # The plan has the pair exp(isx) and its adjoint; the other signs are complex conjugates.
-    turned = (sign > 0) != spreads
-    with POOL.borrow_plan((facts, number, dtype, device), both, create, place) as plan:
-        result = (plan.execute if spreads else plan.execute_adjoint)(vectors.conj() if turned else vectors)
-        out[...] = (result.conj() if turned else result).reshape(out.shape)
+    run(spreads, both, array, text, device, out, count)
 
 
 def _shape(spreads: bool, both: Any, array: Any, order: int, facts: str) -> tuple[int, ...]:
@@ -78,15 +61,7 @@ def nufft3(points: Any, strengths: Any, frequencies: Any, *, eps: float = 1e-6, 
     >>> print(jax.jit(jax.grad(wave))(jnp.array([0.5])).round(2))
     [-1.02]
     """
-    points, frequencies, array = jnp.asarray(points), jnp.asarray(frequencies), _complex(strengths)
-    check_types("strengths", array, points=points, frequencies=frequencies)
-    points = points[:, None] if points.ndim == 1 else points
-    frequencies = frequencies[:, None] if frequencies.ndim == 1 else frequencies
-    if points.ndim != 2 or frequencies.ndim != 2 or points.shape[1] != frequencies.shape[1]:
-        raise ValueError(
-            f"points have shape {points.shape} and frequencies {frequencies.shape}; (n, d) and (m, d) are needed."
-        )
-    if array.shape[-1:] != points.shape[:1]:
-        raise ValueError(f"strengths has shape {array.shape}; its last axis must be ({points.shape[0]},).")
+    array = as_complex(strengths)
+    points, frequencies = both_sets(jnp.asarray(points), array, jnp.asarray(frequencies))
     facts = json.dumps([points.shape[0], text_of([points.shape[1]], eps, isign, options)])
     return _transform(True, jnp.concatenate([points, frequencies]), array, 0, facts)

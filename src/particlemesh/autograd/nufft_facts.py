@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What non-uniform transforms of torch and JAX share: arguments as text."""
+"""What non-uniform transforms of torch and JAX share: arguments as text, checks, and the sums of a plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 from particlemesh import checks
+from particlemesh.apps import nufft
+from particlemesh.autograd.pool import Pool
 
 
 def text_of(n_modes: Any, eps: float, isign: int, options: dict[str, Any]) -> str:
@@ -46,3 +48,55 @@ def check_types(what: str, array: Any, **points: Any) -> None:
                 f"{what} have dtype {dtype} and {name} {real}; give one precision: float32 with float32 or complex64, "
                 "or float64 with float64 or complex128."
             )
+
+
+def both_sets(points: Any, strengths: Any, frequencies: Any) -> tuple[Any, Any]:
+    """Return points (N, d) and frequencies (M, d), checked beside strengths (..., N)."""
+    check_types("strengths", strengths, points=points, frequencies=frequencies)
+    points = points[:, None] if points.ndim == 1 else points
+    frequencies = frequencies[:, None] if frequencies.ndim == 1 else frequencies
+    if points.ndim != 2 or frequencies.ndim != 2 or points.shape[1] != frequencies.shape[1]:
+        raise ValueError(
+            f"points have shape {tuple(points.shape)} and frequencies {tuple(frequencies.shape)}; (n, d) and (m, d) "
+            "are needed."
+        )
+    if strengths.shape[-1:] != points.shape[:1]:
+        raise ValueError(f"strengths has shape {tuple(strengths.shape)}; its last axis must be ({points.shape[0]},).")
+    return points, frequencies
+
+
+def shape_of(spreads: bool, points: Any, array: Any, order: int, text: str) -> tuple[int, ...]:
+    """Return the shape of the modes of strengths (..., N), if it spreads, or of the sums of modes."""
+    n_modes, count = facts_of(text)[0], (points.shape[0],)
+    core, result = (count, n_modes) if spreads else (n_modes, count)
+    batch = array.ndim - len(core)
+    if batch < 0 or tuple(array.shape[batch:]) != core:
+        what = "strengths" if spreads else "modes"
+        raise ValueError(f"{what} has shape {tuple(array.shape)}; its last axes must be {core}.")
+    return (*array.shape[:batch], *result)
+
+
+def sums(pool: Pool, text: str, spreads: bool, points: Any, array: Any, device: Any, count: int | None = None) -> Any:
+    """Return ``f[k] = sum_j c[j] exp(i k . x_j)`` of vectors c (..., N), or its adjoint of modes f.
+
+    Of type 3 the points are followed by the frequencies, from row ``count`` on. Arrays are dense.
+    """
+    n_modes, eps, _, options = facts_of(text)
+    core = 1 if spreads or count is not None else len(n_modes)
+    vectors = array.reshape(-1, *array.shape[array.ndim - core :])
+    number, dtype = len(vectors), str(array.dtype).removeprefix("torch.")
+
+    def create() -> nufft.Plan:
+        if count is None:
+            return nufft.Plan(1, n_modes, number, eps, 1, dtype, **options)
+        return nufft.Plan(3, n_modes[0], number, eps, 1, dtype, **options)
+
+    def place(plan: nufft.Plan, points: Any) -> None:
+        columns = points.T.contiguous() if hasattr(points, "contiguous") else points.T.copy()
+        if count is None:
+            plan.setpts(*columns)
+        else:
+            plan.setpts(*columns[:, :count], *[None] * (3 - len(columns)), *columns[:, count:])
+
+    with pool.borrow_plan((text, count, number, dtype, device), points, create, place) as plan:
+        return (plan.execute if spreads else plan.execute_adjoint)(vectors)

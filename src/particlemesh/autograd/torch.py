@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Spreading and interpolation of torch tensors, with derivatives.
 
-The two operators take fractional coordinates, so that derivatives by positions and by the box follow from torch's own
-products. Each is the other's derivative by values: spreading with the window's n-th derivatives is the adjoint of
-interpolating n-th derivatives. A derivative by positions raises the order by one.
+One operator with two directions takes fractional coordinates, so that derivatives by positions and by the box follow
+from torch's own products. Each direction is the other's derivative by values: spreading with the window's n-th
+derivatives is the adjoint of interpolating n-th derivatives. A derivative by positions raises the order by one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ POOL = Pool(_equal, torch.clone, torch.where)
 
 
 def _run(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+    name = verb(spreads, order)  # raises for third derivatives
     with POOL.plan(mesh, real_name(array), array.device, fractions) as plan:
-        return getattr(plan, verb(spreads, order))(array)
+        return getattr(plan, name)(array)
 
 
 def _shape(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> tuple[int, ...]:
@@ -47,14 +48,7 @@ def _shape(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: st
     return (*array.shape[: array.ndim - axes], count, *(axes,) * order)
 
 
-def _apply(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
-    verb(spreads, order)  # raises for third derivatives
-    return _OPERATORS[spreads](fractions, array, order, mesh)
-
-
-_OPERATORS = {
-    spreads: define(name, spreads, _run, _shape, _apply) for spreads, name in ((True, "spread"), (False, "interpolate"))
-}
+_transfer = define("transfer", _run, _shape)
 
 
 # ---- functions ------------------------------------------------------------------------------------------
@@ -138,7 +132,7 @@ def spread(
     (tensor([-4.]),)
     """
     frame = _frame(positions, values, mesh, cell)
-    return _apply(True, frame.fractions, values, 0, _text(mesh, window, options))
+    return _transfer(True, frame.fractions, values, 0, _text(mesh, window, options))
 
 
 def interpolate(
@@ -166,7 +160,7 @@ def interpolate(
     tensor([1.5000])
     """
     frame = _frame(positions, field, mesh, cell)
-    return _apply(False, frame.fractions, field, 0, _text(mesh, window, options))
+    return _transfer(False, frame.fractions, field, 0, _text(mesh, window, options))
 
 
 def gradient(
@@ -193,7 +187,7 @@ def gradient(
     tensor([[4.]])
     """
     frame = _frame(positions, field, mesh, cell)
-    return frame.per_length(_apply(False, frame.fractions, field, 1, _text(mesh, window, options)))
+    return frame.per_length(_transfer(False, frame.fractions, field, 1, _text(mesh, window, options)))
 
 
 def spread_gradient(
@@ -221,7 +215,7 @@ def spread_gradient(
     tensor([ 0., -4.,  4.,  0.])
     """
     frame = _frame(positions, vectors, mesh, cell)
-    return _apply(True, frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
+    return _transfer(True, frame.fractions, frame.per_cell(vectors), 1, _text(mesh, window, options))
 
 
 @torch.compiler.assume_constant_result
@@ -286,7 +280,7 @@ def potential(
     tables = [*(_like(table, values) for table in tables), highest.to(values.device)]
 
     def on(text: str) -> Callable[[bool, Tensor], Tensor]:
-        return lambda spreads, array: _apply(spreads, frame.fractions, array, 0, text)
+        return lambda spreads, array: _transfer(spreads, frame.fractions, array, 0, text)
 
     transfers = [on(text) for text in _texts(mesh, window, constant(options), interlaced)]
     return potentials.potential(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Non-uniform Fourier transforms of torch tensors, with derivatives of any order.
 
-Types 1 and 2 are one pair of adjoint operators: ``f[k] = sum_j c[j] exp(i k x_j)`` and its adjoint. The other
-sign is the complex conjugate. A derivative by points multiplies modes by -ik and is an operator of the pair again.
+Types 1 and 2 are the two directions of one operator: ``f[k] = sum_j c[j] exp(i sign k x_j)`` and its adjoint. A
+derivative by points multiplies modes by -ik and is the operator again.
 """
 
 from __future__ import annotations
@@ -13,72 +13,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from particlemesh.apps import nufft
-from particlemesh.autograd.nufft_facts import check_types, facts_of, text_of, with_axes
+from particlemesh.autograd.nufft_facts import check_types, facts_of, shape_of, sums, text_of, with_axes
 from particlemesh.autograd.torch import POOL
 from particlemesh.autograd.torch_operators import constant, define
 
 
-def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-    shape = _shape(spreads, points, array, order, facts)
+def run(
+    shape: tuple[int, ...], spreads: bool, points: Tensor, array: Tensor, facts: str, count: int | None = None
+) -> Tensor:
+    """Return the sums of a plan, of this shape; see `particlemesh.autograd.nufft_facts.sums`."""
     if not (array.numel() and math.prod(shape)):
         return array.new_zeros(shape)
-    n_modes, eps, _, options = facts_of(facts)
-    core = array.shape[array.ndim - (1 if spreads else len(n_modes)) :]
-    vectors = array.reshape(-1, *core).resolve_conj().contiguous()
-    count, dtype = len(vectors), str(array.dtype).removeprefix("torch.")
-
-    def create() -> nufft.Plan:
-        return nufft.Plan(1, n_modes, count, eps, 1, dtype, **options)
-
-    def place(plan: nufft.Plan, points: Tensor) -> None:
-        plan.setpts(*points.T.contiguous())
-
-    with POOL.borrow_plan((facts, count, dtype, array.device), points, create, place) as plan:
-        return (plan.execute if spreads else plan.execute_adjoint)(vectors).reshape(shape)
+    turned = facts_of(facts)[2] < 0  # the plan has exp(+ikx); the other sign is the complex conjugate
+    dense = (array.conj() if turned else array).resolve_conj().contiguous()
+    result = sums(POOL, facts, spreads, points, dense, array.device, count).reshape(shape)
+    return result.conj().resolve_conj() if turned else result
 
 
-def _shape(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> tuple[int, ...]:
-    n_modes = facts_of(facts)[0]
-    core = (points.shape[0],) if spreads else n_modes
-    batch = array.ndim - len(core)
-    if batch < 0 or tuple(array.shape[batch:]) != core:
-        what = "strengths" if spreads else "modes"
-        raise ValueError(f"{what} has shape {tuple(array.shape)}; its last axes must be {core}.")
-    return (*array.shape[:batch], *(n_modes if spreads else (points.shape[0],)))
+def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
+    return run(shape_of(spreads, points, array, order, facts), spreads, points, array, facts)
 
 
-def _apply(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-    if not order:
-        return _OPERATORS[spreads](points, array, 0, facts)
-    # Slopes (..., N, d) of the sums at points.
-    n_modes = facts_of(facts)[0]
+def _slopes(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
+    """Return the slopes (..., N, d) of the sums at points."""
+    n_modes, _, sign, _ = facts_of(facts)
     axes = [torch.arange(-(n // 2), (n + 1) // 2, device=array.device, dtype=points.dtype) for n in n_modes]
     weights = torch.stack(torch.meshgrid(*axes, indexing="ij"))
-    slopes = -1j * weights * array.unsqueeze(-1 - len(n_modes))
-    return _OPERATORS[False](points, slopes, 0, facts).transpose(-1, -2)
+    slopes = -1j * sign * weights * array.unsqueeze(-1 - len(n_modes))
+    return _transform(False, points, slopes, 0, facts).transpose(-1, -2)
 
 
-_OPERATORS = {
-    spreads: define(name, spreads, _run, _shape, _apply) for spreads, name in ((True, "modes"), (False, "sums"))
-}
+_transform = define("nufft", _run, shape_of, _slopes)
 
 
-_constant_text = torch.compiler.assume_constant_result(text_of)
+constant_text = torch.compiler.assume_constant_result(text_of)
 
 
-def _text(n_modes: Any, eps: float, options: dict[str, Any]) -> str:
-    return _constant_text(constant([n_modes] if isinstance(n_modes, int) else n_modes), eps, 1, constant(options))
-
-
-def _complex(array: Tensor) -> Tensor:
+def as_complex(array: Tensor) -> Tensor:
+    """Return complex numbers: real ones with the imaginary part 0."""
     return array if array.is_complex() else torch.complex(array, torch.zeros_like(array))
-
-
-def _signed(spreads: bool, points: Tensor, array: Tensor, facts: str, conjugate: bool) -> Tensor:
-    if not conjugate:
-        return _OPERATORS[spreads](points, array, 0, facts)
-    return _OPERATORS[spreads](points, array.conj(), 0, facts).conj()
 
 
 def nufft1(
@@ -126,9 +99,9 @@ def nufft1(
     tensor([-1.6829], dtype=torch.float64)
     """
     check_types("strengths", strengths, points=points)
-    facts = _text(n_modes, eps, options)
-    axes = 1 if isinstance(n_modes, int) else len(n_modes)
-    return _signed(True, with_axes(points, axes), _complex(strengths), facts, isign < 0)
+    sizes = constant([n_modes] if isinstance(n_modes, int) else n_modes)
+    facts = constant_text(sizes, eps, isign, constant(options))
+    return _transform(True, with_axes(points, len(sizes)), as_complex(strengths), 0, facts)
 
 
 def nufft2(points: Tensor, modes: Tensor, *, eps: float = 1e-6, isign: int = -1, **options: Any) -> Tensor:
@@ -159,5 +132,6 @@ def nufft2(points: Tensor, modes: Tensor, *, eps: float = 1e-6, isign: int = -1,
     check_types("modes", modes, points=points)
     points = points.unsqueeze(-1) if points.ndim == 1 else points
     axes = points.shape[-1]
-    facts = _text(modes.shape[modes.ndim - axes :], eps, options)
-    return _signed(False, with_axes(points, axes), _complex(modes), facts, isign > 0)
+    # Sums at points are the adjoint of the transform with the other sign.
+    facts = constant_text(constant(modes.shape[modes.ndim - axes :]), eps, 1 if isign < 0 else -1, constant(options))
+    return _transform(False, with_axes(points, axes), as_complex(modes), 0, facts)

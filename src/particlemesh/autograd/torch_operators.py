@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pairs of adjoint operators of torch, whose derivatives by positions are operators of the same pair.
+"""Operators of torch with two directions, each the other's adjoint, whose derivatives are calls of them again.
 
-One operator of a pair spreads: from particles to a field. The other interpolates. Both take points (N, d), an array, an
-order of derivative and a text with all facts.
+One direction spreads: from particles to a field. The other interpolates. Both take points (N, d), an array, an order
+of derivative and a text with all facts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-_SCHEMA = "(Tensor points, Tensor array, int order, str facts) -> Tensor"
 
 
 def constant(numbers: Any) -> Any:
@@ -30,7 +28,7 @@ def real_name(array: Tensor) -> str:
     return str(array.dtype.to_real()).removeprefix("torch.")
 
 
-def _by_positions(particles: Tensor, slopes: Tensor, order: int) -> Tensor:
+def by_positions(particles: Tensor, slopes: Tensor, order: int) -> Tensor:
     """Return the derivative (N, d) by positions: slopes (..., N, d, ...) weighted by what the particles carry."""
     weighted = particles.conj().unsqueeze(-1) * slopes
     weighted = weighted.real if weighted.is_complex() else weighted
@@ -39,75 +37,77 @@ def _by_positions(particles: Tensor, slopes: Tensor, order: int) -> Tensor:
     return weighted.sum(axes) if axes else weighted
 
 
-def pulled_back(
-    call: Callable[[bool, Tensor, int], Tensor], spreads: bool, order: int, array: Tensor | None, slope: Tensor,
-    needs: tuple[bool, bool],
-) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    """Return the derivatives of a loss by positions and by the array, from that by the result (``slope``).
-
-    ``call(spreads, array, order)`` applies an operator with the positions of the call.
-    """
-    by_positions, by_array = None, None
-    if needs[0]:
-        assert array is not None
-        particles, field = (array, slope) if spreads else (slope, array)
-        by_positions = _by_positions(particles, call(False, field, order + 1), order)
-    if needs[1]:
-        by_array = call(not spreads, slope, order)
-    return by_positions, by_array
-
-
 def define(
-    name: str, spreads: bool, run: Callable[..., Tensor], shape: Callable[..., tuple[int, ...]],
-    call: Callable[..., Tensor],
+    name: str, run: Callable[..., Tensor], shape: Callable[..., tuple[int, ...]],
+    call: Callable[..., Tensor] | None = None, slopes: Callable[..., list[Tensor | None]] | None = None, sets: int = 1,
 ) -> Callable[..., Tensor]:  # fmt: skip
-    """Define ``torch.ops.particlemesh.<name>``; return a function that also works under ``torch.func.grad``.
+    """Define ``torch.ops.particlemesh.<name>``; return the function ``(spreads, *points, array, order, facts)``.
+
+    It also works under ``torch.func.grad``.
 
     Parameters
     ----------
     name : str
-    spreads : bool
-        Which of the pair the operator is.
     run : callable
-        ``run(spreads, points, array, order, facts)`` computes the result.
+        ``run(spreads, *points, array, order, facts)`` computes the result.
     shape : callable
-        Returns the result's shape for the same arguments.
-    call : callable
-        Applies either operator of the pair, differentiably, for the same arguments.
+        Returns the result's shape for the same arguments, or raises an error.
+    call : callable, optional
+        The same function for the next order, which derivatives by points call, where it is made of other calls.
+    slopes : callable, optional
+        ``slopes(spreads, points, array, slope, facts, needs)`` returns the derivatives by each of the points from that
+        by the result, where these are not the next order.
+    sets : int
+        How many sets of points there are.
     """
+    points_of_schema = "".join(f"Tensor points{n}, " for n in range(sets))
+    schema = f"({points_of_schema}Tensor array, bool spreads, int order, str facts) -> Tensor"
 
-    def apply(points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-        return run(spreads, points.detach(), array.detach(), order, facts)
+    def bind(spreads: bool, *arguments: Any) -> Tensor:
+        *tensors, order, facts = arguments
+        apply = operator if torch.compiler.is_compiling() else function.apply
+        return apply(*tensors, spreads, order, facts)
 
-    def shaped(points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-        return array.new_empty(shape(spreads, points, array, order, facts))
+    derive = bind if call is None else call
+
+    def forward(*arguments: Any) -> Tensor:
+        *tensors, spreads, order, facts = arguments
+        return run(spreads, *(tensor.detach() for tensor in tensors), order, facts)
+
+    def shaped(*arguments: Any) -> Tensor:
+        *tensors, spreads, order, facts = arguments
+        return tensors[-1].new_empty(shape(spreads, *tensors, order, facts))
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        points, array, ctx.order, ctx.facts = inputs
-        # The array is needed by derivatives by positions only.
-        ctx.save_for_backward(points, array if ctx.needs_input_grad[0] else None)
+        *points, array, ctx.spreads, ctx.order, ctx.facts = inputs
+        # The array is needed by derivatives by points only.
+        ctx.save_for_backward(*points, array if any(ctx.needs_input_grad[:sets]) else None)
 
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        points, array = ctx.saved_tensors
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        *points, array = ctx.saved_tensors
+        needs, spreads, order, facts = ctx.needs_input_grad, ctx.spreads, ctx.order, ctx.facts
+        by_points: list[Tensor | None] = [None] * sets
+        if slopes is not None:
+            by_points = slopes(spreads, points, array, slope, facts, needs[:sets])
+        elif needs[0]:
+            particles, field = (array, slope) if spreads else (slope, array)
+            turned = by_positions(particles, derive(False, points[0], field, order + 1, facts), order)
+            by_points = [turned.to(points[0].dtype)]
+        by_array = bind(not spreads, *points, slope, order, facts) if needs[sets] else None
+        return *by_points, by_array, None, None, None
 
-        def at_points(spreads: bool, array: Tensor, order: int) -> Tensor:
-            return call(spreads, points, array, order, ctx.facts)
-
-        by_points, by_array = pulled_back(at_points, spreads, ctx.order, array, slope, ctx.needs_input_grad[:2])
-        return (None if by_points is None else by_points.to(points.dtype)), by_array, None, None
-
-    def batched(info: Any, axes: Any, points: Tensor, array: Tensor, order: int, facts: str) -> tuple[Tensor, int]:
-        both = (points, axes[0]), (array, axes[1])
-        if axes[0] is None:
-            return call(spreads, points, array.movedim(axes[1], 0), order, facts), 0
+    def batched(info: Any, axes: Any, *arguments: Any) -> tuple[Tensor, int]:
+        *tensors, spreads, order, facts = arguments
+        if all(axis is None for axis in axes[:sets]):
+            return bind(spreads, *tensors[:sets], tensors[sets].movedim(axes[sets], 0), order, facts), 0
+        given = list(zip(tensors, axes, strict=False))
         if not info.batch_size:
-            one = (a if axis is None else a.new_empty(a.movedim(axis, 0).shape[1:]) for a, axis in both)
-            return array.new_empty((0, *shape(spreads, *one, order, facts))), 0
-        arrays = [array] * info.batch_size if axes[1] is None else array.unbind(axes[1])
-        pairs = zip(points.unbind(axes[0]), arrays, strict=True)
-        return torch.stack([call(spreads, *pair, order, facts) for pair in pairs]), 0
+            one = (a if axis is None else a.new_empty(a.movedim(axis, 0).shape[1:]) for a, axis in given)
+            return tensors[-1].new_empty((0, *shape(spreads, *one, order, facts))), 0
+        many = ([a] * info.batch_size if axis is None else a.unbind(axis) for a, axis in given)
+        return torch.stack([bind(spreads, *one, order, facts) for one in zip(*many, strict=True)]), 0
 
-    operator: Any = torch.library.custom_op(f"particlemesh::{name}", apply, mutates_args=(), schema=_SCHEMA)
+    operator: Any = torch.library.custom_op(f"particlemesh::{name}", forward, mutates_args=(), schema=schema)
     operator.register_fake(shaped)
     operator.register_autograd(backward, setup_context=setup)
     operator.register_vmap(batched)
@@ -115,8 +115,4 @@ def define(
     rules = dict(forward=operator, setup_context=setup, backward=backward, vmap=batched)
     members = {key: staticmethod(rule) for key, rule in rules.items()}
     function: Any = types.new_class(name, (torch.autograd.Function,), exec_body=lambda body: body.update(members))
-
-    def differentiable(*arguments: Any) -> Tensor:
-        return operator(*arguments) if torch.compiler.is_compiling() else function.apply(*arguments)
-
-    return differentiable
+    return bind

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from particlemesh import Plan
 from particlemesh.autograd.pool import INTERPOLATE, SPREAD, verb
-from particlemesh.autograd.torch_operators import pulled_back
+from particlemesh.autograd.torch_operators import by_positions
 
 
 def track(plan: Plan, positions: Any, *, boxes: Any = None, **options: Any) -> None:
@@ -67,13 +67,14 @@ class _Call(torch.autograd.Function):
                 "set_positions(), use one plan per configuration, or use particlemesh.autograd.torch."
             )
 
-        def call(spreads: bool, array: Tensor, order: int) -> Tensor:
-            return getattr(plan, verb(spreads, order))(array)
-
         spreads = name in SPREAD
         order = (SPREAD if spreads else INTERPOLATE).index(name)
         (array,), (_, _, by_array, *by_columns) = ctx.saved_tensors, ctx.needs_input_grad
-        slopes, pulled = pulled_back(call, spreads, order, array, slope, (any(by_columns), by_array))
+        pulled = getattr(plan, verb(not spreads, order))(slope) if by_array else None
+        slopes = None
+        if any(by_columns):
+            particles, field = (array, slope) if spreads else (slope, array)
+            slopes = by_positions(particles, getattr(plan, verb(False, order + 1))(field), order)
         if slopes is None:
             return None, None, pulled, *(None for _ in by_columns)
         parts = [slopes] if len(by_columns) == 1 else slopes.unbind(-1)
