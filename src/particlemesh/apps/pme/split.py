@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How an interaction is split: a smooth part for the mesh, and the rest for pairs within the cutoff.
 
-A split says all that meshes, pair functions and the choice of parameters know of an interaction: its smooth part at
-``r**2`` and at ``k**2``, and the errors of both halves. Another split, of ``1 / r`` or another power, is a class here.
+A split says all that meshes, pair functions and the choice of parameters know of an interaction. It has the smooth
+part at ``r**2`` and at ``k**2``, and the errors of both halves. Another split is a class here, of ``1 / r`` or of
+another power.
 
 The smooth part is an analytic function of ``r**2``. Polynomials of ``r**2`` give it to rounding, by intervals. The
 force takes their derivative, so that it is the exact gradient of the energy.
