@@ -104,15 +104,15 @@ def test_tensors_are_played(backend, monkeypatch, verb):
 
 def test_what_a_grid_shows_of_its_memory_is_not_taken_for_other_arrays(backend):
     grid = pm.UniformGrid((1.0,) * 3, cell_size=0.2).build(backend.array(X))
-    own = grid.positions  # the grid's memory
+    shown = grid.positions  # the grid's memory
     for _ in range(TURNS):
-        grid.build(own, check=False)
+        grid.build(shown, check=False)
     for turn in range(TURNS):
         host = (X + 0.1 * turn) % 1.0
-        wide = np.zeros((len(X), own.strides[0] // own.dtype.itemsize))
+        wide = np.zeros((len(X), shown.strides[0] // shown.dtype.itemsize))
         wide[:, :3] = host
         other = backend.array(wide)[:, :3]  # of the same form
-        assert (other.shape, other.strides, other.dtype) == (own.shape, own.strides, own.dtype)
+        assert (other.shape, other.strides, other.dtype) == (shown.shape, shown.strides, shown.dtype)
         grid.build(other, check=False)
         np.testing.assert_array_equal(backend.host(other), host)
         expected = pm.UniformGrid((1.0,) * 3, cell_size=0.2).build(host).count(0.2)

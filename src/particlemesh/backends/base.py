@@ -223,11 +223,9 @@ class Backend(Protocol):
 
     def returns(self, array: Any) -> None:
         """Report a new array that a call returns: a replay of the call makes another."""
-        ...
 
     def same_memory(self, native: Any, array: Any) -> bool:
         """Return whether a native array is a user's array, or a view of all its memory."""
-        ...
 
     def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
         """Compile ``name`` of the package's kernel ``file``; compiled kernels are cached.

@@ -61,9 +61,7 @@ _POINTER = struct.Struct("=q")
 @functools.lru_cache(maxsize=4096)
 def _reach(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
     """Return where an array's memory begins and ends, in bytes from its first element."""
-    steps = [stride * (n - 1) for stride, n in zip(strides, shape, strict=True)]
-    if 0 in shape:
-        return 0, 0
+    steps = [stride * (n - 1) for stride, n in zip(strides, shape, strict=True) if n]
     return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + size
 
 
@@ -75,10 +73,9 @@ class CudaTape(Tape):
         super().__init__(*arrays)
 
     def place(self, array: Any) -> None:
-        form = FORMS[array.__class__](array)
-        assert form is not None  # else the call had no signature
-        low, high = _reach(form.shape, form.strides, form.itemsize)
-        self._places.append((form.address, form.address + low, form.address + high))
+        at, shape, strides, _, size, _ = FORMS[array.__class__](array)  # type: ignore[misc]  # the call has a signature
+        low, high = _reach(shape, strides, size)
+        self._places.append((at, at + low, at + high))
 
     def place_of(self, address: int) -> tuple[int, int] | None:
         """Return the place of the array that has an address, and the distance from its first element, or None."""
@@ -94,8 +91,10 @@ class CudaTape(Tape):
         """Return which arguments of a launch are the call's arrays: offset in the block, place and distance."""
         patches = []
         for n, argument in enumerate(arguments):
-            if not isinstance(argument, int) and (place := self.place_of(address_of(argument))) is not None:
-                patches.append((8 * n, *place))
+            if not isinstance(argument, int):
+                address = argument.__index__() if isinstance(argument, As) else argument.data.ptr
+                if (place := self.place_of(address)) is not None:
+                    patches.append((8 * n, *place))
         return tuple(patches)
 
     def play(self, stream: Any, *arrays: Any) -> None:
@@ -118,11 +117,6 @@ def form_of(array: Any) -> ArrayForm:
     """Return what launches take from a CuPy array."""
     data, dtype = array.data, array.dtype
     return ArrayForm(data.ptr, array.shape, array.strides, dtype.char, dtype.itemsize, data.device_id)
-
-
-def address_of(argument: Any) -> int:
-    """Return the address that a launch passes for an array."""
-    return int(argument.array.data.ptr if isinstance(argument, As) else argument.data.ptr)
 
 
 class CudaKernel:
@@ -240,7 +234,6 @@ class CudaBackend(Taping):
         self.ordinal = device
         self._get_device = cupy.cuda.runtime.getDevice
         self._get_stream = cupy.cuda.get_current_stream
-        self._array = cupy.ndarray
         FORMS[cupy.ndarray] = form_of
         with cupy.cuda.Device(device):
             properties = cupy.cuda.runtime.getDeviceProperties(device)

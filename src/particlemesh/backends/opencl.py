@@ -249,9 +249,6 @@ class OpenClBackend(Taping):
             )
         return tuple(key)
 
-    def same_memory(self, native: Any, array: Any) -> bool:
-        return native is array
-
     def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> OpenClKernel:
         key = (file, tuple(defines.items()), tuple((texts or {}).items()))
         program, size = self._programs.get(key), defines.get("GROUP_SIZE", self.group_size)

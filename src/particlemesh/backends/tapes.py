@@ -101,6 +101,10 @@ class Taping:
         finally:
             self._recording.tape = before
 
+    def same_memory(self, native: Any, array: Any) -> bool:
+        """Return whether a native array is a user's array, or a view of all its memory."""
+        return native is array
+
     def untaped(self) -> None:
         """Report that something was submitted that is on no tape."""
         if self.tape is not None:

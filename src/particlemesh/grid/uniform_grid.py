@@ -781,8 +781,6 @@ class UniformGrid(common.Fixed):
             raise RuntimeError("this grid has no particles yet: call build first.")
         return self._built
 
-    # ---- how contents and answers are read ----------------------------------------------------------------
-
     @alone
     def _from_build(self, read: Callable[[Any], Any]) -> Any:
         """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
