@@ -109,11 +109,6 @@ def test_every_builder_finds_each_overlap_once(backend, builder, case, shape):
     radii = (most * rng.random((len(x), box.ndim) if shape == "edges" else len(x)) ** 0.5).astype(x.dtype)
     with case.grid(method=builder.name) as grid:
         put(backend, grid, x, radii)
-        lists = builder.name == "linked_list_tight" and backend.name != "cpu"
-        if lists and shape == "box" and not box.orthorhombic:
-            with pytest.raises(ValueError, match="in a triclinic box.* lists of spheres miss the corners of cubes"):
-                grid.overlaps(shape=shape)
-            return
         check_overlaps(backend, grid, box, x, radii, **({"shape": shape} if shape in ("sphere", "box") else {}))
 
 

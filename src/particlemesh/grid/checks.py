@@ -31,7 +31,7 @@ class GridStatus(NamedTuple):
     not_finite, outside, bad_radius : int
         Particles with a NaN or an infinity. Particles outside an open axis, 2**20 boxes away along a periodic
         one, or with a key past the last. Radii that are negative, not finite, or more than half a tight cell.
-        All of them are left out (on GPUs those too wide for a tight cell of the lists and overlaps only).
+        All of them are left out (on GPUs those too wide for a tight cell of the lists only).
     first_bad : int
         Index of the first such particle, -1 if there is none.
     fullest : int
@@ -183,15 +183,6 @@ def compares_boxes(axes: int, shape: str | None) -> bool:
     if shape == "sphere" and axes == 3:
         raise ValueError("shape is 'sphere', but the radii are half the edges of boxes, (N, d): build with radii (N,).")
     return shape == "box" or (shape is None and axes == 3)
-
-
-def lists_suffice(axes: int, *, boxes: bool, orthorhombic: bool) -> None:
-    """Check that lists of the cells which spheres touch have all overlaps of this shape."""
-    if boxes and axes == 1 and not orthorhombic:
-        raise ValueError(
-            "shape is 'box' in a triclinic box, where the lists of spheres miss the corners of cubes: build with half "
-            "the edges, (N, d)."
-        )
 
 
 def radii_shape(shape: tuple[int, ...], count: int, ndim: int) -> int:

@@ -43,8 +43,7 @@ class Build(Built):
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
                 systems=job.systems,
             )  # fmt: skip
-            in_storage = method.overlaps(self.cloud, storage, search.room)
-            self.queries = DeviceQueries(self.cloud, search, in_storage)
+            self.queries = DeviceQueries(self.cloud, search)
         job.items = replace(job.items, arrays=())  # the caller's arrays may go
 
     def check_queries(self) -> None:

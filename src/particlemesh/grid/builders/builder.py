@@ -7,7 +7,6 @@ Tests, benchmarks, ``explain()``, the documentation's table and the automatic ch
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,14 +14,9 @@ import numpy as np
 from particlemesh.grid.builders.job import CpuJob, Job, Problem
 from particlemesh.grid.builders.order import with_records
 from particlemesh.grid.cpu.builders import by_cell
-from particlemesh.grid.queries.cloud import Cloud
-from particlemesh.grid.results import Pairs
 from particlemesh.grid.storage import SortedCells, Storage
 
 ALL_BACKENDS = frozenset({"cpu", "cuda", "opencl"})
-
-# Overlapping pairs by shape ("sphere", "box" or None) and quantities.
-Overlaps = Callable[[str | None, str], Pairs]
 
 
 class Builder:
@@ -108,7 +102,3 @@ class Builder:
     def order_cpu(self, job: CpuJob, storage: Any) -> SortedCells:
         """Return the particles in the order of cells; ``storage`` is what :meth:`build_cpu` returned."""
         return by_cell(job.keys, job.bins, job.threads)
-
-    def overlaps(self, cloud: Cloud, storage: Any, allocate: Any) -> Overlaps | None:
-        """Return a search of overlaps in the storage itself on a GPU; None: by a search around each particle."""
-        return None

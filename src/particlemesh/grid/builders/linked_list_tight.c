@@ -4,8 +4,30 @@
 // 2) is set if the previous cell has the particle as well. bounds: each particle's folded position and its radius,
 // negative if it was left out.
 
-#define BOXES (EXTENTS == 3)
-#include "grid/builders/tight.h"
+// A particle is listed in every cell that its bounding box touches, one or two per axis: `first` and, with its bit set,
+// the next. So entries of two particles without a common bit meet in one place only: where the later of the two begins.
+// Cells of periodic axes are counted past the ends, from -1 to `size`, and wrap.
+//
+// Rounding. A particle as wide as a cell may seem to touch three. The third is not listed: a search adds to each
+// particle's reach what this and all other rounding may take. Of one cell along a periodic axis every particle has both
+// entries; there its first cell follows from the half of the box that it is in.
+
+#include "grid/queries/search.h"
+
+#define WIDER_THAN_A_CELL (1 + 32 * ((coordinate)1 - (coordinate)BELOW_ONE)) // by 16 units of rounding
+
+// The extent of an item along an axis, in fractions of the box.
+DEVICE coordinate reach_along(PRIVATE const coordinate* extents, int axis, PRIVATE const Geometry* geometry,
+                              PRIVATE const Reach* reach)
+{
+#if EXTENTS == 3
+    coordinate wide = 0;
+    for (int b = 0; b < 3; b++) wide += fabs(geometry->inverse[3 * axis + b]) * extents[b];
+    return wide;
+#else
+    return extents[0] * reach->per[axis];
+#endif
+}
 
 #define STATUS_WIDE 6   // ~(index of the first item wider than a cell)
 #define STATUS_WIDEST 7 // bits of the largest extent of such items: half of the cell thickness needed
@@ -29,7 +51,7 @@ KERNEL linked_list_tight(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRIC
                 const coordinate distance = wide / reach.per[a];
                 needed = distance > needed ? distance : needed;
             } else if (frame.periodic[a] && size[a] == 1) {
-                low = begins_before(s, 1) ? -1 : 0;
+                low = s < (coordinate)0.5 ? -1 : 0;
                 high = low + 1;
             } else {
                 cells_within(&low, &high, s, wide, size[a], frame.periodic[a]);
@@ -48,7 +70,7 @@ KERNEL linked_list_tight(ITEMS, GLOBAL u64* RESTRICT status, GLOBAL u32* RESTRIC
             STORE_4(bounds + 4 * i, 0, 0, 0, -1);
             continue;
         }
-        STORE_4(bounds + 4 * i, item.x[0], item.x[1], item.x[2], BOXES ? (coordinate)0 : own[0]);
+        STORE_4(bounds + 4 * i, item.x[0], item.x[1], item.x[2], EXTENTS == 3 ? (coordinate)0 : own[0]);
         turns[i] = packed_turns(item.turns);
         for (int mask = 0; mask < 8; mask++) {
             i64 cell = 0;

@@ -3,20 +3,14 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
-from particlemesh.backends.base import Unread, allocate
-from particlemesh.grid import checks
-from particlemesh.grid.builders.builder import Builder, Overlaps
+from particlemesh.grid.builders.builder import Builder
 from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.cpu import builders as cpu
-from particlemesh.grid.queries.cloud import Cloud, reach_record
-from particlemesh.grid.results import Pairs
+from particlemesh.grid.queries.cloud import reach_record
 from particlemesh.grid.storage import SortedCells, TightLists
 from particlemesh.sorting import counting
-from particlemesh.sorting.scan import Allocate, allocate_counts, scan
 
 MOST = 2**29 - 1  # particles: an entry is one of eight, and is counted from 1 in 32 bits
 _WIDE, _WIDEST = 6, 7  # words of the status, as the kernel has them
@@ -25,10 +19,10 @@ _WIDE, _WIDEST = 6, 7  # words of the status, as the kernel has them
 class LinkedListTight(Builder):
     """A particle is in up to 2**d lists; bits say in which of them a pair counts, so that each pair is found once.
 
-    For particles with radii, none of them wider than a cell. GPUs search overlaps in the lists themselves. All other
-    queries read the order of the particles' centres, which a counting sort makes. Overlaps on the CPU read it as well:
-    comparing vectors of centres took a seventh to a half of the time of following lists. This was measured on a Xeon
-    with 20,000 and 200,000 particles.
+    For particles with radii, none of them wider than a cell. The lists are for kernels of your own. All queries read
+    the order of the particles' centres, which a counting sort makes. Overlaps from it took a seventh to a half of the
+    time of following lists (a Xeon with 20,000 and 200,000 particles). On an H200 steps with lists of centres were 1.3
+    to 2.1 times faster than with these (benchmarks/results/barbieri-column-nvidia-h200.csv).
     """
 
     name = "linked_list_tight"
@@ -103,57 +97,10 @@ class LinkedListTight(Builder):
         raise RuntimeError("tight lists hold particles in no order; build with queries=True to have one.")
 
     def records(self, job: Job, storage: TightLists) -> SortedCells:
-        # The lists hold a particle several times; queries other than for overlaps want it once, by its centre.
+        # The lists hold a particle several times; queries want it once, by its centre.
         assert job.cells is not None
         count = job.items.count
         status, start, rank = counting.count_items(job.backend, job.items, job.room)
         records, turns = job.room("records", (count, 4), job.cells.dtype), job.room("turns", (count,), U64)
         counting.place_items(job.backend, job.items, status, start, rank, records=records, turns=turns)
         return SortedCells(start, None, records=records)
-
-    def overlaps(self, cloud: Cloud, storage: TightLists, allocate: Allocate) -> Overlaps:
-        return functools.partial(overlaps_of_lists, cloud, storage, allocate)
-
-
-def overlaps_of_lists(cloud: Cloud, lists: TightLists, room: Allocate, shape: str | None, quantities: str) -> Pairs:
-    """Return every pair of overlapping particles once, images included; waits once, for the number of pairs.
-
-    ``i < j`` in the caller's numbering, or i is j and S is lexicographically positive. Pairs come by ascending i, those
-    of one particle in any order.
-
-    Raises
-    ------
-    ValueError
-        If the lists cannot serve this shape, or the type does not hold squares of the box or of a radius.
-    """
-    backend, cells, count, axes = cloud.backend, cloud.cells, cloud.count, cloud.extent_axes
-    boxes = checks.compares_boxes(axes, shape)
-    checks.lists_suffice(axes, boxes=boxes, orthorhombic=cells.box.orthorhombic)
-    dtype, total = cells.dtype, 0
-    checks.check_squares(0.0, cells.box.matrix, dtype, bounded=True)
-    defines = {**cloud.defines(), "EXTENTS": 0, "BOXES": int(boxes), "HALF_EDGES": int(axes == 3)}
-    extents = cloud.extents if axes == 3 else lists.bounds  # without half edges the lists hold radii
-    inputs = lists.heads, lists.next, lists.bounds, extents, lists.turns, cloud.status
-    place, none = None, Unread(cloud.status)
-    if count:
-        counts = allocate_counts(backend, count, U64, room, "overlap_counts")
-        place = room("overlap_place", (count + 2,), U64)  # the last word is for a fault
-        backend.clear(counts)
-        backend.clear(place[count + 1 :])
-        run = backend.kernel("grid/builders/overlaps.c", "overlaps", {**defines, "LISTS": 0, **checks.wants("")})
-        run(count, *inputs, counts, *(none,) * 5, place, count, *cloud.geometry())
-        scan(backend, counts, place, count)
-        total, fault = (int(word) for word in backend.download(place[count : count + 2]))
-        if fault:
-            raise ValueError(
-                f"particle {2**64 - 1 - fault} has a radius or half edge whose square {dtype.name} does not hold: use "
-                f"another unit of length{', or float64' * (dtype.itemsize < 8)}."
-            )
-    types = checks.array_types(quantities, (total,), cells.box.ndim, dtype)
-    arrays = {field: allocate(backend, size, kind, "overlaps") for field, (size, kind) in types.items()}
-    if total:
-        lists_of = {**defines, "LISTS": 1, **checks.wants(quantities)}
-        run = backend.kernel("grid/builders/overlaps.c", "overlaps", lists_of)
-        outputs = (arrays.get(field, none) for field in checks.FIELDS.values())
-        run(count, *inputs, place, *outputs, none, count, *cloud.geometry())
-    return Pairs(**arrays)

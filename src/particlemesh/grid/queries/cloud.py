@@ -120,12 +120,8 @@ def kernel_radius(radius: float, cells: Cells, *, points: bool = False) -> float
     ValueError
         If the cells within reach, images included, could not be counted in 32 bits, or the type does not hold squares.
     """
-    value = float(radius)
-    if not 0 <= value < math.inf:
-        raise ValueError(f"radius is {radius!r}; a finite number of at least zero is needed.")
     per = cells.per * cells.shape
-    if any(p and value * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
+    if any(p and radius * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
         raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
-    few_images(radius, cells.box, cells.per)
-    check_squares(value, cells.box.matrix, cells.dtype, bounded=not (points or any(cells.box.periodic)))
-    return min(value, float(np.finfo(cells.dtype).max))
+    check_squares(radius, cells.box.matrix, cells.dtype, bounded=not (points or any(cells.box.periodic)))
+    return min(radius, float(np.finfo(cells.dtype).max))

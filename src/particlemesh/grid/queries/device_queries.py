@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,8 @@ _I32 = np.dtype(np.int32)
 class DeviceQueries:
     """The queries of one build; every method takes and returns native arrays."""
 
-    def __init__(
-        self, cloud: Cloud, search: Search, overlaps_in_storage: Callable[..., Pairs] | None = None
-    ) -> None:  # fmt: skip
-        self.cloud, self.search, self._overlaps_in_storage = cloud, search, overlaps_in_storage
+    def __init__(self, cloud: Cloud, search: Search) -> None:
+        self.cloud, self.search = cloud, search
 
     def pairs(
         self, radius: Any, half: bool, order: str = "input", form: str = "csr", quantities: str = "j",
@@ -84,8 +81,6 @@ class DeviceQueries:
 
     def overlaps(self, shape: str | None, quantities: str) -> Pairs:
         """Return the pairs of particles that overlap, each once."""
-        if self._overlaps_in_storage is not None:
-            return self._overlaps_in_storage(shape, quantities)
         cloud, backend = self.cloud, self.search.backend
         extents, axes = cloud.extents, cloud.extent_axes
         if shape == "box" and axes == 1:  # cubes

@@ -204,10 +204,6 @@ class Search:
         notes: str = "", system: Any = None,
     ) -> Question:  # fmt: skip
         backend, dtype = self.backend, cloud.cells.dtype
-        if points is not None and half:
-            raise ValueError("points are not particles: their lists are full: give half=False.")
-        if points is not None and points.dtype != dtype:
-            raise TypeError(f"points have dtype {points.dtype}, the particles {dtype}: convert the points.")
         tiles = -(-(cloud.count if points is None else points.count) // min(SMALL_GROUP, backend.group_size))
         words = self.room(f"pair_words{notes}", (_WORDS + tiles,), _U64)
         backend.clear(words)
@@ -215,11 +211,7 @@ class Search:
         if not isinstance(radius, Extents):
             number = kernel_radius(radius, cloud.cells, points=points is not None)
             return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words, cloud.rows(system))
-        if points is not None:
-            raise ValueError("points have no extents: give one radius.")
         check_squares(0.0, cloud.cells.box.matrix, dtype, bounded=True)
-        if cloud.ends is not None and cloud.cells.levels > 1:
-            raise NotImplementedError("several levels of cells in no order")  # no builder makes them
         count = max(cloud.count, 1)
         reaches = self.room("reaches", (count,) if radius.axes == 1 else (count, 4), dtype)
         largest = self.room("largest_reaches", (3 * cloud.cells.levels,), _U64)

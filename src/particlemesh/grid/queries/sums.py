@@ -44,7 +44,6 @@ def sums(
     radius = kernel_radius(radius, cells)
     ask = Record(f"=2{dtype.char}", radius, square_within(radius, dtype))
     texts = {"pair function": function.text}
-    function.check_values(None if values is None else tuple(values.shape), count)
     totals = out
     if out is None:
         totals = base.allocate(backend, (count, function.results), dtype, "sums over neighbours")
