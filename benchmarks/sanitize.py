@@ -17,7 +17,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import backends, sorting
 from particlemesh.grid.builders import METHODS as BUILDERS
-from particlemesh.grid.queries import marks
+from particlemesh.grid.queries import pair_lists as marks
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.interpolate import ordered
 from particlemesh.orders import block_order

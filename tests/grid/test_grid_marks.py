@@ -10,7 +10,7 @@ import pytest
 import particlemesh as pm
 from devices import Device
 from particlemesh.backends import cuda
-from particlemesh.grid.queries import marks
+from particlemesh.grid.queries import pair_lists as marks
 from ptx import kernels_of, without_nvrtc
 
 pytestmark = pytest.mark.opencl

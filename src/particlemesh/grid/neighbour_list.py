@@ -23,8 +23,7 @@ from particlemesh.grid import checks
 from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
 from particlemesh.grid.queries.cloud import few_images
-from particlemesh.grid.queries.sparse import sparse_list as sparse_on_device
-from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, uneven
+from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
 from particlemesh.grid.systems import boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.sorting.cpu import counting_sort

@@ -8,17 +8,25 @@ number, and a search finds them by bisection. N particles take O(N log N), whate
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh.backends.base import Backend
+from particlemesh.backends.tapes import Tapes
 from particlemesh.box import Box
 from particlemesh.grid.checks import MOST_LEVELS, GridStatus, by_letter
-from particlemesh.grid.cpu.locate import CpuCells, cells_of, level_shape, locate
+from particlemesh.grid.cpu.locate import MOST_TURNS, CpuCells, cells_of, level_shape, locate
+from particlemesh.grid.queries.cloud import Cloud
+from particlemesh.grid.queries.device_queries import DeviceQueries
+from particlemesh.grid.queries.search import Search
 from particlemesh.grid.results import Pairs
+from particlemesh.grid.room import Room
 from particlemesh.sorting.cpu import counting_sort
+from particlemesh.sorting.keys import FOLDED, STATUS_WORDS, Cells
 
 _MOST_CELLS = 2**61  # of all levels: numbers have 64 bits
 _CROWDED = 32  # particles that share a cell with one, on average: below, a dense grid is faster
@@ -161,3 +169,37 @@ def both_sides(fields: dict[str, np.ndarray], count: int, *, half: bool) -> dict
         fields = {letter: join([array, away[letter]]) for letter, array in fields.items()}
     order = counting_sort(fields["i"], max(count, 1)).order
     return {letter: array[order] for letter, array in fields.items()}
+
+
+def sparse_on_device(
+    backend: Backend, sparse: SparseCells, box: Box, radius: Any, *, half: bool, quantities: str
+) -> dict[str, Any]:
+    """Return native arrays of a list by letter, for one radius or the sums of radii (N,); see ``neighbour_list``."""
+    queries = DeviceQueries(_uploaded(backend, sparse, box), Search(backend, Room(backend, Tapes())))
+    reach = float(radius) if np.ndim(radius) == 0 else backend.upload(np.ascontiguousarray(radius))
+    find = functools.partial(queries.pairs, reach)
+    fields = list_once(sparse, find, half=half, quantities=quantities, download=backend.download)
+    return {
+        letter: backend.upload(array) if isinstance(array, np.ndarray) else array for letter, array in fields.items()
+    }
+
+
+def _uploaded(backend: Backend, sparse: SparseCells, box: Box) -> Cloud:
+    real, count = sparse.cells.dtype, len(sparse.order)
+    records = np.empty((count, 4), real)
+    records[:, :3] = sparse.folded[sparse.order]
+    records.view(np.int32 if real.itemsize == 4 else np.int64)[:, 3] = sparse.order
+    status = np.zeros(STATUS_WORDS, np.uint64)
+    turns = np.zeros(1, np.uint64)
+    if sparse.turns is not None:
+        status[FOLDED] = 1
+        turns = np.zeros(count, np.uint64)
+        for a in range(3):
+            turns = turns << np.uint64(21) | (sparse.turns[:, a].astype(np.int64) + MOST_TURNS).astype(np.uint64)
+    shape = sparse.cells.shape[sparse.cells.missing :]
+    cells = Cells(box, shape, sparse.cells.levels, float(sparse.cells.edge), real)
+    start, occupied = sparse.start.astype(np.uint32), sparse.occupied.astype(np.uint64)
+    return Cloud(
+        backend, cells, count, backend.upload(records), backend.upload(start), None, backend.upload(turns),
+        backend.upload(status), occupied=backend.upload(occupied), occupied_cells=len(occupied),
+    )  # fmt: skip

@@ -26,11 +26,9 @@ from particlemesh.backends.tapes import Tapes
 from particlemesh.busy import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
-from particlemesh.grid.builders import METHODS
-from particlemesh.grid.builders.build import build_on_gpu
-from particlemesh.grid.builders.built import Built
-from particlemesh.grid.choice import BuilderChoice
-from particlemesh.grid.cpu.build import build_on_cpu
+from particlemesh.grid.builders import METHODS, BuilderChoice
+from particlemesh.grid.builders.build import Build, build_on_gpu
+from particlemesh.grid.cpu.build import CpuBuild, build_on_cpu
 from particlemesh.grid.queries import nearest
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.pair_function import PairFunction
@@ -157,7 +155,7 @@ class UniformGrid(common.Fixed):
         self._backend: Any = None if backend is None else backends.current(backend)
         self._kind: Kind | None = None
         self._place: Any = None
-        self._built: Built | None = None
+        self._built: Build | CpuBuild | None = None
         self._boxes: SystemBoxes | None = None  # of the last build's systems
         self._rooms: Rooms | None = None  # on a GPU
         self._search: Search | None = None  # for pairs, with what it has learned
@@ -774,7 +772,7 @@ class UniformGrid(common.Fixed):
         if self._closed:
             raise RuntimeError("this grid is closed; make a new one.")
 
-    def ready(self) -> Built:
+    def ready(self) -> Build | CpuBuild:
         """Return the build; an error if there is none."""
         self._open()
         if self._built is None:

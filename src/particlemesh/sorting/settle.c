@@ -43,7 +43,7 @@ DEVICE i64 bin_of_place(u32 k, const real4 own, GLOBAL const u32* start, i64 bin
 }
 #endif
 
-KERNEL settle(ITEMS, LOOSE, GLOBAL u64* RESTRICT status, GLOBAL const u32* RESTRICT start, GLOBAL int* RESTRICT rank,
+KERNEL settle(ITEMS, LOOSE, GLOBAL u64* RESTRICT status, GLOBAL const u32* RESTRICT start,
               GLOBAL u32* RESTRICT queue, GLOBAL int* RESTRICT settled, GLOBAL real* RESTRICT records, const i64 count,
               const i64 bins ITEM_RECORDS)
 {
@@ -67,9 +67,6 @@ KERNEL settle(ITEMS, LOOSE, GLOBAL u64* RESTRICT status, GLOBAL const u32* RESTR
         }
         u32 place = first;
         for (u32 m = first; m < first + size; m++) place += INDEX_AT(m) < i;
-#if WANT_RANK
-        rank[i] = (int)place;
-#endif
 #if WANT_ORDER
         settled[place] = i;
 #endif
@@ -80,7 +77,7 @@ KERNEL settle(ITEMS, LOOSE, GLOBAL u64* RESTRICT status, GLOBAL const u32* RESTR
 }
 
 KERNEL settle_crowded(ITEMS, LOOSE, GLOBAL const u64* RESTRICT status, GLOBAL const u32* RESTRICT start,
-                      GLOBAL int* RESTRICT rank, GLOBAL int* indices, GLOBAL int* spare,
+                      GLOBAL int* indices, GLOBAL int* spare,
                       GLOBAL const u32* RESTRICT queue, GLOBAL int* RESTRICT settled, GLOBAL real* RESTRICT records,
                       const i64 count, const i64 bins, const i64 bits ITEM_RECORDS)
 {
@@ -139,9 +136,6 @@ KERNEL settle_crowded(ITEMS, LOOSE, GLOBAL const u64* RESTRICT status, GLOBAL co
         }
         for (u32 k = LOCAL_ID; k < size; k += GROUP_SIZE) {
             const int i = from[k];
-#if WANT_RANK
-            rank[i] = (int)(first + k);
-#endif
 #if WANT_ORDER
             settled[first + k] = i;
 #endif

@@ -13,8 +13,7 @@ import numpy as np
 from particlemesh.arrays import operands
 from particlemesh.backends.base import Backend
 from particlemesh.grid import checks
-from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.built import NO_POSITIONS, Built
+from particlemesh.grid.builders.builder import NO_POSITIONS, Builder, Built
 from particlemesh.grid.builders.job import I32, U64, Job, Problem
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.queries.device_queries import DeviceQueries
@@ -51,6 +50,7 @@ class Build(Built):
             self.queries.check()
 
     def status(self) -> checks.GridStatus:
+        """Return what was wrong; waits for the device."""
         words = self.backend.download(self.job.status[:STATUS_WORDS])
         not_finite, outside, bad_radius = (int(words[w]) for w in (NOT_FINITE, OUTSIDE, BAD_RADIUS))
         first = int(~words[FIRST]) if not_finite + outside + bad_radius else -1
@@ -67,9 +67,11 @@ class Build(Built):
         return int(self.backend.download(start[self.bins : self.bins + 1])[0])
 
     def cell_start(self) -> Any:
+        """Return where each cell starts, (cells + 1,) int32."""
         return self._order().start[: self.bins + 1].view(I32)
 
     def order(self) -> Any:
+        """Return the particle at each place, (n,) int32; waits for the device."""
         cells, job = self._order(), self.job
         order = cells.order
         if order is None:
@@ -79,6 +81,7 @@ class Build(Built):
         return order[: self._held()].view(I32)
 
     def rank(self) -> Any:
+        """Return the place of each particle, (count,) int32, -1 for one that was left out; waits for the device."""
         order, job = self.order(), self.job
         rank = job.room("public_rank", (self.count,), I32)
         job.kernel("grid/builders/order.c", "no_ranks", LINKS=1)(max(self.count, 1), rank, self.count)
@@ -87,11 +90,13 @@ class Build(Built):
         return rank[: self.count]
 
     def positions(self) -> Any:
+        """Return the folded positions in the order of cells, (n, d); waits for the device."""
         if self.cloud is None:
             raise RuntimeError(NO_POSITIONS)
         return self.cloud.records[: self._held(), 3 - self.problem.ndim : 3]
 
     def public_storage(self) -> Storage:
+        """Return the part of the storage that is in use."""
         return self.storage.trimmed(self.count, self.bins)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The contract of a builder: one way to put particles into cells.
+"""The contract of a builder, one way to put particles into cells, and what a build leaves.
 
 A builder is one Python file, one kernel file of the same stem beside it, its name in ``METHODS`` and its citation.
 Tests, benchmarks, ``explain()``, the documentation's table and the automatic choice read that tuple.
@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from particlemesh.backends.base import Backend
 from particlemesh.grid.builders.job import CpuJob, Job, Problem
 from particlemesh.grid.builders.order import with_records
 from particlemesh.grid.cpu.builders import by_cell
 from particlemesh.grid.storage import SortedCells, Storage
 
+NO_POSITIONS = "this grid keeps no positions: they need build, not build_keys, and queries=True."
 ALL_BACKENDS = frozenset({"cpu", "cuda", "opencl"})
 
 
@@ -102,3 +104,21 @@ class Builder:
     def order_cpu(self, job: CpuJob, storage: Any) -> SortedCells:
         """Return the particles in the order of cells; ``storage`` is what :meth:`build_cpu` returned."""
         return by_cell(job.keys, job.bins, job.threads)
+
+
+class Built:
+    """Particles by cell, as a builder left them. Arrays are native ones of the backend."""
+
+    nbytes: int = 0  # beyond what lies in rooms
+    queries: Any = None  # DeviceQueries, CpuQueries, or None: this grid answers none
+
+    def __init__(self, method: Builder, problem: Problem, storage: Storage) -> None:
+        self.method, self.problem, self.storage = method, problem, storage
+        self.backend: Backend = problem.backend
+        self.count, self.bins = problem.count, problem.cells
+        self.keyed = not problem.ndim
+        self.capacity = method.capacity
+        self.number = 0  # differs between builds whose memory does
+
+    def check_queries(self) -> None:
+        """Raise the errors that unchecked queries recorded."""

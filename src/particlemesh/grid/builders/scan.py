@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from particlemesh.backends.base import Backend, Unread
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import I32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
+from particlemesh.grid.builders.job import I32, U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.cpu.builders import by_cell
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import counting
-from particlemesh.sorting.settle import settle_items
+from particlemesh.sorting.keys import Keys
+from particlemesh.sorting.scan import Allocate
+
+_GROUPS = 512  # that sort crowded bins
+CROWDED = 64  # as in settle.c
 
 
 class Scan(Builder):
@@ -46,13 +53,13 @@ class Scan(Builder):
             loose = room("loose_records", (count, 4), job.cells.dtype) if job.deterministic else records
             counting.place_items(backend, items, status, start, rank, records=loose, turns=turns)
             if job.deterministic:
-                settle_items(backend, items, loose, status, start, rank, room, records=records)
+                settle_items(backend, items, loose, status, start, room, records=records)
             return SortedCells(start, None, records=records)
         order = room("order", (count,), I32)
         loose = room("loose_order", (count,), I32) if job.deterministic else order
         counting.place_items(backend, items, status, start, rank, order=loose)
         if job.deterministic:
-            settle_items(backend, items, loose, status, start, rank, room, order=order)
+            settle_items(backend, items, loose, status, start, room, order=order)
         return SortedCells(start, order)
 
     def build_cpu(self, job: CpuJob) -> SortedCells:
@@ -60,3 +67,41 @@ class Scan(Builder):
 
     def order_cpu(self, job: CpuJob, storage: SortedCells) -> SortedCells:
         return storage
+
+
+def settle_items(
+    backend: Backend, items: Keys, loose: Any, status: Any, start: Any, allocate: Allocate, *,
+    order: Any = None, records: Any = None,
+) -> None:  # fmt: skip
+    """Write the given outputs by increasing index within every bin.
+
+    Parameters
+    ----------
+    backend, items, status, start
+        From ``counting.count_items``.
+    loose : (count,) int32, or (count, 4) if there are ``records`` to write
+        The order, or the records, from ``counting.place_items``.
+    allocate : callable (name, shape, dtype)
+        Returns memory.
+    order, records
+        The outputs.
+    """
+    if not items.count:
+        return
+    count, bins = items.count, items.bins
+    defines = {
+        **items.defines, "COUNT_IS_64": 0, "WANT_ORDER": int(order is not None),
+        "WANT_RECORDS": int(records is not None),
+    }  # fmt: skip
+    queue = allocate("crowded", (count // CROWDED + 1,), U32)
+    indices = allocate("crowded_indices", (count,), I32)
+    spare = allocate("crowded_spare", (count,), I32)
+    outputs = (Unread(status) if order is None else order, Unread(status) if records is None else records)
+    run = backend.kernel("sorting/settle.c", "settle", defines)
+    run(count, *items.arrays, loose, status, start, queue, *outputs, count, bins, *items.records)
+    bits = max(1, (count - 1).bit_length())
+    run = backend.kernel("sorting/settle.c", "settle_crowded", defines)
+    run(
+        _GROUPS * backend.group_size, *items.arrays, loose, status, start, indices, spare, queue, *outputs,
+        count, bins, bits, *items.records,
+    )  # fmt: skip

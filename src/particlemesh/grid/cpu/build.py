@@ -11,8 +11,7 @@ import numpy as np
 
 from particlemesh.backends import cpu
 from particlemesh.grid import checks
-from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.built import NO_POSITIONS, Built
+from particlemesh.grid.builders.builder import NO_POSITIONS, Builder, Built
 from particlemesh.grid.builders.job import CpuJob, Problem
 from particlemesh.grid.cpu.builders import by_cell
 from particlemesh.grid.cpu.locate import CpuBoxes, cpu_boxes, known_cells, locate
@@ -22,7 +21,7 @@ from particlemesh.grid.storage import SortedCells, Storage
 
 
 class CpuBuild(Built):
-    """What a build left on the CPU."""
+    """What a build left on the CPU; the members of a build on a GPU."""
 
     def __init__(
         self, job: CpuJob, method: Builder, problem: Problem, storage: Storage, status: checks.GridStatus,
