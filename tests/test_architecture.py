@@ -324,7 +324,7 @@ def decided_by_name(tree):
 def test_no_code_decides_by_the_name_of_a_method():
     for file in (m for m in MODULES if not m.startswith("grid/")):  # some builders have such names
         stem = Path(file).stem if file.startswith(("spread/", "interpolate/")) else None
-        keys = {"tiles"} if file == "orders/tile_order.py" else set()  # the order's key
+        keys = {"tiles"} if file == "orders/node_order.py" else set()  # the order's key
         assert set(decided_by_name(tree_of(file))) <= {stem} | keys, file
 
 

@@ -10,9 +10,8 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.interpolate.direct import Direct
-from particlemesh.interpolate.local_nodes import Local
 from particlemesh.interpolate.ring import Ring
-from particlemesh.interpolate.shares import Lanes
+from particlemesh.interpolate.shares import Lanes, Local
 from particlemesh.interpolate.tile import Tile
 from particlemesh.methods.contract import Problem
 from particlemesh.orders import block_order, block_tiles

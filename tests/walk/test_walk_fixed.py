@@ -15,8 +15,7 @@ from blocks import cut
 from devices import Device
 from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
-from particlemesh.spread import fixed
-from particlemesh.spread.walk_fixed import reached_from
+from particlemesh.spread.walk_fixed import apart, reached_from
 from ptx import without_nvrtc
 from trials import spread_as_the_oracle
 
@@ -132,7 +131,7 @@ def test_blocks_that_reach_a_node_are_bounded():
 
 def test_where_integers_lie():
     axes = axes_of(MESH, pm.bspline(4))
-    assert fixed.apart(axes, 2).strides == (9 * 14 * 11, 14 * 11, 11, 1, 1)
+    assert apart(axes, 2).strides == (9 * 14 * 11, 14 * 11, 11, 1, 1)
 
 
 # ---- what is not finite ----------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
 from particlemesh.backends.base import Record
-from particlemesh.interpolate import weightless
-from particlemesh.interpolate.shares import Lanes, reading
+from particlemesh.interpolate.shares import WEIGHTLESS, Lanes, reading, weightless
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import Form, Group, Launch, defines, targets, vector, written
 from particlemesh.orders.block_order import Cells, blocks_of
@@ -83,7 +82,7 @@ class Direct(ByBlock):
         facts = defines(
             workspace, group, reals, LANES_ALL=lanes.all, LANES_ROW=lanes.z, LEVELS=levels, OPEN=int(open_),
             ROUND=int(once), FIELD_IS_WIDE=patches.wide(field), SYMMETRIC=patches.symmetric(workspace.window),
-            LINES_ALONG=blocks_of(axes, self.taken(workspace)).along, **results, **weightless.FACTS[form.variant],
+            LINES_ALONG=blocks_of(axes, self.taken(workspace)).along, **results, **WEIGHTLESS[form.variant],
             **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         return workspace.backend.kernel("interpolate/direct.c", "interpolate_direct", facts), lanes.all
@@ -101,7 +100,7 @@ class Direct(ByBlock):
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
         order = self.order(workspace)
-        unplaced, located, node, _ = weightless.weightless(workspace)
+        unplaced, located, node, _ = weightless(workspace)
         form = Form(variant=unplaced)
         even = Record(f"={workspace.dtype.char}", order.blocks.lines / max(workspace.count, 1))
         for run, lanes, *layouts, together in self.batches(workspace, form, field, values, gradient):

@@ -6,9 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from particlemesh.interpolate import weightless
 from particlemesh.interpolate.particle import LANES, Particle
-from particlemesh.interpolate.shares import reading
+from particlemesh.interpolate.shares import WEIGHTLESS, reading, weightless
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import Form
 from particlemesh.particles.workspace import Workspace
@@ -42,13 +41,13 @@ class Ordered(ByBlock, Particle):
         return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded else LANES
 
     def form(self, workspace: Workspace) -> Form:
-        unplaced, *_ = weightless.weightless(workspace)
+        unplaced, *_ = weightless(workspace)
         return Form(variant=unplaced)
 
     def facts(self, workspace: Workspace) -> dict[str, int]:
-        return weightless.FACTS[weightless.weightless(workspace)[0]]
+        return WEIGHTLESS[weightless(workspace)[0]]
 
     def particles(self, workspace: Workspace) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         order = self.order(workspace)
-        _, *stencils = weightless.weightless(workspace)  # read for the particles without weight only
+        _, *stencils = weightless(workspace)  # read for the particles without weight only
         return (order.records, order.start, *stencils), (order.blocks.record,)

@@ -7,8 +7,7 @@ import functools
 import math
 from typing import ClassVar
 
-from particlemesh.interpolate.local_nodes import Local
-from particlemesh.interpolate.shares import Lanes
+from particlemesh.interpolate.shares import Lanes, Local
 from particlemesh.interpolate.tile import Tile, room_of
 from particlemesh.methods.contract import Option
 from particlemesh.orders import block_tiles

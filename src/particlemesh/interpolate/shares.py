@@ -1,12 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How lanes share a particle's stencil (``shares.h``), and how long reading stencils takes."""
+"""How lanes share a particle's stencil (``shares.h``), how nodes lie in local memory, and how long reading takes."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
+from particlemesh.backends.base import Unread
 from particlemesh.methods.contract import Problem
 from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Workspace
+
+_SECTOR, _BANKS = 32, 128  # bytes: those of memory; of local memory, whose banks then repeat
+# How kernels that read orders find the particles without weight, which are in no order and whose results are zero
+# (weightless.h): they read all stencils, all packed stencils, or the end of the order.
+WEIGHTLESS = (
+    {"PACKED": 0, "WEIGHTLESS_LAST": 0},
+    {"PACKED": 1, "WEIGHTLESS_LAST": 0},
+    {"PACKED": 0, "WEIGHTLESS_LAST": 1},
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,83 @@ class Lanes:
         return 0 if self.all == 1 else threads * (4 * size + 4)
 
 
+@dataclass(frozen=True)
+class Local:
+    """The nodes of a tile in local memory, as ``tile`` and ``ring`` copy them (``tile_box.h``).
+
+    Attributes
+    ----------
+    nodes : (3,) ints
+        Nodes along each axis, those along z with what aligns copies.
+    align : int
+        Rows begin at multiples of so many nodes of the field.
+    chunks : int
+        Copies of a row.
+    pitch, level : int
+        Reals from one row to the next, and from one level to the next.
+    reals, copied : int
+        All reals, and those that are copied.
+    """
+
+    nodes: tuple[int, int, int]
+    align: int
+    chunks: int
+    pitch: int
+    level: int
+    reals: int
+    copied: int
+
+    @classmethod
+    def of(
+        cls, axes: tuple[Axis, Axis, Axis], cells: tuple[int, ...], lanes: Lanes, parts: int, copy: int, size: int,
+        *, apart: bool = False,
+    ) -> Local:  # fmt: skip
+        """Return the nodes of a tile of ``cells``, which come in copies of so many reals of ``size`` bytes.
+
+        If levels are ``apart``, no lane reads beyond the end of one.
+        """
+        x, y, z = (n + axis.support - 1 for n, axis in zip(cells, axes, strict=True))
+        # Memory moves sectors: copies that lie in them otherwise than in the field take up to 1.7 times as long.
+        # Lanes that read particles of their own meet in fewer banks if rows are not.
+        sector = lanes.all > 1 and copy * size == 16
+        step = (_SECTOR if sector else 16) // size
+        align = max(1, (step if sector else copy) // parts)
+        z += align - 1
+        chunks = -(-z * parts // copy)
+        pitch = _pitch(chunks * copy, lanes, size, step)
+        if lanes.in_turn:  # lanes go on in the next level, as if it were the next row
+            y += (axes[1].support - y) % lanes.y
+        level = y * pitch
+        if apart:
+            beyond = (z - axes[2].support) * parts + lanes.span - pitch
+            level += max(0, -(-beyond // (_BANKS // size))) * _BANKS // size
+        return cls((x, y, z), align, chunks, pitch, level, x * level + lanes.span, x * y * chunks * copy)
+
+
+def _pitch(reals: int, lanes: Lanes, size: int, sector: int) -> int:
+    """Return the reals from one row to the next, for rows of so many: in sectors, if banks allow that."""
+    if lanes.y == 1:
+        pitch = -(-reals // sector) * sector
+        return pitch + sector if pitch * size % 64 == 0 else pitch
+    # What is read of several rows at a time has banks of its own: they repeat every 128 bytes.
+    if lanes.in_turn:
+        bank = 128 // size
+        return next(n for n in range(reals, reals + bank) if n % bank == 128 // lanes.y // size)
+    width = lanes.z * lanes.reals * size
+    for step in (sector, 16 // size):
+        pitches = range(-(-reals // step) * step, reals + 128 // size + step, step)
+        for pitch in pitches:
+            if lanes.y * width > 128 or _nearest(lanes.y, lanes.rows * pitch * size) >= width:
+                return pitch
+    return -(-reals // sector) * sector
+
+
+def _nearest(rows: int, stride: int) -> int:
+    """Return the least distance of ``rows`` rows, ``stride`` bytes apart, on a circle of 128 bytes."""
+    places = sorted(k * stride % 128 for k in range(rows))
+    return min(b - a for a, b in itertools.pairwise([*places, places[0] + 128]))
+
+
 def reading(
     problem: Problem, row: float, byte: float, far: float, *, shared: bool = False, latency: float = 1.9e-7
 ) -> float:
@@ -85,3 +175,16 @@ def reading(
     fetched = problem.count * rows * (32 + width)
     missed = problem.beyond_cache * (min(fetched, field) if shared else fetched)
     return latency * rows + problem.count * rows * (row + byte * width) + missed / far
+
+
+def weightless(workspace: Workspace) -> tuple[int, Any, Any, Any]:
+    """Return which of ``WEIGHTLESS`` hold, and the kernel's ``located``, ``node`` and ``fraction``.
+
+    Sorted particles keep their stencils in their order: spelling them out would allocate memory.
+    """
+    if (order := workspace.particles.by_block) is not None:
+        return 2, *(Unread(order.start),) * 3
+    packed, located, fraction = workspace.particles.located()
+    if packed:
+        return 1, located, Unread(located), Unread(located)
+    return 0, Unread(located), located, fraction

@@ -23,7 +23,7 @@ from particlemesh.methods.launches import (
     written,
 )
 from particlemesh.methods.stored_matrix import StoredMatrix
-from particlemesh.orders import tile_order
+from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Sizes, Workspace
 
 _NODES = 4  # of a stencil per lane, by default: enough loads at once, and neighbouring lanes read whole rows
@@ -63,7 +63,7 @@ class Stored(StoredMatrix):
         return 5e-5 + entries * 3e-12 * slow, 5e-6 + passes * entries * 2.3e-12 * slow
 
     def allocate(self, workspace: Workspace) -> None:
-        tile_order.reserve(workspace)
+        node_order.reserve_tiles(workspace)
         self._places(workspace)
         self._weights(workspace, slopes=False)
 
@@ -82,7 +82,7 @@ class Stored(StoredMatrix):
         facts = {**NO_LANES, "SLOPES": workspace.mesh.ndim if slopes else 0}
         run = kernel(workspace, "interpolate/stored_build.c", "store_weights", SINGLE, 1, **facts)
         run(
-            4 * count, particles.node, particles.fraction, tile_order.tile_order(workspace).order,
+            4 * count, particles.node, particles.fraction, node_order.tile_order(workspace),
             self._places(workspace), self._weights(workspace, slopes=slopes), count, particles.rows,
             workspace.window_record, workspace.jacobian_record,
         )  # fmt: skip

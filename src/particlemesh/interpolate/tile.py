@@ -9,9 +9,7 @@ import math
 from typing import Any, ClassVar
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.interpolate import weightless
-from particlemesh.interpolate.local_nodes import Local
-from particlemesh.interpolate.shares import Lanes
+from particlemesh.interpolate.shares import WEIGHTLESS, Lanes, Local, weightless
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, Form, Group, Launch, defines, targets, vector, written
 from particlemesh.orders import block_order, block_tiles
@@ -280,7 +278,7 @@ class Tile(ByBlock):
             COPY=copy, TILE_Y=local.nodes[1], CHUNKS=local.chunks, ROW_PITCH=local.pitch, LEVEL_PITCH=local.level,
             ALIGN=local.align, LINES=tiles.lines, LINES_Z=tiles.blocks[2], OPEN=int(open_),
             FIELD_IS_WIDE=patches.wide(field), GROUP_SIZE=threads, SYMMETRIC=patches.symmetric(workspace.window),
-            **written(*values), **weightless.FACTS[unplaced], **self.facts(workspace, blocks, tiles, local),
+            **written(*values), **WEIGHTLESS[unplaced], **self.facts(workspace, blocks, tiles, local),
             **({"RESIDENT_GROUPS": groups} if groups else {}),
         )  # fmt: skip
         kernel = backend.kernel(*self.kernel, facts)
@@ -292,7 +290,7 @@ class Tile(ByBlock):
     ) -> None:
         order = self.order(workspace)
         tiles, parts = self.parts(workspace)
-        unplaced, located, node, _ = weightless.weightless(workspace)
+        unplaced, located, node, _ = weightless(workspace)
         form = Form(variant=(unplaced, order.blocks, tiles))
         for run, threads, local, at_a_time, *layouts in self.launches(workspace, form, field, values, gradient):
             many = max(-(-parts.most // _TILES), workspace.backend.units * _MANY)

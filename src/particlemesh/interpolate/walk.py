@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from particlemesh.arrays.views import Layout, View
-from particlemesh.interpolate import weightless
+from particlemesh.interpolate.shares import WEIGHTLESS, weightless
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import Form, Group, Launch, targets, written
 from particlemesh.particles.workspace import Workspace
@@ -59,7 +59,7 @@ class Walk(Walking):
         )  # fmt: skip
         facts = patches.patch_defines(
             workspace, patch, group, width, field, results["GRADIENT"], VALUE=results["VALUE"], **room,
-            **weightless.FACTS[form.variant],
+            **WEIGHTLESS[form.variant],
         )  # fmt: skip
         groups = self._resident(patch, group.reals, workspace.dtype.itemsize)
         if groups and not results["GRADIENT"]:
@@ -78,7 +78,7 @@ class Walk(Walking):
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
         patch, order = self.patch(workspace), self.order(workspace)
-        unplaced, located, node, _ = weightless.weightless(workspace)
+        unplaced, located, node, _ = weightless(workspace)
         for run, reals, local_bytes, *layouts in self.launches(
             workspace, Form(variant=unplaced), field, values, gradient
         ):

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Particles by the first node of their stencils.
+// Particles by the first node of their stencils, or by tiles of 2^bits such nodes per axis.
 
 #include "particles/lattice.h"
 
+// `left_out` is the key of particles without weight; lattice.extent has the cells or tiles along each axis.
 KERNEL node_keys(GLOBAL const int* RESTRICT node, GLOBAL int* RESTRICT keys, const i64 count, const i64 rows,
-                 const Lattice lattice)
+                 const i64 bits, const i64 left_out, const Lattice lattice)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         int at[3];
-        for (int a = 0; a < 3; a++) at[a] = node[a * rows + i];
-        const int skip = at[2] == SKIP;
-        keys[i] = skip ? -1 : (int)cell_at(&lattice, at[0] - lattice.low[0], at[1] - lattice.low[1], at[2] - lattice.low[2]);
+        for (int a = 0; a < 3; a++) at[a] = (int)(((i64)node[a * rows + i] - lattice.low[a]) >> bits);
+        keys[i] = (int)(node[2 * rows + i] == SKIP ? left_out : cell_at(&lattice, at[0], at[1], at[2]));
     }
 }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The particles of a plan by the first node of their stencils, on CUDA and OpenCL: made once per configuration.
+"""The particles of a plan by the first node of their stencils, or by tile, on CUDA and OpenCL: made once each.
 
-The particles that reach a node have their first nodes within a support of it. In this order they are a few runs, one
-for each row along the last axis. Methods that work node by node use it (``spread/meeting.h``).
+The particles that reach a node have their first nodes within a support of it. By node they are a few runs, one for
+each row along the last axis. Methods that work node by node use it (``spread/meeting.h``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from particlemesh.sorting import counting, radix
 from particlemesh.sorting.scan import Allocate
 
 _FILE = "orders/node_order.c"
+_BITS = 3  # tiles of 8 nodes an axis
+_MOST_TILES = 2**24  # beyond, tiles grow: clearing and scanning counts would cost more than they save
+_INT = np.dtype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,9 @@ def _name(stable: bool) -> str:
 def reserve(workspace: Workspace, *, stable: bool = True) -> None:
     """Allocate for the workspace's capacity, so that ordering will not."""
     count, allocate = max(workspace.capacity, 1), _allocate(workspace, stable)
-    whole = np.dtype(np.int32)
-    order = allocate("order", (count,), whole)
+    order = allocate("order", (count,), _INT)
     counting.reserve(workspace.backend, workspace.capacity, cells(workspace), allocate)
-    allocate("keys", (count,), whole)
+    allocate("keys", (count,), _INT)
     if stable:
         allocate("sortable", (count,), np.dtype(np.uint32))
         radix.reserve(workspace.backend, workspace.capacity, max(1, cells(workspace).bit_length()), allocate, order)
@@ -105,7 +107,7 @@ def _allocate(workspace: Workspace, stable: bool) -> Allocate:
 
 def _places(workspace: Workspace, count: int, allocate: Allocate) -> tuple[Any, Any]:
     # One axis behind the other, so that a longer first axis would do for fewer particles.
-    return allocate("node", (3 * count,), np.dtype(np.int32)), allocate("fraction", (3 * count,), workspace.dtype)
+    return allocate("node", (3 * count,), _INT), allocate("fraction", (3 * count,), workspace.dtype)
 
 
 def _order(workspace: Workspace, stable: bool) -> NodeOrder:
@@ -113,10 +115,10 @@ def _order(workspace: Workspace, stable: bool) -> NodeOrder:
     defines = {"REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8)}
     lattice, allocate = lattice_record(workspace), _allocate(workspace, stable)
     rows = max(count, 1)
-    keys = allocate("keys", (rows,), np.dtype(np.int32))
+    keys = allocate("keys", (rows,), _INT)
     node, fraction = _places(workspace, rows, allocate)
     if count:
-        backend.kernel(_FILE, "node_keys", defines)(count, particles.node, keys, count, particles.rows, lattice)
+        backend.kernel(_FILE, "node_keys", defines)(count, particles.node, keys, count, particles.rows, 0, -1, lattice)
     start, order, rank = counting.counting_sort(
         backend, keys, count, cells(workspace), stable=stable, allocate=allocate
     )
@@ -129,10 +131,49 @@ def _order(workspace: Workspace, stable: bool) -> NodeOrder:
     return NodeOrder(start, order, rank, node, fraction, rows, lattice)
 
 
-def lattice_record(workspace: Workspace) -> Record:
-    """Return ``Lattice``: nodes of the field, and nodes at which stencils may begin, of three axes."""
+def lattice_record(workspace: Workspace, cells: tuple[int, ...] | None = None) -> Record:
+    """Return ``Lattice`` of three axes: nodes of the field, and those at which stencils may begin, or other cells."""
     axes = workspace.axes
     return Record(
         "=12i", *(a.size for a in axes), *(int(a.wraps) for a in axes), *(a.low for a in axes),
-        *(a.extent for a in axes),
+        *(cells or (a.extent for a in axes)),
     )  # fmt: skip
+
+
+# ---- by tile -------------------------------------------------------------------------------------------
+
+
+def tile_order(workspace: Workspace) -> Any:
+    """Return the particles of ``workspace`` by tile, (N,) int32; those without weight come last."""
+    order = workspace.orders.get("tiles")
+    if order is None:
+        (bits, tiles), count, particles = _tiles(workspace), workspace.count, workspace.particles
+        bins, allocate = math.prod(tiles) + 1, _allocate_tiles(workspace)
+        keys = workspace.scratch("tiles.keys", (max(count, 1),), _INT)
+        if count:
+            run = workspace.backend.kernel(_FILE, "node_keys", {"REAL_IS_DOUBLE": 0})
+            run(count, particles.node, keys, count, particles.rows, bits, bins - 1, lattice_record(workspace, tiles))
+        _, order, _ = counting.counting_sort(workspace.backend, keys, count, bins, stable=False, allocate=allocate)
+        workspace.orders["tiles"] = order
+    return order
+
+
+def reserve_tiles(workspace: Workspace) -> None:
+    """Allocate for the workspace's capacity, so that ordering by tile will not."""
+    _, tiles = _tiles(workspace)
+    counting.reserve(workspace.backend, workspace.capacity, math.prod(tiles) + 1, _allocate_tiles(workspace))
+    workspace.scratch("tiles.keys", (max(workspace.capacity, 1),), _INT)
+
+
+def _tiles(workspace: Workspace) -> tuple[int, tuple[int, ...]]:
+    """Return how wide tiles are, as a power of two, and how many there are along each axis."""
+    bits = _BITS
+    while True:
+        tiles = tuple(-(-axis.extent >> bits) + 1 for axis in workspace.axes)
+        if math.prod(tiles) < _MOST_TILES:
+            return bits, tiles
+        bits += 1
+
+
+def _allocate_tiles(workspace: Workspace) -> Allocate:
+    return lambda name, shape, dtype: workspace.scratch(f"tiles.{name}", shape, dtype)

@@ -74,7 +74,7 @@ KERNEL fixed_largest_recorded(GLOBAL const u32* RESTRICT records, GLOBAL const u
     for (int c = 0; c < COMPONENTS; c++) keep_largest(warp, largest + c, mine[c]);
 }
 
-// Add sums to the field, one warp per row along z.
+// Add sums to the field, one warp per row along z. Each real has a mesh of integers.
 KERNEL fixed_finish(GLOBAL const u64* RESTRICT sums, GLOBAL real* RESTRICT field, GLOBAL const u32* RESTRICT most,
                     GLOBAL const u32* RESTRICT largest, GLOBAL u32* RESTRICT not_finite, const i64 headroom,
                     const Field from, const Field to)
@@ -86,7 +86,7 @@ KERNEL fixed_finish(GLOBAL const u64* RESTRICT sums, GLOBAL real* RESTRICT field
         const i64 y = row % to.size[1], x = row / to.size[1] % to.size[0], c = row / to.size[1] / to.size[0];
         GLOBAL const u32* own = largest + c * PARTS + p;
         const int scale = scale_of(most, own, headroom), finite = (own[0] >> EXPONENT_BITS) < EXPONENT_ALL;
-        GLOBAL const u64* sum = sums + SUM_OF(c, p, &from) + x * from.stride[0] + y * from.stride[1];
+        GLOBAL const u64* sum = sums + (c * PARTS + p) * from.channel + x * from.stride[0] + y * from.stride[1];
         GLOBAL real* node = field + to.offset + c * to.channel + x * to.stride[0] + y * to.stride[1] + p;
         for (int z = LANE / PARTS; z < length; z += WARP_SIZE / PARTS) {
             const i64 whole = (i64)sum[z * from.stride[2]];

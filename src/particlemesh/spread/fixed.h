@@ -13,9 +13,6 @@
 
 #define COMPONENTS (CHANNELS * PARTS) // each with its own scale: a small one loses no digits to a large one
 
-// The place of the integers of a node's reals: side by side, or APART, in a mesh each.
-#define SUM_OF(c, p, layout) (APART ? ((c)*PARTS + (p)) * (layout)->channel : (c) * (layout)->channel + (p))
-
 // The power of two that scales values; `headroom` holds the window's share and how crowds bound a node's.
 DEVICE int scale_of(GLOBAL const u32* most, GLOBAL const u32* largest, const i64 headroom)
 {

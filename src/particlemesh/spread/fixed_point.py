@@ -29,12 +29,12 @@ from particlemesh.methods.launches import (
 )
 from particlemesh.particles.stencil import MISSING
 from particlemesh.particles.workspace import Workspace
-from particlemesh.spread import fixed
 from particlemesh.window import Window
 
 _FILE = "spread/fixed_point.c"
 NO_BOUND = 2**20  # the exponent of values that are not finite
 _UNSIGNED = np.dtype(np.uint32)
+_MANY = 2**18  # work-items that search numbers for the largest
 
 
 class FixedPoint(KernelMethod):
@@ -58,8 +58,7 @@ class FixedPoint(KernelMethod):
     def __init__(self) -> None:
         super().__init__()
         self._workspace: Workspace | None = None  # of the last configuration
-        self._crowd = 0  # on the CPU
-        self._not_finite = False
+        self._host: Any = None  # on the CPU
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
@@ -91,11 +90,11 @@ class FixedPoint(KernelMethod):
 
     def prepare(self, workspace: Workspace) -> None:
         """Find the fullest cell; forget that values were not finite."""
-        self._workspace, self._not_finite = workspace, False
+        self._workspace = workspace
         if workspace.backend.name == "cpu":
-            from particlemesh.spread.cpu.integers import crowd
+            from particlemesh.spread.cpu.integers import HostSums
 
-            self._crowd = crowd(workspace.particles.ordering, workspace.threads) if workspace.count else 0
+            self._host = HostSums(workspace, NO_BOUND)
             return
         cells, particles, numbers = self._cells_of(workspace), workspace.particles, self._numbers(workspace)
         extents = _cells(workspace)
@@ -103,15 +102,15 @@ class FixedPoint(KernelMethod):
             workspace.backend.clear(array)
         if workspace.count:
             lows = [axis.low for axis in workspace.axes]
-            count = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, APART=0, **NO_LANES)
+            count = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, **NO_LANES)
             count(workspace.count, particles.node, cells, workspace.count, particles.rows, *lows, *extents[1:])
-            most = kernel(workspace, "spread/fixed.c", "fixed_most", SINGLE, 1, APART=0, **NO_LANES)
-            most(min(math.prod(extents), fixed.MANY), cells, numbers["crowd"], math.prod(extents))
+            most = kernel(workspace, "spread/fixed.c", "fixed_most", SINGLE, 1, **NO_LANES)
+            most(min(math.prod(extents), _MANY), cells, numbers["crowd"], math.prod(extents))
 
     def non_finite_values(self) -> bool:
         workspace = self._workspace
-        if workspace is None or workspace.backend.name == "cpu":
-            return self._not_finite
+        if workspace is None or self._host is not None:
+            return self._host is not None and self._host.not_finite
         return bool(workspace.backend.download(self._numbers(workspace)["not_finite"])[0])
 
     def _cells_of(self, workspace: Workspace) -> Any:
@@ -130,7 +129,7 @@ class FixedPoint(KernelMethod):
     # ---- sums in integers ----------------------------------------------------------------------------------
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
-        facts = {**form.facts(), "APART": 0}
+        facts = form.facts()
         find = kernel(workspace, "spread/fixed.c", "fixed_largest", group, 1, **NO_LANES | facts)
         exponents = kernel(workspace, _FILE, "fixed_value_bounds", group, 1, **NO_LANES | facts)
         add = kernel(workspace, _FILE, "fixed_spread", group, 1, **LANES, **facts)
@@ -138,7 +137,7 @@ class FixedPoint(KernelMethod):
 
     @staticmethod
     def _converting(workspace: Workspace, group: Group) -> Kernel:
-        return kernel(workspace, _FILE, "fixed_convert", group, 1, APART=0, **NO_LANES)
+        return kernel(workspace, _FILE, "fixed_convert", group, 1, **NO_LANES)
 
     def _for_values(self, workspace: Workspace, values: View, form: Form) -> list[Launch]:
         # The kernels for a value depend on the values only, not on the memory of the field.
@@ -146,9 +145,8 @@ class FixedPoint(KernelMethod):
         return self.launches(workspace, form, View(None, _beside(workspace, layout.channels, layout.parts)), values)
 
     def _bound_nodes(self, workspace: Workspace, form: Form, bounds: Any) -> None:
-        run = kernel(workspace, _FILE, "fixed_node_bound", SINGLE, 1, APART=0, **NO_LANES)
-        share = math.ceil(256 * most_weight(workspace.window, workspace.mesh.ndim, form))
-        run(1, self._numbers(workspace)["crowd"], bounds, share)
+        run = kernel(workspace, _FILE, "fixed_node_bound", SINGLE, 1, **NO_LANES)
+        run(1, self._numbers(workspace)["crowd"], bounds, share_of_node(workspace.window, workspace.mesh.ndim, form))
 
     def _bound_values(self, workspace: Workspace, values: View, launch: Launch, bounds: Any, first: int) -> None:
         find, exponents, layout = launch[1], launch[2], launch[5]
@@ -156,7 +154,7 @@ class FixedPoint(KernelMethod):
         workspace.backend.clear(largest)
         if count:
             find(
-                min(count, fixed.MANY), particles.node, values.array, largest, count, particles.rows, layout,
+                min(count, _MANY), particles.node, values.array, largest, count, particles.rows, layout,
                 workspace.jacobian_record,
             )  # fmt: skip
         exponents(1, largest, bounds, first)
@@ -183,8 +181,10 @@ class FixedPoint(KernelMethod):
 
     def bounds(self, workspace: Workspace, values: View, bounds: Any, *, gradient: bool, hessian: bool) -> None:
         form = Form(gradient, hessian=hessian)
-        if workspace.backend.name == "cpu":
-            bounds[:] = self._host_bounds(workspace, form, self._quantities(workspace, values, form))
+        if self._host is not None:
+            bounds[:] = self._host.bounds(
+                self._host.quantities(values, _order(form)), share_of_node(workspace.window, workspace.mesh.ndim, form)
+            )
             return
         self._bound_nodes(workspace, form, bounds)
         for launch in self._for_values(workspace, values, form):
@@ -195,9 +195,8 @@ class FixedPoint(KernelMethod):
         self, workspace: Workspace, values: View, bounds: Any, sums: View, *, gradient: bool, hessian: bool
     ) -> None:
         form = Form(gradient, hessian=hessian)
-        if workspace.backend.name == "cpu":
-            numbers = self._quantities(workspace, values, form)
-            self._host_add(workspace, form, numbers, bounds, sums.numpy())
+        if self._host is not None:
+            self._host.add(self._host.quantities(values, _order(form)), _order(form), bounds, sums.numpy())
             return
         for launch in self._for_values(workspace, values, form):
             group = launch[0]
@@ -205,8 +204,8 @@ class FixedPoint(KernelMethod):
             self._add(workspace, values, launch, bounds, 1 + group.first * group.parts, sums.array, target)
 
     def convert(self, workspace: Workspace, sums: View, bounds: Any, field: View) -> None:
-        if workspace.backend.name == "cpu":
-            self._host_convert(sums.numpy(), bounds, field.numpy(), adds=False)
+        if self._host is not None:
+            self._host.convert(sums.numpy(), bounds, field.numpy(), adds=False)
             return
         for group in groups(_beside(workspace, field.layout.channels, field.layout.parts)):
             source = _record(group, sums.layout)
@@ -220,12 +219,12 @@ class FixedPoint(KernelMethod):
         fresh: bool = False, **_: Any,
     ) -> None:  # fmt: skip
         form = Form(gradient, hessian=hessian)
-        if workspace.backend.name == "cpu":
-            numbers = self._quantities(workspace, values, form)
-            bounds = self._host_bounds(workspace, form, numbers)
+        if self._host is not None:
+            numbers = self._host.quantities(values, _order(form))
+            bounds = self._host.bounds(numbers, share_of_node(workspace.window, workspace.mesh.ndim, form))
             whole = np.zeros(field.layout.shape, np.int64)
-            self._host_add(workspace, form, numbers, bounds, whole)
-            self._host_convert(whole, bounds, field.numpy(), adds=not fresh)
+            self._host.add(numbers, _order(form), bounds, whole)
+            self._host.convert(whole, bounds, field.numpy(), adds=not fresh)
             return
         bounds = self._numbers(workspace)["bounds"]
         self._bound_nodes(workspace, form, bounds)
@@ -237,55 +236,6 @@ class FixedPoint(KernelMethod):
             target = field_record(replace(group, first=0), sums.layout, workspace.axes)
             self._add(workspace, values, launch, bounds, 1, sums.array, target)
             self._convert(workspace, launch[4], group, sums.array, target, bounds, 1, field, adds=not fresh)
-
-    # ---- the CPU -------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _quantities(workspace: Workspace, values: View, form: Form) -> list[np.ndarray]:
-        """Return by channel what weights are multiplied by: (N, parts, quantities)."""
-        from particlemesh.spread.cpu.integers import quantities
-
-        return [quantities(channel, workspace.jacobian, _order(form)) for channel in values.numpy()]
-
-    def _host_bounds(self, workspace: Workspace, form: Form, numbers: list[np.ndarray]) -> np.ndarray:
-        from particlemesh.spread.cpu.integers import exponents
-
-        ordering, least = workspace.particles.ordering, int(np.finfo(workspace.dtype).minexp)
-        share = math.ceil(256 * most_weight(workspace.window, workspace.mesh.ndim, form))
-        bounds = [max(0, (self._crowd * share).bit_length() - 8)]
-        for channel in numbers:
-            some = channel if ordering.kept == len(channel) else channel[ordering.order[: ordering.kept]]
-            bounds += exponents(some, least, NO_BOUND)
-        return np.array(bounds, np.int32)
-
-    @np.errstate(invalid="ignore", over="ignore")  # particles without weight may have any values
-    def _host_add(
-        self, workspace: Workspace, form: Form, numbers: list[np.ndarray], bounds: Any, sums: np.ndarray
-    ) -> None:
-        from particlemesh.spread.cpu.integers import add_integers, table_of
-
-        table = table_of(workspace.window.table, workspace.axes, _order(form), workspace.dtype)
-        each = np.asarray(bounds, np.int64)[1:].reshape(len(numbers), -1)
-        for channel, exponents, target in zip(numbers, each, sums, strict=True):
-            bounded = exponents != NO_BOUND
-            scale = np.where(bounded, 62 - int(bounds[0]) - exponents, 0)[:, None]
-            scaled = np.ldexp(np.where(bounded[:, None], channel, channel.dtype.type(0)), scale)
-            whole = target if target.flags.c_contiguous else np.zeros(target.shape, np.int64)
-            add_integers(workspace.particles.ordering, table, np.ascontiguousarray(scaled), whole, workspace.threads)
-            if whole is not target:
-                target += whole
-
-    def _host_convert(self, sums: np.ndarray, bounds: Any, field: np.ndarray, *, adds: bool) -> None:
-        each = np.asarray(bounds, np.int64)[1:].reshape(len(field), -1)
-        for source, exponents, target in zip(sums, each, field, strict=True):
-            for part, exponent in enumerate(exponents):
-                if exponent == NO_BOUND:
-                    self._not_finite = True
-                    target[..., part] = np.nan
-                    continue
-                scale = int(exponent + bounds[0] - 62)
-                numbers = np.ldexp(source[..., part].astype(field.dtype), scale)
-                target[..., part] = target[..., part] + numbers if adds else numbers
 
 
 def _order(form: Form) -> int:
@@ -315,8 +265,8 @@ def _record(group: Group, layout: Layout) -> Record:
 
 
 @functools.lru_cache(maxsize=64)
-def most_weight(window: Window, ndim: int, form: Form) -> float:
-    """Return the most that a node gets of one particle in each cell around it, with values, slopes or curvatures of 1.
+def share_of_node(window: Window, ndim: int, form: Form) -> int:
+    """Return 256 times what a node gets at most of one particle in each cell around it, with values or slopes of 1.
 
     Weights are polynomials, sampled between their ends; one per cent covers what lies between samples.
     """
@@ -325,7 +275,8 @@ def most_weight(window: Window, ndim: int, form: Form) -> float:
         1.01 * np.abs(weights).max(0).sum()
         for weights in (window.weights(z), window.derivative_weights(z), window.derivative_weights(z, 2))
     )
+    most = ndim * slope * value ** (ndim - 1) if form.gradient else value**ndim
     if form.hessian:
         pairs = ndim * (ndim - 1) / 2
-        return float(ndim * curvature * value ** (ndim - 1) + pairs * slope**2 * value ** max(ndim - 2, 0))
-    return float(ndim * slope * value ** (ndim - 1) if form.gradient else value**ndim)
+        most = ndim * curvature * value ** (ndim - 1) + pairs * slope**2 * value ** max(ndim - 2, 0)
+    return math.ceil(256 * float(most))

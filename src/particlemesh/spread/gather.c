@@ -63,7 +63,7 @@ KERNEL gather_nodes(GLOBAL const real* RESTRICT placed, GLOBAL const real* RESTR
     TABLE(table, window);
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
         int node[3];
-        node_of(node, n, &layout);
+        coordinates_of(n, layout.size, node);
         real sum[SUMS];
         UNROLL for (int c = 0; c < SUMS; c++) sum[c] = 0;
         Polynomial along[3]; // the axes' weights with which a cell reaches the node

@@ -14,7 +14,7 @@ KERNEL gather_runs(GLOBAL const u32* RESTRICT start,      // of the particles of
     TABLE(table, window);
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
         int node[3];
-        node_of(node, n, &layout);
+        coordinates_of(n, layout.size, node);
         real sum[SUMS];
         UNROLL for (int c = 0; c < SUMS; c++) sum[c] = 0;
         Polynomial along[3]; // the axes' weights with which a particle reaches the node

@@ -39,13 +39,6 @@ DEVICE real slope_at(PRIVATE const Polynomial* p, real z)
     return w;
 }
 
-DEVICE void node_of(PRIVATE int* node, i64 n, PRIVATE const Field* layout)
-{
-    node[2] = (int)(n % layout->size[2]);
-    node[1] = (int)(n / layout->size[2] % layout->size[1]);
-    node[0] = (int)(n / layout->size[2] / layout->size[1]);
-}
-
 // Add the contribution of the particle at a place, by its weights and (GRADIENT) their slopes along the three axes.
 DEVICE void take(PRIVATE real* sum, PRIVATE const real* weight, PRIVATE const real* slope,
                  GLOBAL const real* brought, i64 pitch, i64 at)

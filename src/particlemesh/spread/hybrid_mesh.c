@@ -18,13 +18,6 @@ DEVICE void add_entry(PRIVATE real* sum, PRIVATE const real* weight, PRIVATE con
         UNROLL for (int b = 0; b < WEIGHTS; b++) sum[c] += weight[b] * q[c * WEIGHTS + b];
 }
 
-DEVICE void add_to_field(GLOBAL real* field, PRIVATE const Field* layout, i64 n, PRIVATE const real* sum)
-{
-    GLOBAL real* target = field + offset_of(n, layout);
-    UNROLL for (int c = 0; c < CHANNELS; c++)
-        UNROLL for (int p = 0; p < PARTS; p++) target[c * layout->channel + p] += sum[c * PARTS + p];
-}
-
 // ---- the rectangle: a work-item a row --------------------------------------------------------------------
 
 #define IN_FLIGHT 4 // entries of a row that are read at once, to hide the latency of memory

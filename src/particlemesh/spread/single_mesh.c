@@ -80,11 +80,7 @@ KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* REST
             }
 #endif
         }
-        if (own < nodes) {
-            GLOBAL real* target = field + offset_of(own, &layout);
-            UNROLL for (int c = 0; c < CHANNELS; c++)
-                UNROLL for (int p = 0; p < PARTS; p++) target[c * layout.channel + p] += total[c * PARTS + p];
-        }
+        if (own < nodes) add_to_field(field, &layout, own, total);
     }
 }
 
@@ -141,11 +137,7 @@ KERNEL single_stream(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RES
         }
         UNROLL for (int c = 0; c < COMPONENTS; c++)
             for (int gap = lanes / 2; gap > 0; gap /= 2) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ gap);
-        if (lane == 0 && own < last) {
-            GLOBAL real* target = field + offset_of(own, &layout);
-            UNROLL for (int c = 0; c < CHANNELS; c++)
-                UNROLL for (int p = 0; p < PARTS; p++) target[c * layout.channel + p] += sum[c * PARTS + p];
-        }
+        if (lane == 0 && own < last) add_to_field(field, &layout, own, sum);
     }
 }
 

@@ -21,7 +21,9 @@ PACE = {
 }
 
 
-class _Walk(NamedTuple):
+class WalkLaunch(NamedTuple):
+    """The kernel for a group of channels, and what its launches take."""
+
     kernel: Kernel
     items: int  # of a warp
     reals: int  # of a node
@@ -61,7 +63,7 @@ class Walk(Walking):
         width = patches.width_of(self.patch(workspace), group, field, adds=True)
         return (self._walk(workspace, "spread/walk.c", group, width, field, form),)
 
-    def _walk(self, workspace: Workspace, file: str, group: Group, width: int, field: Layout, form: Form) -> _Walk:
+    def _walk(self, workspace: Workspace, file: str, group: Group, width: int, field: Layout, form: Form) -> WalkLaunch:
         patch, reals = self.patch(workspace), group.reals
         rows = (4 + 3 * reals * patch.tiles) if form.gradient else (2 + reals * patch.tiles)
         if patch.few and not self.option(workspace, "form"):
@@ -78,9 +80,11 @@ class Walk(Walking):
         if not form.gradient:
             facts["RESIDENT_GROUPS"] = patches.resident(patch, reals)
         items = -(-workspace.backend.group_size // facts["WARPS"])
-        return _Walk(workspace.backend.kernel(file, "spread_walk", facts), items, reals, local_bytes)
+        return WalkLaunch(workspace.backend.kernel(file, "spread_walk", facts), items, reals, local_bytes)
 
-    def _launch(self, workspace: Workspace, walk: _Walk, values: View, to: tuple[Any, ...], *records: Record) -> None:
+    def _launch(
+        self, workspace: Workspace, walk: WalkLaunch, values: View, to: tuple[Any, ...], *records: Record
+    ) -> None:
         """Walk over the particles; the arrays and numbers ``to`` say where sums go."""
         order = self.order(workspace)
         chunk = self.option(workspace, "chunk") or patches.chunk_of(

@@ -2,7 +2,6 @@
 // The walk of walk.c into 64-bit integers (fixed.h). A warp adds up in a known order, and the sums of all warps do not
 // depend on theirs. The integers are placed so that four lanes add to neighbours, which fill a memory sector.
 
-#define APART 1
 #include "spread/fixed.h"
 
 typedef u64 Sink;

@@ -8,19 +8,97 @@ of particles, nor on tiles, threads, or the rest of the mesh.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import polynomial
 
+from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
 from particlemesh.orders.cpu.stencils import SPARSE, place_of
-from particlemesh.orders.cpu.tiles import TileOrdering, await_turn, box_of, box_of_task, last_stencil
+from particlemesh.orders.cpu.tiles import await_turn, box_of, box_of_task, last_stencil
 from particlemesh.particles.stencil import Axis
+from particlemesh.particles.workspace import Workspace
 
 
-def table_of(window_table: np.ndarray, axes: tuple[Axis, Axis, Axis], order: int, dtype: np.dtype) -> np.ndarray:
+class HostSums:
+    """Sums of one configuration. Values that are not finite have the exponent ``no_bound``.
+
+    Attributes
+    ----------
+    not_finite : bool
+        Whether any value was.
+    """
+
+    def __init__(self, workspace: Workspace, no_bound: int) -> None:
+        self.not_finite = False
+        self._workspace, self._no_bound = workspace, no_bound
+        self._crowd = 0  # the most particles whose stencils begin at one node
+        if workspace.count:
+            ordering = workspace.particles.ordering
+            workers = min(threads_for(workspace.threads, workspace.count), len(ordering.ready))
+            most = np.zeros(max(1, workers), np.int64)
+            run(
+                _crowd_tasks, workers, ordering.tiling, ordering.ready, ordering.kept, ordering.packed, most,
+                steps=5 * workspace.count,
+            )  # fmt: skip
+            self._crowd = int(most.max())
+
+    def quantities(self, values: View, order: int) -> list[np.ndarray]:
+        """Return by channel what weights, or derivatives of that order, are multiplied by: (N, parts, quantities)."""
+        return [_quantities_of(channel, self._workspace.jacobian, order) for channel in values.numpy()]
+
+    @np.errstate(invalid="ignore")
+    def bounds(self, numbers: list[np.ndarray], share: int) -> np.ndarray:
+        """Return exponents: of a node, which gets up to ``share`` / 256 of a cell's particle, and of each part."""
+        ordering, least = self._workspace.particles.ordering, int(np.finfo(self._workspace.dtype).minexp)
+        bounds = [max(0, (self._crowd * share).bit_length() - 8)]
+        for channel in numbers:
+            some = channel if ordering.kept == len(channel) else channel[ordering.order[: ordering.kept]]
+            for part in np.moveaxis(some, 1, 0):
+                largest = float(np.abs(part).max(initial=0))
+                exponent = max(math.frexp(largest)[1], least) if largest else least
+                bounds.append(exponent if math.isfinite(largest) else self._no_bound)
+        return np.array(bounds, np.int32)
+
+    @np.errstate(invalid="ignore", over="ignore")  # particles without weight may have any values
+    def add(self, numbers: list[np.ndarray], order: int, bounds: Any, sums: np.ndarray) -> None:
+        """Add to integers (channels, nx, ny, nz, parts), in the units that ``bounds`` fix."""
+        workspace, ordering = self._workspace, self._workspace.particles.ordering
+        table = _table_of(workspace.window.table, workspace.axes, order, workspace.dtype)
+        each = np.asarray(bounds, np.int64)[1:].reshape(len(numbers), -1)
+        parts = each.shape[1]
+        workers = min(threads_for(workspace.threads, workspace.count), max(1, len(ordering.tile)))
+        boxes = np.zeros((workers, ordering.box_size(parts, parts * ordering.tiling.support[2])), np.int64)
+        for channel, exponents, target in zip(numbers, each, sums, strict=True):
+            bounded = exponents != self._no_bound
+            scale = np.where(bounded, 62 - int(bounds[0]) - exponents, 0)[:, None]
+            scaled = np.ldexp(np.where(bounded[:, None], channel, channel.dtype.type(0)), scale)
+            whole = target if target.flags.c_contiguous else np.zeros(target.shape, np.int64)
+            run(
+                _add_tasks, workers, ordering.tiling, ordering.cells, ordering.tile, ordering.begin, ordering.end,
+                ordering.ready, ordering.records, ordering.packed, ordering.order, np.ascontiguousarray(scaled), table,
+                boxes, np.zeros(len(ordering.ready), np.int64), whole.reshape(-1), steps=200 * workspace.count,
+            )  # fmt: skip
+            if whole is not target:
+                target += whole
+
+    def convert(self, sums: np.ndarray, bounds: Any, field: np.ndarray, *, adds: bool) -> None:
+        """Write the field that integers stand for, or add it."""
+        each = np.asarray(bounds, np.int64)[1:].reshape(len(field), -1)
+        for source, exponents, target in zip(sums, each, field, strict=True):
+            for part, exponent in enumerate(exponents):
+                if exponent == self._no_bound:
+                    self.not_finite = True
+                    target[..., part] = np.nan
+                    continue
+                numbers = np.ldexp(source[..., part].astype(field.dtype), int(exponent + bounds[0] - 62))
+                target[..., part] = target[..., part] + numbers if adds else numbers
+
+
+def _table_of(window_table: np.ndarray, axes: tuple[Axis, Axis, Axis], order: int, dtype: np.dtype) -> np.ndarray:
     """Return the polynomials of derivatives up to an order: (order + 1, axis, power, node), highest power first."""
     support, terms = window_table.shape
     table = np.zeros((order + 1, 3, terms, support), dtype)
@@ -32,6 +110,31 @@ def table_of(window_table: np.ndarray, axes: tuple[Axis, Axis, Axis], order: int
             derived = polynomial.polyder(window_table, n, axis=1)
             table[n, a, terms - derived.shape[1] :] = derived[:, ::-1].T
     return table
+
+
+@np.errstate(invalid="ignore", over="ignore")  # particles without weight may have any values
+def _quantities_of(values: np.ndarray, jacobian: np.ndarray, order: int) -> np.ndarray:
+    """Return what weights are multiplied by: (N, parts, quantities) of values (N, [d, [d,]] parts).
+
+    Sums of few numbers in one order: they are the same for a particle wherever it is in the array.
+    """
+    if order == 0:
+        return values[:, :, None]
+    ndim = jacobian.shape[1]
+    if order == 1:
+        columns = [sum(jacobian[a, b] * values[:, b] for b in range(ndim)) for a in range(3)]
+    else:
+        columns = []
+        for first, second in ((2, 2), (0, 2), (1, 2), (0, 0), (0, 1), (1, 1)):
+            total = np.zeros((len(values), values.shape[-1]), values.dtype)
+            for b in range(ndim):
+                for c in range(ndim):
+                    slope = jacobian[first, b] * jacobian[second, c]
+                    if first != second:
+                        slope = slope + jacobian[second, b] * jacobian[first, c]
+                    total += slope * values[:, b, c]
+            columns.append(total)
+    return np.stack(columns, axis=-1)
 
 
 @compiled
@@ -130,42 +233,6 @@ def _add_tasks(
         release(done, this, chunk + 1)
 
 
-def add_integers(
-    ordering: TileOrdering, table: np.ndarray, values: np.ndarray, sums: np.ndarray, threads: int | None = None
-) -> None:
-    """Add scaled values to integers.
-
-    Parameters
-    ----------
-    ordering
-        The particles.
-    table
-        From `table_of`.
-    values : (N, parts, quantities)
-        Scaled, contiguous: 1 value, 3 slopes (x, y, z), or 6 second derivatives (zz, xz, yz, xx, xy, yy).
-    sums : (nx, ny, nz, parts) int64
-        Contiguous; added to.
-    threads
-        The most threads to use; by default as many as suit N.
-    """
-    workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
-    boxes = np.zeros((workers, _box_size(ordering) * values.shape[1]), np.int64)
-    run(
-        _add_tasks, workers, ordering.tiling, ordering.cells, ordering.tile, ordering.begin, ordering.end,
-        ordering.ready, ordering.records, ordering.packed, ordering.order, values, table, boxes,
-        np.zeros(len(ordering.ready), np.int64), sums.reshape(-1), steps=200 * len(ordering.order),
-    )  # fmt: skip
-
-
-def _box_size(ordering: TileOrdering) -> int:
-    """Return how many nodes the largest tile reaches."""
-    tiling, size = ordering.tiling, 1
-    for bits, extent, tiles, support in zip(tiling.bits, tiling.extent, tiling.tiles, tiling.support, strict=True):
-        width = 1 << bits
-        size *= max(width if tiles > 1 else 0, extent - (tiles - 1) * width) + support - 1
-    return size
-
-
 @compiled
 def _crowd_tasks(tiling, ready, kept, packed, most, counter):
     """Write the most particles of a cell, tile by tile until none is left."""
@@ -185,50 +252,3 @@ def _crowd_tasks(tiling, ready, kept, packed, most, counter):
         for n in range(begin, end):
             local = packed[4 * n + 3]
             counts[((local >> 20) * nodes[1] + (local >> 10 & 1023)) * nodes[2] + (local & 1023)] = 0
-
-
-def crowd(ordering: TileOrdering, threads: int | None = None) -> int:
-    """Return the largest number of particles whose stencils begin at one node."""
-    workers = min(threads_for(threads, len(ordering.order)), len(ordering.ready))
-    most = np.zeros(max(1, workers), np.int64)
-    run(
-        _crowd_tasks, workers, ordering.tiling, ordering.ready, ordering.kept, ordering.packed, most,
-        steps=5 * len(ordering.order),
-    )  # fmt: skip
-    return int(most.max())
-
-
-@np.errstate(invalid="ignore", over="ignore")  # particles without weight may have any values
-def quantities(values: np.ndarray, jacobian: np.ndarray, order: int) -> np.ndarray:
-    """Return what weights are multiplied by: (N, parts, quantities) of values (N, [d, [d,]] parts).
-
-    Sums of few numbers in one order: they are the same for a particle wherever it is in the array.
-    """
-    if order == 0:
-        return values[:, :, None]
-    ndim = jacobian.shape[1]
-    if order == 1:
-        columns = [sum(jacobian[a, b] * values[:, b] for b in range(ndim)) for a in range(3)]
-    else:
-        columns = []
-        for first, second in ((2, 2), (0, 2), (1, 2), (0, 0), (0, 1), (1, 1)):
-            total = np.zeros((len(values), values.shape[-1]), values.dtype)
-            for b in range(ndim):
-                for c in range(ndim):
-                    slope = jacobian[first, b] * jacobian[second, c]
-                    if first != second:
-                        slope = slope + jacobian[second, b] * jacobian[first, c]
-                    total += slope * values[:, b, c]
-            columns.append(total)
-    return np.stack(columns, axis=-1)
-
-
-@np.errstate(invalid="ignore")
-def exponents(numbers: np.ndarray, least: int, not_finite: int) -> list[int]:
-    """Return for each part of (N, parts, quantities) the exponent e of a bound 2**e, from ``least`` up."""
-    result = []
-    for part in np.moveaxis(numbers, 1, 0):
-        largest = float(np.abs(part).max(initial=0))
-        exponent = math.frexp(largest)[1] if largest else least
-        result.append(max(exponent, least) if math.isfinite(largest) else not_finite)
-    return result
