@@ -31,7 +31,7 @@ from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
 from particlemesh.orders.cpu.boxes import copy_box
 from particlemesh.orders.cpu.particles import Line
-from particlemesh.orders.cpu.stencils import SPARSE, Rows, place_of
+from particlemesh.orders.cpu.stencils import SPARSE, Rows, corner_of, place_of
 from particlemesh.orders.cpu.tiles import TileOrdering, box_of_task, box_pitch, last_stencil
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.stencil import Axis
@@ -40,6 +40,16 @@ from particlemesh.particles.workspace import Workspace
 _AHEAD = 16  # particles between asking for a result's place and writing it
 # On one axis: particles between asking for a node and reading it, and particles that a thread claims at once.
 _NODES_AHEAD, _SHARE = 16, 4096
+
+
+@compiled(inline="always")
+def _put_sums(values, at, parts, even, odd):
+    """Write a number of one part, or of two: the sums over lanes with even numbers and over the others."""
+    if parts == 1:
+        put(values, at, even + odd)
+    else:
+        put(values, at, even)
+        put(values, at + 1, odd)
 
 
 @compiled(inline="always")
@@ -59,11 +69,7 @@ def _read_values(
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
             even, odd = sums(keep(mul(along, load(box, place, width)), sz * parts))
             at = parts * item(order, k)
-            if parts == 1:
-                put(values, at, even + odd)
-            else:
-                put(values, at, even)
-                put(values, at + 1, odd)
+            _put_sums(values, at, parts, even, odd)
         return
     if missing == 1:  # a loop of its own takes two thirds of the time
         for k in range(begin, end):
@@ -78,11 +84,7 @@ def _read_values(
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
             even, odd = sums(keep(mul(along, total), sz * parts))
             at = parts * item(order, k)
-            if parts == 1:
-                put(values, at, even + odd)
-            else:
-                put(values, at, even)
-                put(values, at + 1, odd)
+            _put_sums(values, at, parts, even, odd)
         return
     for k in range(begin, end):
         prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
@@ -102,11 +104,7 @@ def _read_values(
         along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
         even, odd = sums(keep(mul(along, total), sz * parts))
         at = parts * item(order, k)
-        if parts == 1:
-            put(values, at, even + odd)
-        else:
-            put(values, at, even)
-            put(values, at + 1, odd)
+        _put_sums(values, at, parts, even, odd)
 
 
 @compiled(inline="always")
@@ -160,11 +158,7 @@ def _read_gradients(
         if values.size:
             even, odd = sums(keep(mul(along, total), sz * parts))
             at = parts * order[k]
-            if parts == 1:
-                values[at] = even + odd
-            else:
-                values[at] = even
-                values[at + 1] = odd
+            _put_sums(values, at, parts, even, odd)
 
 
 @compiled
@@ -190,8 +184,7 @@ def _read_tasks(
         most = last_stencil(tiling, shape, parts, pitch)
         for k in range(begin[task], end[task], step):
             if not dense:
-                local = packed[4 * k + 3] - origin
-                corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
+                corner = corner_of(low, packed[4 * k + 3] - origin)
             copy_box(tiling, parts, field, corner, shape, pitch, box)
             if jacobian is None:
                 _read_values(
@@ -330,11 +323,7 @@ def _read_line(node, fraction, field, support, slope, rows, size, wraps, results
                         gathered[j * parts + part] = field[n * parts + part] if n >= 0 else zero
                 row = load(gathered, 0, width)
             even, odd = sums(keep(mul(horner(table, offset, terms, item(fraction, k), width), row), support * parts))
-            if parts == 1:
-                put(results, at, factor * (even + odd))
-            else:
-                put(results, at, factor * even)
-                put(results, at + 1, factor * odd)
+            _put_sums(results, at, parts, factor * even, factor * odd)
 
 
 def read_line(

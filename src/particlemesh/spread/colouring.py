@@ -32,7 +32,7 @@ from particlemesh.methods.contract import Problem
 from particlemesh.methods.on_line import seconds_on_line
 from particlemesh.orders.cpu.boxes import add_box, add_rows
 from particlemesh.orders.cpu.particles import Line
-from particlemesh.orders.cpu.stencils import SPARSE, Rows, place_of
+from particlemesh.orders.cpu.stencils import SPARSE, Rows, corner_of, place_of
 from particlemesh.orders.cpu.tiles import (
     TileOrdering,
     await_count,
@@ -266,8 +266,7 @@ def _spread_tasks(
                 await_count(done, cleared, clears)
                 await_turn(tiling, ready, limit, done, this, chunk)
             if not dense:
-                local = packed[4 * k + 3] - origin
-                corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
+                corner = corner_of(low, packed[4 * k + 3] - origin)
             add_box(tiling, parts, box, corner, shape, pitch, field)
         if not crowded:
             release(done, this, chunk + 1)

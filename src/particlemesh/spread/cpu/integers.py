@@ -17,7 +17,7 @@ from particlemesh.arrays.views import View
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
-from particlemesh.orders.cpu.stencils import SPARSE, place_of
+from particlemesh.orders.cpu.stencils import SPARSE, corner_of, place_of
 from particlemesh.orders.cpu.tiles import await_turn, box_of, box_of_task, last_stencil
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
@@ -227,8 +227,7 @@ def _add_tasks(
             if k == begin[task]:
                 await_turn(tiling, ready, tile.size + 1, done, this, chunk)
             if not dense:
-                local = packed[4 * k + 3] - origin
-                corner = (low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023))
+                corner = corner_of(low, packed[4 * k + 3] - origin)
             _add_box(tiling, parts, box, corner, shape, sums)
         release(done, this, chunk + 1)
 
