@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 import particlemesh as pm
 from particlemesh.distributed import Domain
-from particlemesh.distributed.fields import layout_of
-from particlemesh.distributed.layouts import kind_for, stages
-from particlemesh.distributed.transfer import Transfer
+from particlemesh.distributed.transfer import Transfer, kind_for, layout_of, stages
 from particlemesh.distributed.windows import reach_of
 
 SUPPORT, EDGE = 6, 256  # nodes of a window; nodes along an edge of a GPU's part

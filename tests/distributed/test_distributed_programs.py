@@ -18,7 +18,7 @@ from mpiexec import on_mpi
 from particlemesh.command import cli
 from particlemesh.command import distributed as ranks
 from particlemesh.distributed import FFT, Domain, UniformGrid
-from particlemesh.distributed.fields import ranges
+from particlemesh.distributed.transfer import ranges
 from rank_cases import Row
 
 ROOT = Path(__file__).resolve().parents[2]

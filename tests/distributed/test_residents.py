@@ -10,9 +10,9 @@ import particlemesh as pm
 import test_plans_on_ranks as plans
 from particlemesh import distributed as pmd
 from particlemesh.distributed import migration
-from particlemesh.distributed.listing import StrayListing
 from particlemesh.distributed.migration import Residents
 from particlemesh.distributed.routes import Departures
+from particlemesh.distributed.survey import StrayListing
 from particlemesh.distributed.windows import mesh_of, reach_of
 from rank_cases import OPTIONS, Row, assembled, cut, mine, near, numbers, plan_of, positions
 from ranks import on_ranks

@@ -22,7 +22,7 @@ from particlemesh import distributed as pmd
 from particlemesh.backends.cpu import available_threads
 from particlemesh.command import consoles, pictures
 from particlemesh.distributed.fft import fair_threads
-from particlemesh.distributed.fields import ranges
+from particlemesh.distributed.transfer import ranges
 
 WINDOW, RADIUS = "bspline6", 1.5  # radius of pairs in mean distances of particles
 TESTED = (24, 15, 20)  # nodes of the test's mesh

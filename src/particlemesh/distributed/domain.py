@@ -195,10 +195,6 @@ class Domain:
             tree.depth,
         )
 
-    def constants(self, *numbers: int) -> Any:
-        """Return int64 numbers on the device, which are sent there once."""
-        return self._sent(numbers, lambda: numbers, np.int64)
-
     def _sent(self, name: Any, numbers: Any, dtype: type) -> Any:
         """Return numbers on the device; streams may differ, so that the first call waits."""
         xp = _namespace()

@@ -17,10 +17,24 @@ from particlemesh import checks
 from particlemesh.backends.cpu import at_most_cores, available_threads
 from particlemesh.busy import alone
 from particlemesh.distributed.domain import hash_of
-from particlemesh.distributed.fields import fields_of, finished, layout_of
-from particlemesh.distributed.layouts import PENCILS, SLABS, Part, Partition, Stage, kind_for, shape_of, stages
 from particlemesh.distributed.staging import Staged
-from particlemesh.distributed.transfer import Form, Transfer, Work, alike
+from particlemesh.distributed.transfer import (
+    PENCILS,
+    SLABS,
+    Form,
+    Part,
+    Partition,
+    Stage,
+    Transfer,
+    Work,
+    fields_of,
+    finished,
+    kind_for,
+    layout_of,
+    shape_of,
+    stages,
+)
+from particlemesh.distributed.world import alike
 from particlemesh.window import transforms
 
 AUTO = "auto"

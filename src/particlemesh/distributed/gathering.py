@@ -14,8 +14,7 @@ from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings, moved
 from particlemesh.distributed.survey import Pass, Segment, Surveyed, segments, stepwise
-from particlemesh.distributed.transfer import together
-from particlemesh.distributed.world import World
+from particlemesh.distributed.world import World, together
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.uniform_grid import UniformGrid
 

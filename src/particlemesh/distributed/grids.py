@@ -18,8 +18,7 @@ from particlemesh.distributed.routes import Route
 from particlemesh.distributed.staging import Staged, module_of
 from particlemesh.distributed.surroundings import Surroundings, check_inside
 from particlemesh.distributed.survey import Pass, Surveyed
-from particlemesh.distributed.transfer import alike, together
-from particlemesh.distributed.world import World
+from particlemesh.distributed.world import World, alike, together
 from particlemesh.grid.checks import letters as check_letters
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
@@ -296,16 +295,7 @@ class UniformGrid(checks.Fixed):
         int32 array (N,)
             Of the particles that this rank gave to :meth:`build`, in their order.
         """
-        error, counts = None, None
-        try:
-            radius, held = self._asked(radius), self._ready()
-            with held.kind.scope():
-                counts = held.grid.count(radius)
-        except Exception as caught:
-            if not self._check:
-                raise
-            error = caught
-        return self._returned(error, counts, "count of a grid")
+        return self._returned("count of a grid", lambda held: held.grid.count(self._asked(radius)))
 
     @alone
     def stream(self, radius: float | None, function: PairFunction, values: Any = None) -> Any:
@@ -354,35 +344,21 @@ class UniformGrid(checks.Fixed):
             return f"stream of a grid of {function.values} values", (reach, native)
 
         reach, native = alike(self.world, self._check, accepted)
-        held, sums = self._ready(), None
-        with held.kind.scope():
-            if native is not None:
-                native = held.at_owners(native, self.world, self._check)
-            try:
-                sums, error = held.grid.stream(reach, function, native), None
-            except Exception as caught:
-                if not self._check:
-                    raise
-                error = caught
-        return self._returned(error, sums, "end of a stream")
-
-    def _returned(self, error: Exception | None, rows: Any, call: str) -> Any:
-        """Return rows of own particles to the callers, once no rank has an error."""
-        deliver = None
-        if error is None:
-            held = self._ready()
-            try:
-                with held.kind.scope():
-                    owned = held.xp.ascontiguousarray(rows[held.first : held.first + held.count])
-                    deliver = held.route.backward(owned)
-            except Exception as caught:
-                if not self._check:
-                    raise
-                error = caught
-        if self._check:
-            self.world.agree(error, call)
         held = self._ready()
-        assert deliver is not None
+        with held.kind.scope():
+            at_owners = None if native is None else held.at_owners(native, self.world, self._check)
+        return self._returned("end of a stream", lambda held: held.grid.stream(reach, function, at_owners))
+
+    def _returned(self, call: str, rows_of: Callable[[OwnedParticles], Any]) -> Any:
+        """Return rows that a function makes of all local particles: those of own ones to the ranks that gave them."""
+
+        def ready() -> Callable[[], Any]:
+            held = self._ready()
+            with held.kind.scope():
+                rows = rows_of(held)[held.first : held.first + held.count]
+                return held.route.backward(held.xp.ascontiguousarray(rows))
+
+        deliver, held = together(self.world, self._check, call, ready), self._ready()
         with held.kind.scope():
             return held.kind.like(deliver())
 

@@ -11,9 +11,9 @@ import numpy as np
 from particlemesh.arrays.operands import real_dtype
 from particlemesh.arrays.positions import coordinates
 from particlemesh.distributed.domain import Domain
-from particlemesh.distributed.listing import StrayListing
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged, module_of
+from particlemesh.distributed.survey import StrayListing
 from particlemesh.distributed.world import World
 from particlemesh.mesh import Mesh
 from particlemesh.particles import strays

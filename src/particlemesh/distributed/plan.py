@@ -17,13 +17,12 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.busy import alone
 from particlemesh.distributed.domain import Domain, hash_of
-from particlemesh.distributed.halo import Halo
-from particlemesh.distributed.listing import StrayListing
 from particlemesh.distributed.migration import SKIP, Migration, Residents, UserPositions, few, listed, shift_of
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import DTYPES, Staged, Target, batch_of, module_of, several
-from particlemesh.distributed.windows import Crops, copies, mesh_of, reach_of
-from particlemesh.distributed.world import World
+from particlemesh.distributed.survey import StrayListing
+from particlemesh.distributed.windows import Crops, Halo, copies, mesh_of, reach_of
+from particlemesh.distributed.world import World, agreed
 from particlemesh.functions import locate
 from particlemesh.particles.located import Status
 from particlemesh.plan import Plan as LocalPlan
@@ -716,17 +715,7 @@ class Plan(checks.Fixed):
 
     def _agreed(self, work: Callable[[], tuple[str, int | None, _T]], always: bool = True) -> tuple[_T, int | None]:
         """Work on this rank, then agree on errors, on the call and on the number of a dtype."""
-        error: BaseException | None = None
-        text, number, result = "", None, None
-        try:
-            text, number, result = work()
-        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
-            error = caught
-        if always or self._checked:
-            number = self.world.agree(error, text, number)
-        elif error is not None:
-            raise error
-        return result, number  # type: ignore[return-value]
+        return agreed(self.world, always or self._checked, work)
 
     def _worked(self, work: Callable[[], _T]) -> _T:
         """Do what only this rank's errors can stop; then all go on, or none."""

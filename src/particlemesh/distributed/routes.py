@@ -11,8 +11,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.distributed.staging import Staged, module_of
-from particlemesh.distributed.transfer import alike
-from particlemesh.distributed.world import World
+from particlemesh.distributed.world import World, alike
 
 
 class Route(checks.Fixed):

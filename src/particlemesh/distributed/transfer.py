@@ -1,50 +1,212 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The one transpose: arrays of one layout become arrays of another, by one round of messages."""
+"""Which nodes of a mesh each rank holds, the one transpose when this changes, and a rank's arrays of a field.
+
+A *range* is half-open, a *part* has one range per axis, and a *layout* lists the parts of every rank. Layouts are pure:
+every rank computes the same lists from the same layouts, so that no message needs an announcement.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
-from particlemesh.distributed.layouts import Partition, Piece, pieces, shape_of
+import numpy as np
 
+from particlemesh.distributed.staging import Staged, batch_of, module_of, several
+from particlemesh.distributed.world import together
+
+Range = tuple[int, int]
+Part = tuple[Range, ...]
 Work: TypeAlias = Callable[[], list[Any]]
-T = TypeVar("T")
 
 
-def together(world: Any, check: bool, call: str, work: Callable[[], T]) -> T:
-    """Return the result of local work, once no rank has failed in it; with ``check=False`` at once.
-
-    Examples
-    --------
-    >>> from particlemesh.distributed import World
-    >>> together(World(), True, "a sum", lambda: 1 + 1)
-    2
-    """
-    return alike(world, check, lambda: (call, work()))
-
-
-def alike(world: Any, check: bool, work: Callable[[], tuple[str, T]]) -> T:
-    """Return the result of local work that also says which call this is, once no rank has failed and all say the same.
+def cuts(nodes: int, pieces: int) -> tuple[Range, ...]:
+    """Return ``nodes`` cut into ranges whose lengths differ by at most one; some are empty if there are more pieces.
 
     Examples
     --------
-    >>> from particlemesh.distributed import World
-    >>> alike(World(), True, lambda: ("a sum of two", 1 + 1))
-    2
+    >>> cuts(7, 3)
+    ((0, 2), (2, 4), (4, 7))
     """
-    if not check:
-        return work()[1]
-    error: BaseException | None = None
-    call, result = "", None
-    try:
-        call, result = work()
-    except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
-        error = caught
-    world.agree(error, call)
-    return result  # type: ignore[return-value]  # agree has raised where there is none
+    return tuple((nodes * i // pieces, nodes * (i + 1) // pieces) for i in range(pieces))
+
+
+def shape_of(part: Part) -> tuple[int, ...]:
+    """Return the nodes of a part along each axis.
+
+    Examples
+    --------
+    >>> shape_of(((0, 2), (3, 7)))
+    (2, 4)
+    """
+    return tuple(stop - start for start, stop in part)
+
+
+def intersection(one: Part, other: Part) -> Part | None:
+    """Return the nodes that two parts share, None if there are none.
+
+    Examples
+    --------
+    >>> intersection(((0, 4),), ((2, 9),)), intersection(((0, 4),), ((4, 9),))
+    (((2, 4),), None)
+    """
+    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+    return common if all(start < stop for start, stop in common) else None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The parts of every rank. Together they cover each node of ``shape`` once.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Nodes, or modes, along each axis.
+    parts : tuple of tuples of parts
+        ``parts[rank]`` are those of a rank, in the order of its arrays. A part may be empty.
+
+    Examples
+    --------
+    >>> layout = Partition.blocks((4, 6), (2, 1))
+    >>> layout.parts
+    ((((0, 2), (0, 6)),), (((2, 4), (0, 6)),))
+    >>> layout.whole(1), layout.whole(0)
+    (True, False)
+    """
+
+    shape: tuple[int, ...]
+    parts: tuple[tuple[Part, ...], ...]
+
+    @classmethod
+    def blocks(cls, shape: tuple[int, ...], pieces: tuple[int, ...]) -> Partition:
+        """Return the layout with each axis cut evenly into ``pieces``; ranks are numbered in C order."""
+        parts: list[Part] = [()]
+        for nodes, count in zip(shape, pieces, strict=True):
+            parts = [(*part, piece) for part in parts for piece in cuts(nodes, count)]
+        return cls(shape, tuple((part,) for part in parts))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.parts)
+
+    def whole(self, axis: int) -> bool:
+        """Return whether every rank has one part, which spans the axis unless it is empty."""
+        full = (0, self.shape[axis])
+        return all(
+            len(parts) == 1 and (parts[0][axis] == full or not math.prod(shape_of(parts[0]))) for parts in self.parts
+        )
+
+    def resized(self, axis: int, nodes: int) -> Partition:
+        """Return the layout of an array whose axis, whole in every part, has another length: modes instead of nodes."""
+        parts = tuple(
+            tuple(part[:axis] + (((0, nodes) if part[axis][1] else (0, 0)),) + part[axis + 1 :] for part in of_rank)
+            for of_rank in self.parts
+        )
+        return Partition(self.shape[:axis] + (nodes,) + self.shape[axis + 1 :], parts)
+
+
+class Shared(NamedTuple):
+    """Nodes that two ranks share: the number of an array in a rank's list, and its slices."""
+
+    array: int
+    slices: tuple[slice, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return math.prod(self.shape)
+
+
+def pieces(source: Partition, target: Partition, sender: int, receiver: int) -> Iterator[tuple[Shared, Shared]]:
+    """Yield what one rank sends another: each piece in the sender's arrays and in the receiver's, in one order.
+
+    Examples
+    --------
+    >>> rows, columns = Partition.blocks((2, 4), (2, 1)), Partition.blocks((2, 4), (1, 2))
+    >>> ((there, here),) = pieces(rows, columns, 0, 1)
+    >>> there.slices, here.slices
+    ((slice(0, 1, None), slice(2, 4, None)), (slice(0, 1, None), slice(0, 2, None)))
+    """
+    for i, part in enumerate(source.parts[sender]):
+        for j, other in enumerate(target.parts[receiver]):
+            common = intersection(part, other)
+            if common is not None:
+                yield _piece(i, part, common), _piece(j, other, common)
+
+
+def _piece(array: int, part: Part, common: Part) -> Shared:
+    slices = tuple(slice(a - start, b - start) for (a, b), (start, _) in zip(common, part, strict=True))
+    return Shared(array, slices, shape_of(common))
+
+
+class Stage(NamedTuple):
+    """Axes that are whole on every rank: transformed without messages, in this order from the last to the first."""
+
+    layout: Partition
+    axes: tuple[int, ...]
+
+
+def near_square(size: int) -> tuple[int, int]:
+    """Return two factors of ``size`` that are as equal as possible, the smaller first.
+
+    Examples
+    --------
+    >>> near_square(12), near_square(7)
+    ((3, 4), (1, 7))
+    """
+    small = max(p for p in range(1, math.isqrt(size) + 1) if size % p == 0)
+    return small, size // small
+
+
+SLABS, PENCILS = "slabs", "pencils"
+
+
+def kind_for(shape: tuple[int, ...], modes: tuple[int, ...], size: int) -> str:
+    """Return "slabs" while every rank gets one, else "pencils"; fewer than three axes have no pencils."""
+    return PENCILS if len(shape) == 3 and size > min(shape[0], modes[1]) else SLABS
+
+
+def stages(domain: Partition, modes: tuple[int, ...], kind: str) -> tuple[Stage, ...]:
+    """Return the layouts that a transform passes, the last axis first; the first layout has nodes, the others modes.
+
+    The domain's own layout is the first one if it suits, whatever its cuts are.
+
+    Parameters
+    ----------
+    domain : Partition
+        Nodes of the domain.
+    modes : tuple of int
+        Modes along each axis: half of the last one for real fields.
+    kind : {"slabs", "pencils"}
+        Cut one axis, or two.
+    """
+    shape, size, ndim = domain.shape, domain.size, len(domain.shape)
+    if ndim == 1:
+        alone = Partition(shape, ((((0, shape[0]),),),) + ((((0, 0),),),) * (size - 1))
+        return (Stage(domain if domain.whole(0) else alone, (0,)),)
+    if kind == SLABS or ndim == 2:
+        local = tuple(range(1, ndim))
+        rows = Partition.blocks(shape, (size,) + (1,) * (ndim - 1))
+        first = domain if all(domain.whole(axis) for axis in local) else rows
+        if first.whole(0):  # one rank has all
+            return (Stage(first, tuple(range(ndim))),)
+        columns = Partition.blocks(modes, (1, size) + (1,) * (ndim - 2))
+        return Stage(first, local), Stage(columns, (0,))
+    few, many = near_square(size)
+    first = domain if domain.whole(2) else Partition.blocks(shape, (few, many, 1))
+    return (
+        Stage(first, (2,)),
+        Stage(Partition.blocks(modes, (few, 1, many)), (1,)),
+        Stage(Partition.blocks(modes, (1, few, many)), (0,)),
+    )
+
+
+# ---- how arrays of one layout become those of another -----------------------------------------------------------
 
 
 class Form(NamedTuple):
@@ -73,7 +235,6 @@ class Transfer:
 
     Examples
     --------
-    >>> from particlemesh.distributed.layouts import Partition
     >>> rows, columns = Partition.blocks((4, 6), (2, 1)), Partition.blocks((4, 6), (1, 2))
     >>> transfer = Transfer(rows, columns, 0)
     >>> transfer.send_counts, transfer.receive_counts
@@ -95,7 +256,7 @@ class Transfer:
         self.send_counts = [sum(piece.size for piece in of_rank) for of_rank in self._sends]
         self.receive_counts = [sum(piece.size for piece in of_rank) for of_rank in self._receives]
 
-    def _side(self, side: int, sender: int, receiver: int) -> list[Piece]:
+    def _side(self, side: int, sender: int, receiver: int) -> list[Shared]:
         return [both[side] for both in pieces(self.source, self.target, sender, receiver)]
 
     def after(self, work: Work, world: Any, form: Form, check: bool) -> Work:
@@ -139,12 +300,6 @@ class Transfer:
         counts = {peer: count for peer, count in enumerate(self.receive_counts) if count}
         return sends, {peer: form.empty((many * count,)) for peer, count in counts.items()}
 
-    def unpack(self, arrays: list[Any], received: dict[int, Any], form: Form) -> list[Any]:
-        """Return the arrays of the target from what was received, by sender, and from what stayed."""
-        results = self._results(form)
-        self._keep(arrays, results)
-        return self._unpack(received, results, form)
-
     def _results(self, form: Form) -> list[Any]:
         return [form.empty(form.batch + shape_of(part)) for part in self.target.parts[self.rank]]
 
@@ -162,7 +317,70 @@ class Transfer:
         return results
 
 
-def _places(pieces: list[Piece], many: int) -> list[slice]:
+def _places(pieces: list[Shared], many: int) -> list[slice]:
     """Return where each piece lies in a message of ``many`` fields."""
     ends = list(itertools.accumulate(many * piece.size for piece in pieces))
     return [slice(end - many * piece.size, end) for piece, end in zip(pieces, ends, strict=True)]
+
+
+# ---- what a rank gives and gets ---------------------------------------------------------------------------------
+
+
+def layout_of(domain: Any, world: Any) -> Partition:
+    """Return the parts of all ranks of a domain.
+
+    Raises
+    ------
+    ValueError
+        If the domain was made for another number of ranks.
+    """
+    if domain.size != world.size:
+        raise ValueError(f"the domain is cut for {domain.size} ranks and the world has {world.size}: use world.size.")
+    parts = tuple(tuple(ranges(part) for part in domain.parts(rank)) for rank in range(domain.size))
+    return Partition(tuple(domain.mesh.shape), parts)
+
+
+def ranges(part: Any) -> Part:
+    """Return a domain's part as one range per axis."""
+    return tuple((start, start + nodes) for start, nodes in zip(part.lower, part.shape, strict=True))
+
+
+def fields_of(
+    given: Any, parts: tuple[Part, ...], what: str, *, promotes: bool = True
+) -> tuple[list[Any], Form, Staged]:
+    """Return a rank's arrays of NumPy or CuPy, one per part, what they have in common, and their kind.
+
+    Parameters
+    ----------
+    given : array, or tuple with one for each part of this rank
+    parts : tuple of parts
+        The rank's.
+    what : str
+        Name of the argument, for messages.
+    promotes : bool
+        Integers become float64, as for SciPy; else all numbers stay what they are.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an array has another shape than its part, or they differ in kind, dtype or leading axes.
+    """
+    staged = [Staged(one, what) for one in several(given, len(parts), what)]
+    arrays = [one.native for one in staged]
+    forms = []
+    for n, (array, part) in enumerate(zip(arrays, parts, strict=True)):
+        batch = batch_of(tuple(array.shape), shape_of(part), what)
+        if promotes and array.dtype.kind in "biu":
+            arrays[n] = array = array.astype(np.float64)
+        if array.dtype.char not in "fdFD" and (promotes or array.dtype.kind not in "biu"):
+            raise TypeError(f"{what} has dtype {array.dtype}; float32, float64, complex64 or complex128 is needed.")
+        forms.append(Form(module_of(array), batch, array.dtype))
+    if any(form != forms[0] for form in forms):
+        raise ValueError(f"the arrays of {what} differ in kind, dtype or leading axes; they are parts of one field.")
+    return arrays, forms[0], staged[0]
+
+
+def finished(kind: Staged, arrays: list[Any]) -> Any:
+    """Return an array of the caller's kind, or a tuple where the rank has several parts."""
+    results = [kind.like(array) for array in arrays]
+    return results[0] if len(results) == 1 else tuple(results)

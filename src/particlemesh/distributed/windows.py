@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The meshes of local plans: parts with ghosts for ghost nodes, and parts alone for ghost particles."""
+"""The meshes of local plans and what they exchange: parts with ghost nodes, or parts of ghost particles."""
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from particlemesh.distributed.domain import Domain, Part
+from particlemesh.distributed.domain import Domain, Part, Piece, Reach
 from particlemesh.distributed.staging import module_of
 from particlemesh.distributed.world import World
 from particlemesh.mesh import Mesh
@@ -30,6 +32,177 @@ def mesh_of(mesh: Mesh, part: Part, start: tuple[int, ...], shape: tuple[int, ..
         stop.append(nodes if whole else part.upper[axis])
         ghosts.append((first[-1] - start[axis], start[axis] + shape[axis] - stop[-1]))
     return mesh.part(first, stop, ghosts)
+
+
+class Halo:
+    """The exchange of ghost nodes between the parts of a domain.
+
+    Parameters
+    ----------
+    domain : Domain
+    world : World
+    reach : d pairs of ints, or None
+        As for :meth:`Domain.windows`.
+    """
+
+    def __init__(self, domain: Domain, world: World, reach: Reach | None) -> None:
+        self._world, self._parts = world, domain.parts(world.rank)
+        self._first_part = world.rank * domain.per_rank
+        windows = 1 if reach is None else domain.per_rank
+        self._first_window = world.rank * windows
+        start, shape = domain.windows(reach)
+        self.shapes = [tuple(n) for n in shape[self._first_window : self._first_window + windows].tolist()]
+        self.starts = [tuple(n) for n in start[self._first_window : self._first_window + windows].tolist()]
+        self.messages = domain.messages(world.rank, reach)
+        filled = np.zeros(windows, np.int64)
+        for pieces in self.messages.held.values():
+            for piece in pieces:
+                filled[piece.holder - self._first_window] += math.prod(piece.shape)
+        self._filled = [n == math.prod(shape) for n, shape in zip(filled.tolist(), self.shapes, strict=True)]
+        # The window that a field shares memory with, and where that field is in it.
+        self._lent: tuple[Any, Any, Any] = None, None, None
+        self._lent_at = 0
+        self._buffers: dict[Any, dict[int, Any]] = {}
+        self._views: dict[Any, dict[int, list[Any]]] = {}
+
+    def nodes(self) -> int:
+        """Return the number of nodes that this rank sends to fill ghosts, or receives to fold them."""
+        return sum(_nodes(pieces) for rank, pieces in self.messages.owned.items() if rank != self._world.rank)
+
+    # What may fail on one rank is done at once; what is returned communicates, once all ranks have agreed.
+
+    def fill(self, fields: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
+        """Make ready to fill the windows (*batch, *shape) of fields (*batch, *part); the result returns the windows.
+
+        Ghosts that no rank owns are zero.
+        """
+        xp, dtype = module_of(fields[0]), fields[0].dtype
+        around = self._around(fields[0], batch)
+        windows = [around] if around is not None else [
+            (xp.empty if whole else xp.zeros)((*batch, *shape), dtype)
+            for shape, whole in zip(self.shapes, self._filled, strict=True)
+        ]  # fmt: skip
+        exchange = self._exchange(self.messages.owned, self.messages.held, fields, self._part, batch, xp)
+
+        def copy() -> None:
+            for piece in self.messages.held.get(self._world.rank, ()):
+                if around is None or piece.shape != self._parts[0].shape:
+                    self._window(windows, piece)[...] = self._part(fields, piece)
+
+        def finish() -> list[Any]:
+            for rank, terms in exchange(copy).items():
+                for piece, term in zip(self.messages.held[rank], terms, strict=True):
+                    self._window(windows, piece)[...] = term
+            return windows
+
+        return finish
+
+    def fold(self, windows: list[Any], batch: tuple[int, ...]) -> Callable[[], list[Any]]:
+        """Make ready to fold windows (*batch, *shape); the result returns fields (*batch, *part).
+
+        Every node gets the sum of what windows hold for it. Fields may share the memory of windows, which change.
+        The terms of other parts are added to a part's own ones in the order of ranks, so that sums are reproducible.
+        """
+        xp = module_of(windows[0])
+        exchange = self._exchange(self.messages.held, self.messages.owned, windows, self._window, batch, xp)
+
+        def finish() -> list[Any]:
+            got = exchange(lambda: None)
+            fields, seen = self._with_one_window(windows, batch, xp)
+            for rank, pieces in self.messages.owned.items():
+                here = rank == self._world.rank
+                terms = [self._window(windows, p) for p in pieces] if here else got[rank]
+                for piece, term in zip(pieces, terms, strict=True):
+                    if piece not in seen:
+                        self._part(fields, piece)[...] += term
+            return fields
+
+        return finish
+
+    def _with_one_window(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
+        """Return fields (*batch, *part) with the terms of one own window each, and the pieces that have these.
+
+        A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers
+        need not be dense, since no user sees them.
+        """
+        fields: list[Any] = [None] * len(self._parts)
+        seen: set[Piece] = set()
+        for piece in self.messages.owned.get(self._world.rank, ()):
+            here = piece.owner - self._first_part
+            if fields[here] is None and piece.shape == self._parts[here].shape:
+                window = windows[piece.holder - self._first_window]
+                view = window[(..., *piece.in_window())]
+                alone = len(self._parts) == 1 and window.size <= 2 * view.size
+                dense = view.flags.c_contiguous or view.dtype == np.int64
+                fields[here] = view if alone and dense else view.copy()
+                if alone and view.flags.c_contiguous and window.base is None:
+                    self._lent = weakref.ref(window), view.strides, view.shape
+                    self._lent_at = _address(view)
+                seen.add(piece)
+        return [
+            xp.zeros((*batch, *part.shape), windows[0].dtype) if field is None else field
+            for field, part in zip(fields, self._parts, strict=True)
+        ], seen
+
+    def _around(self, field: Any, batch: tuple[int, ...]) -> Any:
+        """Return the window that a field is a view of, if it is what the last `fold` has returned; else None.
+
+        Then only ghosts are filled. Nobody else sees the nodes of a window around its field.
+        """
+        lent, strides, shape = self._lent
+        window = None if lent is None else lent()
+        if window is None or field.base is not window or not self._filled[0]:
+            return None
+        same = (field.dtype, field.strides, field.shape) == (window.dtype, strides, shape)
+        whole = window.shape == (*batch, *self.shapes[0])
+        return window if same and whole and _address(field) == self._lent_at else None
+
+    def _window(self, windows: list[Any], piece: Piece) -> Any:
+        return windows[piece.holder - self._first_window][(..., *piece.in_window())]
+
+    def _part(self, fields: list[Any], piece: Piece) -> Any:
+        here = piece.owner - self._first_part
+        return fields[here][(..., *piece.in_part(self._parts[here]))]
+
+    def _exchange(
+        self, outgoing: dict[int, list[Piece]], incoming: dict[int, list[Piece]], sources: list[Any],
+        place_of: Callable[[list[Any], Piece], Any], batch: tuple[int, ...], xp: Any,
+    ) -> Callable[[Callable[[], None]], dict[int, list[Any]]]:  # fmt: skip
+        """Pack the pieces for other ranks; the result sends them in one round and returns the pieces that came.
+
+        It gets work to do while messages travel.
+        """
+        dtype = sources[0].dtype
+        sends, packed = self._memory("send", outgoing, batch, dtype, xp)
+        receives, unpacked = self._memory("receive", incoming, batch, dtype, xp)
+        for rank, views in packed.items():
+            for piece, view in zip(outgoing[rank], views, strict=True):
+                view[...] = place_of(sources, piece)
+
+        def exchange(meanwhile: Callable[[], None]) -> dict[int, list[Any]]:
+            self._world.exchange(sends, receives, meanwhile)
+            return unpacked
+
+        return exchange
+
+    def _memory(
+        self, what: str, pieces: dict[int, list[Piece]], batch: tuple[int, ...], dtype: np.dtype, xp: Any
+    ) -> tuple[dict[int, Any], dict[int, list[Any]]]:
+        """Return a buffer for each other rank, and views of it for the pieces; both are made once."""
+        others = {rank: some for rank, some in pieces.items() if rank != self._world.rank}
+        size = math.prod(batch)
+        key = what, pieces is self.messages.held, size, dtype, xp
+        if key not in self._buffers:
+            self._buffers[key] = {rank: xp.empty(size * _nodes(some), dtype) for rank, some in others.items()}
+        buffers = self._buffers[key]
+        if (key, batch) not in self._views:
+            self._views[key, batch] = {rank: _unpacked(buffers[rank], some, batch) for rank, some in others.items()}
+        return buffers, self._views[key, batch]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers."""
+        return sum(int(array.nbytes) for held in self._buffers.values() for array in held.values())
 
 
 class Crops:
@@ -115,3 +288,21 @@ def _reaches(first: Any, support: int, lower: int, upper: int, mesh: Mesh, axis:
         return (first < upper) & (first + support > lower)
     nodes = mesh.shape[axis]
     return ((first - lower) % nodes < upper - lower) | ((lower - first) % nodes < support)
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def _nodes(pieces: list[Piece]) -> int:
+    return sum(math.prod(piece.shape) for piece in pieces)
+
+
+def _unpacked(buffer: Any, pieces: list[Piece], batch: tuple[int, ...]) -> list[Any]:
+    """Return views of a buffer for its pieces, (*batch, *shape) each."""
+    size, first, views = math.prod(batch), 0, []
+    for piece in pieces:
+        count = size * math.prod(piece.shape)
+        views.append(buffer[first : first + count].reshape((*batch, *piece.shape)))
+        first += count
+    return views

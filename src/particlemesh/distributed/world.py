@@ -323,6 +323,52 @@ class World(checks.Fixed):
         self.agree(error, call)
 
 
+def agreed(world: World, check: bool, work: Callable[[], tuple[str, int | None, T]]) -> tuple[T, int | None]:
+    """Work on this rank, then agree on errors, on the call and on a number: see :meth:`World.agree`.
+
+    ``work`` returns the call, the number and its result; what is returned is the result, and the number that ranks
+    gave. With ``check=False`` a rank that raises raises alone, and the number is its own.
+    """
+    error: BaseException | None = None
+    call, number, result = "", None, None
+    try:
+        call, number, result = work()
+    except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
+        error = caught
+    if check:
+        number = world.agree(error, call, number)
+    elif error is not None:
+        raise error
+    return result, number  # type: ignore[return-value]  # agree has raised where there is none
+
+
+def alike(world: World, check: bool, work: Callable[[], tuple[str, T]]) -> T:
+    """Return the result of local work that also says which call this is, once no rank has failed and all say the same.
+
+    Examples
+    --------
+    >>> alike(World(), True, lambda: ("a sum of two", 1 + 1))
+    2
+    """
+
+    def numbered() -> tuple[str, None, T]:
+        call, result = work()
+        return call, None, result
+
+    return agreed(world, check, numbered)[0]
+
+
+def together(world: World, check: bool, call: str, work: Callable[[], T]) -> T:
+    """Return the result of local work, once no rank has failed in it; with ``check=False`` at once.
+
+    Examples
+    --------
+    >>> together(World(), True, "a sum", lambda: 1 + 1)
+    2
+    """
+    return agreed(world, check, lambda: (call, None, work()))[0]
+
+
 def _cupy() -> Any:
     import cupy
 
