@@ -20,18 +20,20 @@ X = random.random((300, 3)) * LENGTHS
 Q = random.normal(size=300)
 
 
-@pytest.fixture
-def few(tmp_path):
-    np.savez(tmp_path / "few.npz", positions=X, charges=Q, velocities=2 * X, box=LENGTHS)
-    return tmp_path / "few.npz"
+@pytest.fixture(autouse=True)
+def few(tmp_path, monkeypatch):
+    """Go to a folder with a file of particles, and return its name."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("few.npz", positions=X, charges=Q, velocities=2 * X, box=LENGTHS)
+    return "few.npz"
 
 
 def run(command, *words):
     """Return the output of a command that succeeds."""
     result = CliRunner().invoke(cli.app, [command, *map(str, words)])
-    assert result.exit_code == 0, result.output
-    assert all(len(line) <= cli.WIDTH for line in result.output.splitlines()[1:]), result.output  # a path is first
-    return result.output
+    assert result.exit_code == 0 and not result.stderr, result.output
+    assert all(len(line) <= cli.WIDTH for line in result.output.splitlines()), result.output
+    return " ".join(result.stdout.split())
 
 
 def fails(command, *words):
@@ -43,18 +45,12 @@ def fails(command, *words):
     return line
 
 
-def squeezed(text):
-    return " ".join(text.split())
-
-
-def test_spread_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_spread_writes_what_a_call_in_memory_gives(few):
     output = run("spread", few, "--values", "charges", "--shape", "8,9,10", "--out", "f.npz", "--chunk", 77)
     mesh = pm.Mesh((8, 9, 10), LENGTHS)
     field = files.read_field("f.npz")
     assert field.mesh == mesh and field.name == "field"
     np.testing.assert_allclose(field.values, pm.spread(X, Q, mesh), atol=1e-13)
-    output = squeezed(output)
     for said in (
         "particles 300, float64; positions: positions; values: charges also in the file: velocities",
         "box 4 x 5 x 6, periodic along xyz, from the file", "mesh 8 x 9 x 10 nodes (given), spacing 0.5, 0.555556, 0.6",
@@ -64,12 +60,11 @@ def test_spread_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypatch):
     assert f"values {Q.sum():.8g}"[:-2] in output
 
 
-def test_spread_to_a_density_on_open_axes(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    output = squeezed(run(
+def test_spread_to_a_density_on_open_axes(few):
+    output = run(
         "spread", few, "--values", "velocities", "--spacing", "0.7", "--periodic", "xz", "--offset", "0.5", "--window",
         "bspline", "--order", "4", "--density", "--out", "f.npz",
-    ))  # fmt: skip
+    )  # fmt: skip
     mesh = pm.Mesh((6, 8, 9), pm.Box(LENGTHS, periodic=(True, False, True)), offset=0.5)
     field = files.read_field("f.npz")
     assert field.mesh == mesh and field.name == "density"
@@ -81,8 +76,7 @@ def test_spread_to_a_density_on_open_axes(few, tmp_path, monkeypatch):
         assert f"sum {k} values" in output and f"lost beyond open faces {f'{lost[k]:.10g}'[:-3]}" in output
 
 
-def test_interpolate_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_interpolate_writes_what_a_call_in_memory_gives(few):
     mesh = pm.Mesh((8, 9, 10), LENGTHS)
     values = random.random(mesh.shape)
     files.write_field("f.npz", values, mesh)
@@ -93,12 +87,11 @@ def test_interpolate_writes_what_a_call_in_memory_gives(few, tmp_path, monkeypat
         np.testing.assert_array_equal(result["position"], X)
         np.testing.assert_allclose(result["value"], expected, atol=1e-13)
         np.testing.assert_allclose(result["gradient"], slope, atol=1e-12)
-    assert f"{expected.min():.5g}" in output and "position, value, gradient" in squeezed(output)
+    assert f"{expected.min():.5g}" in output and "position, value, gradient" in output
 
 
-def test_neighbours_writes_the_pairs(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    output = squeezed(run("neighbours", few, "--radius", 0.9, "--out", "n.npz", "--quantities", "ijdS"))
+def test_neighbours_writes_the_pairs(few):
+    output = run("neighbours", few, "--radius", 0.9, "--out", "n.npz", "--quantities", "ijdS")
     box = pm.Box(LENGTHS)
     with np.load("n.npz") as result:
         assert set(result.files) == set("ijdS")
@@ -112,8 +105,7 @@ def test_neighbours_writes_the_pairs(few, tmp_path, monkeypatch):
     assert f"{expected / 300:.6g} on average" in output
 
 
-def test_spectrum_of_particles_and_of_a_field(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_spectrum_of_particles_and_of_a_field(few):
     output = run("spectrum", few, "--shape", 8, "--out", "s.npz")
     mesh = pm.Mesh((8, 8, 8), LENGTHS)
     expected = power_spectrum(X, np.ones(300), mesh)
@@ -128,11 +120,10 @@ def test_spectrum_of_particles_and_of_a_field(few, tmp_path, monkeypatch):
         assert (result["power"] * result["modes"])[result["modes"] > 0].sum() == pytest.approx(2 * 120 / 4)
 
 
-def test_a_table_without_a_box(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_table_without_a_box():
     np.savetxt("few.csv", np.c_[X, Q], delimiter=",", header="x,y,z,q", comments="")
     assert "few.csv has no box: give --box, such as 10,10,10, or --box fit" in fails("spread", "few.csv")
-    output = squeezed(run("spread", "few.csv", "--values", "q", "--box", "fit", "--shape", 9, "--chunk", 70))
+    output = run("spread", "few.csv", "--values", "q", "--box", "fit", "--shape", 9, "--chunk", 70)
     mesh = files.read_field("out/field.npz").mesh
     assert not any(mesh.periodic) and "open, fitted to the particles" in output
     assert (mesh.box.origin <= X.min(axis=0)).all()
@@ -185,24 +176,22 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_are_one_line_and_leave_nothing(case, few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_errors_are_one_line_and_leave_nothing(case, few, tmp_path):
     files.write_field("line.npz", np.ones(4), pm.Mesh(4, 1.0, periodic=False))
     words, message = ERRORS[case]
     assert message in fails(*words[:1], words[1], *words[2:])
     assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == {"few.npz", "line.npz"}
 
 
-def test_frames_of_a_trajectory_are_averaged(tmp_path, monkeypatch):
+def test_frames_of_a_trajectory_are_averaged():
     hoomd = pytest.importorskip("gsd.hoomd")
-    monkeypatch.chdir(tmp_path)
     with hoomd.open("few.gsd", "w") as file:
         for step in range(4):
             frame = hoomd.Frame()
             frame.configuration.box = [*(LENGTHS + (step == 3)), 0, 0, 0]
             frame.particles.N, frame.particles.position = 100, X[100 * (step % 3) :][:100] - LENGTHS / 2
             file.append(frame)
-    output = squeezed(run("spread", "few.gsd", "--frames", "0:3", "--shape", "8", "--dtype", "float64"))
+    output = run("spread", "few.gsd", "--frames", "0:3", "--shape", "8", "--dtype", "float64")
     assert "particles 300 in 3 frames of 4" in output and "mean of 3 frames" in output
     field = files.read_field("out/field.npz")
     assert field.values.dtype == np.float64  # positions in the file are float32
@@ -255,12 +244,11 @@ def test_the_method_is_read_from_the_plans_own_table():
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 @pytest.mark.parametrize(("kind", "axis"), [("projection", "x"), ("slice", "y")])
-def test_spread_draws_what_it_writes(few, tmp_path, monkeypatch, kind, axis):
-    monkeypatch.chdir(tmp_path)  # long paths do not fit into a line
+def test_spread_draws_what_it_writes(few, kind, axis):
     out, picture = Path("f.npz"), Path("f.png")
     options = ("--shape", "8", "--out", out, "--picture", picture, "--kind", kind, "--axis", axis)
     output = run("spread", few, *options)
-    assert f"picture, {kind}" in squeezed(output) and picture.read_bytes().startswith(b"\x89PNG")
+    assert f"picture, {kind}" in output and picture.read_bytes().startswith(b"\x89PNG")
     out.unlink()
     assert "f.png" in fails("spread", few, *options)  # which exists
     assert not out.exists()
@@ -271,32 +259,30 @@ def test_spread_draws_what_it_writes(few, tmp_path, monkeypatch, kind, axis):
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_spectrum_draws_its_power(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_spectrum_draws_its_power(few):
     run("spectrum", few, "--shape", "8", "--picture", "p.pdf")
     assert Path("p.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_view_needs_pyvista_and_says_so_in_one_line(tmp_path, monkeypatch):
+def test_view_needs_pyvista_and_says_so_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyvista", None)
-    files.write_field(tmp_path / "f.npz", np.ones((2, 2)), pm.Mesh((2, 2), (1.0, 1.0)))
-    assert "view needs PyVista: pip install pyvista trame-pyvista" in fails("view", tmp_path / "f.npz")
+    files.write_field("f.npz", np.ones((2, 2)), pm.Mesh((2, 2), (1.0, 1.0)))
+    assert "view needs PyVista: pip install pyvista trame-pyvista" in fails("view", "f.npz")
 
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries that write pages
-def test_view_writes_a_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_view_writes_a_page():
     for name in ("pyvista", "trame", "trame_vtk"):
         pytest.importorskip(name, reason=f"{name} is not installed")
     mesh = pm.Mesh((6, 5, 4), LENGTHS)
     field = np.random.default_rng(1).normal(size=(2, *mesh.shape)) * (1 + 1j)
-    files.write_field(tmp_path / "f.npz", field, mesh)
+    files.write_field("f.npz", field, mesh)
     output = run("view", "f.npz", "--out", "v.html")
-    assert "a page that any browser shows" in squeezed(output)
-    assert (tmp_path / "v.html").stat().st_size > 100_000
-    assert "no surface at level 90" in fails("view", tmp_path / "f.npz", "--out", tmp_path / "w.html", "--level", "90")
-    assert "cannot be read" in fails("view", damaged(tmp_path / "d.npz"), "--out", tmp_path / "w.html")
-    assert not (tmp_path / "w.html").exists()
+    assert "a page that any browser shows" in output
+    assert Path("v.html").stat().st_size > 100_000
+    assert "no surface at level 90" in fails("view", "f.npz", "--out", "w.html", "--level", "90")
+    assert "cannot be read" in fails("view", damaged(Path("d.npz")), "--out", "w.html")
+    assert not Path("w.html").exists()
 
 
 def damaged(path):
@@ -305,8 +291,7 @@ def damaged(path):
 
 
 @pytest.mark.parametrize("window", ["kaiser_bessel6", "prolate4"])
-def test_windows_that_keep_no_sums_are_refused(few, tmp_path, monkeypatch, window):
-    monkeypatch.chdir(tmp_path)
+def test_windows_that_keep_no_sums_are_refused(few, window):
     assert "sums would not be conserved" in fails("spread", few, "--shape", "8", "--window", window, "--out", "f.npz")
     run("spread", few, "--shape", "8", "--window", "peskin4", "--out", "f.npz")
     assert "sums would not be conserved" in fails(
@@ -315,8 +300,7 @@ def test_windows_that_keep_no_sums_are_refused(few, tmp_path, monkeypatch, windo
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_a_picture_that_fails_leaves_no_field(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_picture_that_fails_leaves_no_field(few):
     for wrong in (("--axis", "q"), ("--kind", "slice", "--at", "70"), ("--kind", "isosurface", "--level", "1e9")):
         fails("spread", few, "--shape", "8", "--out", "f.npz", "--picture", "f.png", *wrong)
         assert not Path("f.npz").exists() and not Path("f.png").exists()
@@ -325,7 +309,6 @@ def test_a_picture_that_fails_leaves_no_field(few, tmp_path, monkeypatch):
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 @pytest.mark.parametrize(("command", "writer"), [("spread", "write_field"), ("spectrum", "writing_table")])
 def test_an_output_that_fails_leaves_no_picture(few, tmp_path, monkeypatch, command, writer):
-    monkeypatch.chdir(tmp_path)
 
     def full(*_, **__):
         raise OSError("No space left on device")
@@ -336,7 +319,133 @@ def test_an_output_that_fails_leaves_no_picture(few, tmp_path, monkeypatch, comm
     assert not [path for path in tmp_path.iterdir() if path.name != Path(few).name]
 
 
-def test_a_field_that_is_not_finite_is_not_written(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_field_that_is_not_finite_is_not_written(few):
     message = fails("spread", few, "--shape", "8", "--values", "1e39", "--dtype", "float32", "--out", "f.npz")
     assert "not finite" in message and not Path("f.npz").exists()
+
+
+# ---- what is refused, named and kept ----------------------------------------------------------------------
+
+
+def test_values_are_the_column_of_a_name_that_is_a_number():
+    np.savetxt("few.txt", np.c_[X, Q])
+    output = run("spread", "few.txt", "--positions", "0,1,2", "--values", "3", "--box", "4,5,6", "--shape", "8")
+    assert "values: 3" in output
+    expected = pm.spread(X, Q, pm.Mesh((8, 8, 8), LENGTHS))
+    np.testing.assert_allclose(files.read_field("out/field.npz").values, expected, atol=1e-12)
+    assert "no column 9, but 0, 1, 2, 3" in fails(
+        "spread", "few.txt", "--positions", "0,1,2", "--values", "9", "--box", "4,5,6", "--out", "f.npz"
+    )
+
+
+@pytest.mark.parametrize("shape", ["1", "1,8,8"])
+def test_a_spectrum_without_modes_is_refused(few, shape):
+    assert "give two or more nodes along each axis" in fails("spectrum", few, "--shape", shape, "--out", "s.npz")
+    assert not Path("s.npz").exists()
+
+
+def test_gradients_of_components_are_named_by_component_and_axis():
+    mesh = pm.Mesh((6, 5), (4.0, 5.0))
+    values = random.random((3, *mesh.shape))
+    np.savez("flat.npz", positions=X[:, :2])
+    files.write_field("f.npz", values, mesh)
+    values_at, slope = pm.Plan(mesh).set_positions(X[:, :2]).value_and_gradient(values)
+    run("interpolate", "flat.npz", "--field", "f.npz", "--gradient", "--out", "v.csv")
+    table = np.genfromtxt("v.csv", delimiter=",", names=True)
+    for component in range(3):
+        np.testing.assert_allclose(table[f"value_{component}"], values_at[component], atol=1e-12)
+        for axis, name in enumerate("xy"):
+            np.testing.assert_allclose(table[f"gradient_{component}_{name}"], slope[component, :, axis], atol=1e-12)
+    assert len(table.dtype.names) == 2 + 3 + 6
+    run("interpolate", "flat.npz", "--field", "f.npz", "--gradient", "--out", "v.npz")
+    with np.load("v.npz") as arrays:
+        np.testing.assert_allclose(arrays["gradient"], np.moveaxis(slope, 1, 0), atol=1e-12)
+
+
+def test_fitting_a_box_reads_parts(monkeypatch):
+    np.savez("few.npz", positions=X)
+    sizes = []
+    chunks = files.Particles.chunks
+
+    def counted(self, size, frame=-1):
+        for chunk in chunks(self, size, frame):
+            sizes.append(len(chunk.positions))
+            yield chunk
+
+    monkeypatch.setattr(files.Particles, "chunks", counted)
+    run("spread", "few.npz", "--box", "fit", "--shape", "8", "--chunk", "120")
+    assert sizes == [120, 120, 60] * 2
+
+
+@pytest.mark.parametrize("folder", ["/proc/none", "few.npz/below"])
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_computed(few, tmp_path, monkeypatch, folder):
+    if not Path("/proc").is_dir():
+        pytest.skip("nothing here is unwritable for every user")
+    monkeypatch.setattr(files, "spread_particles", None)
+    for name in ("f.npz", "deeper/f.npz"):
+        message = fails("spread", few, "--shape", "8", "--out", f"{folder}/{name}")
+        assert f"{Path(folder, name).parent} cannot be written to (" in message and "give another folder" in message
+    fails("spread", few, "--shape", "8", "--out", "new/f.npz", "--method", "magic")
+    assert [file.name for file in tmp_path.iterdir()] == ["few.npz"]  # no empty folder either
+
+
+@pytest.mark.parametrize("name", ["few.npz", "./few.npz", "link.npz"])
+def test_an_input_is_never_replaced(few, name):
+    before = Path(few).read_bytes()
+    Path("link.npz").symlink_to(few)
+    files.write_field("f.npz", np.ones((4, 4, 4)), pm.Mesh((4, 4, 4), LENGTHS))
+    said = f"{Path(name)} is an input: give the output another name."
+    assert said in fails("spread", few, "--shape", "8", "--out", name, "--overwrite")
+    assert said in fails("interpolate", few, "--field", "f.npz", "--out", name, "--overwrite")
+    assert "f.npz is an input" in fails("interpolate", few, "--field", "f.npz", "--out", "f.npz", "--overwrite")
+    assert said in fails("neighbours", few, "--radius", "1", "--out", name, "--overwrite")
+    assert said in fails("spectrum", few, "--shape", "8", "--out", name, "--overwrite")
+    assert Path(few).read_bytes() == before
+
+
+@pytest.mark.parametrize("options", [(), ("--dtype", "float32")])
+@pytest.mark.parametrize("far", [0.0, 1e3, 1e17])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_fitted_box_holds_what_is_rounded(far, dtype, options):
+    np.savez("far.npz", positions=(X[:50] + far).astype(dtype))
+    output = run("spread", "far.npz", "--box", "fit", "--shape", "6", "--window", "cic", *options)
+    assert "fitted to the particles" in output
+    assert files.read_field("out/field.npz").values.sum() == pytest.approx(50, rel=1e-5)
+
+
+def test_densities_and_sums_that_are_not_finite_are_not_written(few):
+    np.savez("tiny.npz", positions=X * 1e-20, box=LENGTHS * 1e-20)
+    words = ("--shape", "8", "--out", "f.npz")
+    assert "not finite" in fails("spread", "tiny.npz", *words, "--density", "--dtype", "float32")
+    assert "Choose another unit" in fails("spread", few, *words, "--values", "1e308")
+    assert not Path("f.npz").exists()
+
+
+def test_a_field_that_is_not_finite_has_no_spectrum():
+    files.write_field("nan.npz", np.full((4, 4, 4), np.nan), pm.Mesh((4, 4, 4), LENGTHS))
+    assert "the field has values that are not finite" in fails("spectrum", "nan.npz", "--field")
+
+
+@pytest.mark.parametrize(("window", "compensation"), [("cic", "window"), ("pcs", "window"), ("tsc", "aliases")])
+def test_the_spectrum_of_a_spread_field_is_compensated_for_its_window(few, window, compensation):
+    run("spread", few, "--shape", "8", "--window", window, "--out", "f.npz")
+    options = ("--window", window, "--compensation", compensation)
+    run("spectrum", "f.npz", "--field", *options, "--out", "a.npz")
+    run("spectrum", few, "--shape", "8", "--no-interlaced", *options, "--out", "b.npz")
+    mean = 300 / (8 * 8 * 8)  # the power of a contrast has none
+    with np.load("a.npz") as a, np.load("b.npz") as b:
+        np.testing.assert_allclose(a["power"] / mean**2, b["power"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("values", ["charges*mass", "mass * charges", "velocity*mass", "charges*mass,mass"])
+def test_columns_are_multiplied(values):
+    mass, velocity = random.random(300) + 1, random.normal(size=(300, 3))
+    np.savez("heavy.npz", positions=X, charges=Q, mass=mass, velocity=velocity, box=LENGTHS)
+    output = run("spread", "heavy.npz", "--shape", "6", "--values", values, "--out", "f.npz")
+    products = {"velocity*mass": velocity.T * mass, "charges*mass,mass": np.stack([Q * mass, mass])}
+    expected = products.get(values, Q * mass)
+    assert f"values: {values.replace(' ', '').replace(',', ', ')}" in output
+    mesh = pm.Mesh((6, 6, 6), LENGTHS)
+    np.testing.assert_allclose(files.read_field("f.npz").values, pm.spread(X, expected, mesh), atol=1e-12)
+    assert "several numbers" in fails("spread", "heavy.npz", "--values", "velocity*velocity", "--out", "g.npz")
+    assert "has no column none" in fails("spread", "heavy.npz", "--values", "charges*none", "--out", "g.npz")

@@ -27,26 +27,6 @@ def test_not_finite_positions_are_named(backend, bad, real):
         np.testing.assert_allclose(after, before, rtol=1e-6)  # the plan kept its positions
 
 
-def test_unchecked_bad_particles_weigh_nothing_and_are_recorded(backend):
-    mesh = pm.Mesh((6, 5), (1.0, 2.0), periodic=(True, False), offset=(0, 0.5))
-    x = np.random.default_rng(2).random((40, 2))
-    x[7, 0], x[20, 1], x[30, 1] = np.nan, 2.5, -0.1
-    good = np.delete(np.arange(40), [7, 20, 30])
-    q = np.random.default_rng(3).normal(size=40)
-    with pm.Plan(mesh, "bspline3") as plan:
-        plan.set_positions(backend.array(x), check=False)
-        expected = oracle.spread(mesh, pm.bspline(3), x[good], q[good])
-        np.testing.assert_allclose(backend.host(plan.spread(backend.array(q))), expected, atol=1e-13)
-        values = backend.host(plan.interpolate(backend.array(expected)))
-        assert np.all(values[[7, 20, 30]] == 0)
-        assert np.all(values[good] != 0)
-        assert plan.status[:4] == (40, 1, 2, 7)
-        with pytest.raises(ValueError, match="1 not finite and 2 outside an open axis of 40; the first is particle 7"):
-            plan.check()
-        plan.set_positions(backend.array(x[good]), check=False)
-        plan.check()
-
-
 def test_the_error_says_what_has_become_of_the_particles():
     mesh, status = pm.Mesh(6, 1.0), Status(40, 1, 0, 7)
     assert "The plan is unchanged; check=False" in str(checks.bad_positions(status, None, mesh))
@@ -101,20 +81,3 @@ def test_float32_cells_on_a_fine_mesh(backend, law):
         assert distance.max() < 3  # 2, and what float32 moves a particle
         f = np.ones(mesh.shape, np.float32)
         np.testing.assert_allclose(backend.host(plan.interpolate(backend.array(f))), 1, rtol=1e-5)
-
-
-@pytest.mark.parametrize("nodes", [8, 9])
-def test_the_convention_is_that_of_the_fft(backend, nodes):
-    # A plane wave on the nodes is one mode; spread particles on nodes have the phase of exp(-i k x).
-    mesh = pm.Mesh((nodes,), 2.0, origin=0.0)
-    x = mesh.nodes(0)
-    with pm.Plan(mesh, "ngp") as plan:
-        plan.set_positions(backend.array(x))
-        for mode in range(nodes):
-            k = mesh.wavenumbers()[0][mode]
-            field = backend.host(plan.spread(backend.array(np.exp(1j * k * x))))
-            expected = np.zeros(nodes)
-            expected[mode] = nodes
-            np.testing.assert_allclose(np.fft.fft(field), expected, atol=1e-12)
-            result = backend.host(plan.interpolate(backend.array(np.fft.ifft(expected))))
-            np.testing.assert_allclose(result, np.exp(1j * k * x), atol=1e-13)

@@ -159,7 +159,9 @@ def test_particles_without_weight_take_no_part(backend, law):
     finite = np.where(np.isinf(f), 0, f)
     with law.plan(mesh, window, backend=backend.name, dtype="float64") as plan:
         plan.set_positions(backend.array(x), check=False)
-        assert plan.status[:3] == (70, 2, 2)
+        assert plan.status[:4] == (70, 2, 2, 7)
+        with pytest.raises(ValueError, match="2 not finite and 2 outside an open axis of 70; the first is particle 7"):
+            plan.check()
         if law.direction == "spread":
             close(
                 backend.host(plan.spread(backend.array(q))),

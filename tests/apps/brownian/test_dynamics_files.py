@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checkpoints that continue with the same bits, and trajectories as their libraries read them."""
 
-import json
 import sys
 
 import numpy as np
@@ -109,23 +108,6 @@ def test_gsd_needs_its_kind_of_box(tmp_path):
         with pytest.raises(ValueError, match=said):
             motion.run(1, trajectory=tmp_path / "a.gsd")
         assert motion.step == 0 and not any(tmp_path.iterdir())
-
-
-def test_vtu(tmp_path):
-    meshio = needed("meshio")
-    expected = recorded(chains(box=None), tmp_path / "a.vtu")
-    series = json.loads((tmp_path / "a.vtu.series").read_text())["files"]
-    assert len(list(tmp_path.iterdir())) == 5
-    for file, (step, time, positions) in zip(series, expected, strict=True):
-        assert file == {"name": f"a_{step:010d}.vtu", "time": pytest.approx(time)}
-        mesh = meshio.read(tmp_path / file["name"])
-        np.testing.assert_array_equal(mesh.points, positions)
-        np.testing.assert_array_equal(mesh.cells_dict["vertex"].ravel(), np.arange(26))
-        np.testing.assert_array_equal(mesh.point_data["radius"], np.linspace(0.4, 0.6, 26))
-    for text in ("x", "{}", '{"files": [{"name": "b.vtu"}]}', '{"files": [{"name": 3}]}'):
-        (tmp_path / "a.vtu.series").write_text(text)
-        with pytest.raises(ValueError, match="is no series of ours"):
-            chains().run(1, trajectory=tmp_path / "a.vtu")
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_points_come_first():
 def test_points_that_are_not_finite_leave_the_plan_as_it_was():
     plan = plan_with_points()
     before = plan.execute(np.ones(3, complex))
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="point 1 is not finite"):
         plan.setpts(np.array([0.0, np.nan]), np.zeros(2))
     np.testing.assert_array_equal(plan.execute(np.ones(3, complex)), before)
     three = plan_with_points(3, 1)

@@ -473,5 +473,7 @@ def _native(array: Any, name: str) -> Any:
     """Return a user's array as one of NumPy or CuPy."""
     if not hasattr(array, "shape"):
         raise TypeError(f"{name} is of type {type(array).__name__}; give an array of NumPy, CuPy or PyTorch.")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, and the mask would be lost: index it, or fill in zeros.")
     (array,), _ = _to_numpy_cupy([array])
     return array
