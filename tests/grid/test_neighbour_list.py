@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Neighbour lists in one call: letters, order, any box and any place, against all images of all pairs and others."""
 
+import concurrent.futures
 import itertools
 import math
+import sys
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,7 +15,8 @@ import particlemesh as pm
 from grid_cases import BOXES, SKEWED, all_pairs
 from grid_checks import check_list as check
 from grid_checks import cloud
-from particlemesh.grid.neighbour_list import _cells
+from particlemesh.grid.neighbour_list import _cells, drop_grids
+from particlemesh.grid.uniform_grid import UniformGrid
 
 # ---- letters ----------------------------------------------------------------------------------------------
 
@@ -245,3 +248,60 @@ def test_plain_cells_on_the_cpu_and_thin_ones_on_gpus():
     assert _cells(lengths, 1.0, 12_096, thin=False) == (10, 10, 10)
     assert _cells(lengths, 1.0, 12_096, thin=True) == (10, 10, 40)
     assert math.prod(_cells(lengths, 0.01, 12_096, thin=True)) > 4000  # no fewer than there may be, by much
+
+
+# ---- grids that are kept between calls --------------------------------------------------------------------
+
+
+def test_kept_grids_change_no_result(backend):
+    drop_grids()
+    kept = []
+    for turn, (count, radius, real) in enumerate([(300, 0.2, "f8"), (500, 0.2, "f8"), (300, 0.15, "f4")] * 3):
+        x = np.random.default_rng(turn).random((count, 3)).astype(real)
+        got = pm.neighbour_list("ijS", backend.array(x), (1.0, 1.0, 1.0), radius)
+        kept.append((got, pm.neighbour_list("ijS", x, (1.0, 1.0, 1.0), radius)))
+    assert drop_grids() or backend.name == "cpu"  # which has plain arrays
+    for pair in kept:  # no call writes to another's result
+        one, other = (np.column_stack([backend.host(a) if arrays is pair[0] else a for a in arrays]) for arrays in pair)
+        assert sorted(one.tolist()) == sorted(other.tolist())
+
+
+def test_threads_share_no_kept_grid():
+    x = [np.random.default_rng(n).random((400, 2)) for n in range(8)]
+    system = np.arange(400) % 5
+    alone = [pm.neighbour_list("ij", one, (1.0, 1.0), 0.2, system=system) for one in x]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        many = pool.map(lambda n: pm.neighbour_list("ij", x[n % 8], (1.0, 1.0), 0.2, system=system), range(64))
+        for n, got in enumerate(many):
+            np.testing.assert_array_equal(got, alone[n % 8])
+
+
+def test_kept_grids_keep_no_positions(backend):
+    x = backend.array(np.random.default_rng(1).random((300, 3)))
+    for _ in range(3):
+        pm.neighbour_list("ij", x, (1.0, 1.0, 1.0), 0.2)
+    pm.neighbour_list("ij", backend.array(np.random.default_rng(2).random((300, 3))), (1.0, 1.0, 1.0), 0.2)
+    backend.wait()
+    assert sys.getrefcount(x) == 2  # this function and the call
+
+
+def test_where_memory_lacks_kept_grids_make_room(backend, monkeypatch):
+    x = backend.array(np.random.default_rng(1).random((300, 3)))
+    system = backend.array(np.zeros(300, np.int32))
+    expected = pm.neighbour_list("j", x, (1.0, 1.0, 1.0), 0.2, system=system)
+    pairs, failed = UniformGrid.pairs, []
+
+    def full(grid, *arguments, **options):
+        if not failed:
+            failed.append(grid)
+            raise MemoryError("made up by a test")
+        return pairs(grid, *arguments, **options)
+
+    monkeypatch.setattr(UniformGrid, "pairs", full)
+    pm.neighbour_list("j", backend.array(np.random.default_rng(2).random((90, 2))), (1.0, 1.0), 0.2, system=system[:90])
+    failed.clear()
+    got = pm.neighbour_list("j", x, (1.0, 1.0, 1.0), 0.2, system=system)
+    np.testing.assert_array_equal(backend.host(got), backend.host(expected))
+    monkeypatch.setattr(UniformGrid, "pairs", lambda *_, **__: full(failed.clear()))
+    with pytest.raises(MemoryError, match="made up"):
+        pm.neighbour_list("j", x, (1.0, 1.0, 1.0), 0.2, system=system)

@@ -68,7 +68,7 @@ class Kind:
 
     def on(self, array: Any, backend: Any) -> bool:
         """Return whether the array lives on ``backend``."""
-        return self.backend(array) is backend
+        return bool(self.backend(array) == backend)
 
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
         """Enter the current stream of the array's library, where it differs from the backend's."""

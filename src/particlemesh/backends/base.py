@@ -322,6 +322,12 @@ class _Kept:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
+    def __eq__(self, other: object) -> bool:
+        return (other._backend if isinstance(other, _Kept) else other) is self._backend
+
+    def __hash__(self) -> int:
+        return hash(self._backend)
+
     def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> Kernel:
         key = (file, name, *defines.items(), *(texts or {}).items())
         kernel = self._kernels.get(key)

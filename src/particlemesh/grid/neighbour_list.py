@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import math
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +23,7 @@ from particlemesh.arrays.systems import indices
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
+from particlemesh.busy import through_forks
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
@@ -31,6 +36,9 @@ from particlemesh.sorting.cpu import counting_sort
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
+_MOST_GRIDS, _MOST_BYTES = 4, 1 << 28  # that are kept for later calls
+_grids: dict[Any, tuple[UniformGrid, int]] = {}  # with bytes; no call uses these, the longest unused one first
+_lock = through_forks(threading.Lock())
 
 
 def neighbour_list(
@@ -128,12 +136,48 @@ def neighbour_list(
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(quantities, positions, kind, home, place, x, domain, reach, radii, half, threads, backend)
-        several = system is not None or boxes is not None
-        arrays = call.of_systems(radius, system, boxes) if several else call.dense(radius)
-        if arrays is None:
-            arrays = call.sparse()
+        try:
+            arrays = call.answer(radius, system, boxes)
+        except MemoryError:
+            if not drop_grids():
+                raise
+            arrays = call.answer(radius, system, boxes)
     results = tuple(arrays[letter] for letter in quantities)
     return results if len(results) > 1 else results[0]
+
+
+@contextlib.contextmanager
+def _grid(box: Box, place: Backend, dtype: np.dtype, **options: Any) -> Iterator[UniformGrid]:
+    """Lend a grid to one call: that of an earlier one of the same kind, whose memory and kernels are there."""
+    key = (box, place, dtype, *options.items())
+    with _lock:
+        grid, _ = _grids.pop(key, (None, 0))
+    grid = grid or UniformGrid(box, **options)
+    try:
+        yield grid
+    except BaseException:
+        grid.close()
+        raise
+    if not all(box.periodic) and not options.get("systems"):  # a fitted box does not come again
+        grid.close()
+        return
+    with _lock:
+        _grids[key] = grid, grid.nbytes
+        while len(_grids) > _MOST_GRIDS or sum(size for _, size in _grids.values()) > _MOST_BYTES:
+            _grids.pop(next(iter(_grids)))[0].close()
+
+
+def drop_grids() -> bool:
+    """Release the memory of all grids that are kept for later calls; return whether there were any."""
+    with _lock:
+        kept = [*_grids.values()]
+        _grids.clear()
+    for grid, _ in kept:
+        grid.close()
+    return bool(kept)
+
+
+atexit.register(drop_grids)  # before the libraries of devices end
 
 
 @functools.lru_cache(maxsize=32)
@@ -167,6 +211,13 @@ class _Call:
     threads: int | None
     named: str | None
 
+    def answer(self, radius: Any, system: Any, boxes: Any) -> dict[str, Any]:
+        """Return the arrays by their letters."""
+        if system is not None or boxes is not None:
+            return self.of_systems(radius, system, boxes)
+        arrays = self.dense(radius)
+        return self.sparse() if arrays is None else arrays
+
     def dense(self, radius: Any) -> dict[str, Any] | None:
         """Search with a dense grid; None where sparse cells suit better."""
         x, box, place = self.x, self.box, self.place
@@ -178,7 +229,7 @@ class _Call:
         doubtful = doubtful or self.radii is not None
         if self.home.name == place.name == "cpu":
             return self._on_cpu(box, shape, doubtful=doubtful)
-        with UniformGrid(box, shape=shape, backend=self.named, threads=self.threads) as grid:
+        with _grid(box, place, x.dtype, shape=shape, backend=self.named, threads=self.threads) as grid:
             grid.build(self.positions)
             if doubtful and crowded(self._host(grid.cell_start), x.count):
                 return None
@@ -237,7 +288,8 @@ class _Call:
         thickness = (1 / np.linalg.norm(domains.inverse, axis=2)).mean(0)
         most = (_CELLS_A_PARTICLE * self.x.count + _FEW_CELLS) / count
         shape = _cells(thickness, self.reach, max(most, 1.0), thin=self.place.name != "cpu")
-        with UniformGrid(self.box, shape=shape, systems=count, backend=self.named, threads=self.threads) as grid:
+        options: Any = dict(shape=shape, systems=count, backend=self.named, threads=self.threads)
+        with _grid(self.box, self.place, self.x.dtype, **options) as grid:
             grid.build(self.positions, system=system, boxes=domains)
             pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
         return checks.by_letter(pairs, self.quantities)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.backends.tapes import Tapes
 
 
@@ -61,10 +61,10 @@ class Room:
 
 
 class Rooms:
-    """Memory of the current build, of a next build that may fail, and of queries."""
+    """Memory of the current build, of a next build that may fail, and of queries; and the kernels of all of them."""
 
     def __init__(self, backend: Backend, tapes: Tapes) -> None:
-        self.backend, self._tapes = backend, tapes
+        self.backend, self._tapes = kept(backend), tapes
         self.current, self.spare, self.queries = (Room(backend, tapes) for _ in range(3))
 
     def swap(self) -> None:

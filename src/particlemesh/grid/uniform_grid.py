@@ -757,9 +757,9 @@ class UniformGrid(common.Fixed):
 
     def _memory(self, backend: Backend) -> tuple[Rooms, Search]:
         """Return the memory of builds and of queries on a GPU, and what searches for pairs in it."""
-        if self._rooms is None or self._search is None or self._rooms.backend is not backend:
+        if self._rooms is None or self._search is None or self._rooms.backend != backend:
             self._rooms = Rooms(backend, self._tapes)
-            self._search = Search(backend, self._rooms.queries)
+            self._search = Search(self._rooms.backend, self._rooms.queries)
         return self._rooms, self._search
 
     def _forget_searches(self) -> Self:
