@@ -58,7 +58,7 @@ BUDGET = {
     "command": 2850,
     "distributed": 3100,
     "fourier": 2190,
-    "grid": 6800,
+    "grid": 6840,
     "interpolate": 3030,
     "kernels": 260,
     "methods": 510,

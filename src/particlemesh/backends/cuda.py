@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import statistics
 import struct
@@ -55,9 +56,6 @@ class ParameterBlock:
         self.pointer = ctypes.addressof(self._list)
 
 
-_POINTER = struct.Struct("=q")
-
-
 @functools.lru_cache(maxsize=4096)
 def _reach(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
     """Return where an array's memory begins and ends, in bytes from its first element."""
@@ -79,13 +77,10 @@ class CudaTape(Tape):
 
     def place_of(self, address: int) -> tuple[int, int] | None:
         """Return the place of the array that has an address, and the distance from its first element, or None."""
-        for place, (at, _, _) in enumerate(self._places):
-            if at == address:
-                return place, 0
-        for place, (at, low, high) in enumerate(self._places):
-            if low <= address < high:
-                return place, address - at
-        return None
+        places = list(enumerate(self._places))  # of arrays that overlap, the one that begins there
+        exact = ((place, 0) for place, (at, _, _) in places if at == address)
+        within = ((place, address - at) for place, (at, low, high) in places if low <= address < high)
+        return next(itertools.chain(exact, within), None)
 
     def patches(self, arguments: tuple[Any, ...]) -> tuple[tuple[int, int, int], ...]:
         """Return which arguments of a launch are the call's arrays: offset in the block, place and distance."""
@@ -99,7 +94,7 @@ class CudaTape(Tape):
 
     def play(self, stream: Any, *arrays: Any) -> None:
         cuda, at = _cupy().cuda, stream.ptr
-        launch, clear, pack = cuda.driver.launchKernel, cuda.runtime.memsetAsync, _POINTER.pack_into
+        launch, clear, pack = cuda.driver.launchKernel, cuda.runtime.memsetAsync, struct.pack_into
         native = _cupy().ndarray
         pointers = [array.data.ptr if array.__class__ is native else array.data_ptr() for array in arrays]
         for entry in self.launches:
@@ -109,7 +104,7 @@ class CudaTape(Tape):
             else:
                 function, groups, size, local_bytes, block, patches = entry
                 for offset, place, distance in patches:
-                    pack(block.buffer, offset, pointers[place] + distance)
+                    pack("=q", block.buffer, offset, pointers[place] + distance)
                 launch(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
 
 
