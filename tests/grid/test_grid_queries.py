@@ -108,36 +108,7 @@ def test_what_was_learned_of_sparse_particles_serves_dense_ones(backend):
             check_pairs_of(backend, grid, box, x, 0.5)
 
 
-def test_a_half_list_holds_each_pair_of_a_full_one_once(backend):
-    with WRAPPED.grid() as grid:
-        put(backend, grid, WRAPPED.positions)
-        full, half = (entries(backend, grid.pairs(0.5, half=h, quantities=ALL)) for h in (False, True))
-        there = {(i, j, *s) for i, j, s in zip(full[0].tolist(), full[1].tolist(), full[2].tolist(), strict=True)}
-        once = {(i, j, *s) for i, j, s in zip(half[0].tolist(), half[1].tolist(), half[2].tolist(), strict=True)}
-        assert len(there) == 2 * len(once) == len(full[0])
-        assert there == once | {(j, i, *(-s for s in shift)) for i, j, *shift in once}
-
-
 # ---- where others failed ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("real", ["f4", "f8"])
-@pytest.mark.parametrize("name", ["periodic", "left-handed", "plane", "line"])
-def test_where_a_particle_is_written_does_not_matter(backend, name, real):
-    case = Case(name, (4, 3, 5)[: (1 if name == "line" else 2 if name == "plane" else 3)], "uniform", 100, real)
-    box, x, radius = case.domain, case.positions, radius_of(case)
-    rng, answers = np.random.default_rng(8), []
-    moves = [np.zeros((100, box.ndim)), rng.integers(-9, 10, (100, box.ndim)) * np.array(box.periodic)]
-    moves.append(np.where(box.periodic, -1, 0) * np.ones((100, 1)))  # all of them negative
-    for move in moves:
-        moved = (x + move @ box.matrix).astype(real)
-        with case.grid() as grid:
-            put(backend, grid, moved)
-            pairs = entries(backend, grid.pairs(radius, half=True, quantities="ijSdD", format="coo"))
-            check_answer(box, moved, radius, pairs, all_pairs(box, moved, radius), half=True)
-            answers.append(len(pairs[0]))
-    if real == "f8":  # in float32 moving rounds: pairs at the radius come or go
-        assert len(set(answers)) == 1
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -259,20 +230,6 @@ def test_one_particle_sees_its_own_images(backend):
             assert len(j) == images / 2 and forward(i, j, shift).all()
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 128, 129])
-def test_few_particles_or_none(backend, count):
-    case = Case("plane", (3, 2), "uniform", count, "f4")
-    box, x = case.domain, case.positions
-    with case.grid() as grid:
-        put(backend, grid, x)
-        check_pairs_of(backend, grid, box, x, 0.25)
-        for form, half in (("csr", False), ("coo", True), ("dense", False)):
-            pairs = grid.pairs(0.25, format=form, half=half, quantities=ALL)
-            check_answer(box, x, 0.25, entries(backend, pairs), all_pairs(box, x, 0.25), half=half)
-            if form == "csr":
-                assert pairs.start.shape == (count + 1,)
-
-
 # ---- cutoffs of each particle, particles left out ---------------------------------------------------------
 
 
@@ -352,20 +309,3 @@ def test_any_box_any_boundaries(backend, seed, d, skew, count, radius, periodic,
     with pm.UniformGrid(box, shape=cells[:d]) as grid:
         put(backend, grid, x)
         check_pairs_of(backend, grid, box, x, radius)
-
-
-@pytest.mark.backends("cuda", "opencl")
-@pytest.mark.parametrize("periodic", [True, False])
-def test_some_particles_have_the_rows_that_all_have(backend, periodic):
-    """Grids over ranks ask for rows of a rank's own particles only: those of ghosts are empty."""
-    x = np.random.default_rng(1).random((400, 3)).astype("f4")
-    with pm.UniformGrid(pm.Box((1.0,) * 3, periodic=periodic), cell_size=0.2, backend=backend.name) as grid:
-        grid.build(backend.array(x))
-        every, some = (
-            (backend.host(pairs.start), backend.host(pairs.j))
-            for pairs in (grid.pairs(0.2, half=True, quantities="j"), grid.rows_of(0.2, "j", 100, 250))
-        )
-        for i in range(400):
-            row, here = (sorted(j[start[i] : start[i + 1]]) for start, j in (every, some))
-            assert here == (row if 100 <= i <= 250 else [])
-        assert len(some[1]) > 300

@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial import cKDTree
 
 import particlemesh as pm
-from grid_cases import SKEWED, codes, entries, rounding
+from grid_cases import codes, entries, rounding
 from grid_checks import put
 
 WATER = Path(pm.__file__).parent / "data" / "water.npz"
@@ -120,14 +120,6 @@ def test_vesin_agrees_on_partly_open_and_triclinic_boxes(backend, matrix, period
     put(backend, grid, x)
     check_vesin(backend, grid, x, 0.55)
     check_vesin(backend, grid, x, 0.55, half=True)
-
-
-def test_vesin_agrees_on_radii_beyond_the_box(backend):
-    x = np.random.default_rng(22).random((12, 3)) @ SKEWED
-    for periodic in ((True, True, True), (True, False, True)):
-        grid = pm.UniformGrid(pm.Box(SKEWED, periodic=periodic), shape=(3, 2, 1))
-        put(backend, grid, x)
-        check_vesin(backend, grid, x, 1.9)
 
 
 @pytest.mark.parametrize("tilt", [0.0, 0.3])

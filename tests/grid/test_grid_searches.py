@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from grid_cases import CASES, Case, all_pairs, check_answer, entries, oracle_of, rounding
+from grid_cases import CASES, Case, all_pairs, check_answer, check_counts, entries, oracle_of, rounding
 from grid_checks import WALK, check_nearest, own_radii, put
 
 ALL = "ijdDS"
@@ -78,6 +78,11 @@ def test_few_particles_or_points(backend, count):
             check_answer(box, x, 0.45, entries(backend, pairs), all_pairs(box, x, 0.45, some), points=some)
         listed = entries(backend, grid.overlaps(quantities=ALL))
         check_answer(box, x, 0.2, listed, all_pairs(box, x, 0.2), half=True)
+        for form, half in (("csr", False), ("coo", True), ("dense", False)):
+            pairs = grid.pairs(0.25, format=form, half=half, quantities=ALL)
+            check_answer(box, x, 0.25, entries(backend, pairs), all_pairs(box, x, 0.25), half=half)
+            assert form != "csr" or pairs.start.shape == (count + 1,)
+        check_counts(backend.host(grid.count(0.25)), count, all_pairs(box, x, 0.25), 0.25, rounding(box, x))
         assert grid.stream(0.45, WALK, backend.array(np.ones((count, 2)))).shape == (count, 5)
 
 

@@ -87,17 +87,6 @@ def test_particles_left_out_have_empty_rows_and_are_in_no_row(backend):
     np.testing.assert_allclose(distances[good], far, rtol=1e-13)
 
 
-def test_points_that_are_no_numbers_are_named(backend):
-    points = CASE.positions[:40].copy()
-    points[3, 0], points[30, 1], points[31, 2] = np.nan, -np.inf, 1e30
-    with CASE.grid() as grid:
-        put(backend, grid, CASE.positions)
-        for ask in (lambda: grid.nearest(3, 0.5, backend.array(points)),
-                    lambda: grid.neighbours(backend.array(points), 0.5)):  # fmt: skip
-            with pytest.raises(ValueError, match="2 points are not finite and 1 are .* is point 3"):
-                ask()
-
-
 @pytest.mark.parametrize("real", ["f4", "f8"])
 def test_far_points_and_far_radii_are_taken(backend, real):
     box = pm.Box((4.0, 3.0, 5.0), periodic=(True, False, False))

@@ -28,18 +28,6 @@ def write(folder: Path, **files: str) -> Path:
 
 
 @pytest.mark.backends("opencl", "cuda")
-def test_an_included_file_that_was_edited_is_compiled_again(backend, tmp_path):
-    x, filled = backend.library.empty(3, "float64"), []
-    for factor in ("2", "5"):
-        path = write(tmp_path, factor='#include "sub/inner.h"\n', sub__inner=f"#define FACTOR {factor}\n")
-        kernels.compile_kernel(backend.library, path, "fill", "float64")(3, x, 3)
-        filled.append(backend.host(x).tolist())
-    assert filled == [[2.0] * 3, [5.0] * 3]
-    with pytest.raises(ValueError, match=r"there is no kernel 'full' in fill\.c; its kernels: 'fill'\."):
-        kernels.compile_kernel(backend.library, path, "full", "float64")
-
-
-@pytest.mark.backends("opencl", "cuda")
 def test_an_error_in_an_included_file_shows_its_line(backend, tmp_path):
     path = write(tmp_path, factor="\n#define FACTOR 1\nDEVICE real wrong(real x) { return absent; }\n")
     with pytest.raises(kernels.CompilationError, match="absent") as error:

@@ -147,14 +147,17 @@ def test_calls_follow_the_stream_of_the_call_before():
 @pytest.mark.backends("opencl", "cuda")
 def test_a_file_is_read_again_after_it_was_edited_with_files_beside_it(backend, tmp_path):
     library, x = backend.library, backend.array(np.arange(300.0))
-    (tmp_path / "factor.h").write_text("#define FACTOR (BASE + 1)\n")
+    (tmp_path / "factor.h").write_text('#include "inner.h"\n')
     path = tmp_path / "scale.c"
-    for text, factor in ((SCALE, 3), (SCALE.replace("FACTOR *", "2 * FACTOR *"), 6)):
+    for text, more, factor in ((SCALE, 1, 3), (SCALE.replace("FACTOR *", "2 * FACTOR *"), 1, 6), (SCALE, 2, 4)):
         path.write_text(text)
+        (tmp_path / "inner.h").write_text(f"#define FACTOR (BASE + {more})\n")
         scale, y = kernels.compile_kernel(library, path, "scale", "float64", BASE=2), library.empty(300, "float64")
         scale(300, x, y, 300)
         np.testing.assert_array_equal(backend.host(y), factor * np.arange(300.0))
         scale(0, x, y, 0)  # launches nothing
+    with pytest.raises(ValueError, match=r"there is no kernel 'full' in scale\.c; its kernels: 'scale'\."):
+        kernels.compile_kernel(library, path, "full", "float64", BASE=2)
 
 
 @pytest.mark.backends("opencl", "cuda")
