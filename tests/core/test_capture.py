@@ -212,7 +212,7 @@ def test_positions_in_one_graph_and_values_in_another(backend, monkeypatch, spre
 def test_a_captured_ordering_replays_with_other_keys(backend, stable):
     import cupy
 
-    from particlemesh import sorting
+    from particlemesh.sorting import counting
 
     rng, held, count, bins = np.random.default_rng(40), {}, 30_000, 5000
 
@@ -223,11 +223,15 @@ def test_a_captured_ordering_replays_with_other_keys(backend, stable):
 
     keys = cupy.zeros(count, np.int32)
     stream = cupy.cuda.Stream(non_blocking=True)
-    sorting.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)  # compiles and allocates
+    counting.counting_sort(
+        backend.library, keys, count, bins, stable=stable, allocate=allocate
+    )  # compiles and allocates
     cupy.cuda.Device().synchronize()
     with stream:
         stream.begin_capture()
-        start, order, rank = sorting.counting_sort(backend.library, keys, bins, stable=stable, allocate=allocate)
+        start, order, rank = counting.counting_sort(
+            backend.library, keys, count, bins, stable=stable, allocate=allocate
+        )
         graph = stream.end_capture()
     for _ in range(3):
         drawn = rng.integers(0, bins, count).astype(np.int32)

@@ -130,7 +130,7 @@ def neighbour_list(
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
     threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
     domain = _domain(box, periodic)
-    kind, home, x = coordinates(positions, domain.ndim, None, upload=False)
+    kind, home, x = coordinates(positions, len(domain.periodic), None, upload=False)
     checks.few_enough(x.count, "particles")
     reach, radii = _reach(radius, x.count, x.dtype)
     place = home if backend is None else backends.current(backend)

@@ -17,8 +17,7 @@ from particlemesh.backends.base import As, Backend, CompilationError, Record, Un
 from particlemesh.backends.branches import Branch, branch_of
 from particlemesh.busy import alone, through_forks
 from particlemesh.checks import Fixed
-from particlemesh.kernels.arrays import InOrder, Operand, Output, give, take, to_host
-from particlemesh.kernels.compiling import compile_kernel
+from particlemesh.kernels.arrays import InOrder, Operand, Output, compile_kernel, give, take, to_host
 from particlemesh.sorting.scan import allocate_counts, scan
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.base import Backend, Kernel, Unread
-from particlemesh.sorting import radix
+from particlemesh.sorting import Order, radix
 from particlemesh.sorting.keys import STATUS_WORDS, Keys, array_keys
 from particlemesh.sorting.scan import Allocate, allocate_counts, scan
 
@@ -79,10 +79,8 @@ def place_items(
     )  # fmt: skip
 
 
-def counting_sort(
-    backend: Backend, keys: Any, count: int, bins: int, *, stable: bool, allocate: Allocate
-) -> tuple[Any, Any, Any]:
-    """Return start (bins + 1), order and rank of ``keys[:count]``; negative keys are left out."""
+def counting_sort(backend: Backend, keys: Any, count: int, bins: int, *, stable: bool, allocate: Allocate) -> Order:
+    """Return the order of ``keys[:count]``, integers below ``bins``; ``stable``: by increasing index within a bin."""
     items = array_keys(keys, count, bins)
     order = allocate("order", (max(count, 1),), _index_type(count))
     if stable and count:
@@ -98,7 +96,7 @@ def counting_sort(
         sorted_keys, _ = radix.sort(backend, sortable, count, max(1, bins.bit_length()), allocate, into=order)
         _kernel(backend, "invert_order", items)(count, sorted_keys, order, work, rank, count, bins)
         scan(backend, work, start, bins, skip=STATUS_WORDS)
-        return start, order, rank
+        return Order(start, order, rank)
     work, start, rank = count_items(backend, items, allocate)
     place_items(backend, items, work, start, rank, keep_rank=True, order=order)
-    return start, order, rank
+    return Order(start, order, rank)

@@ -3,23 +3,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
+from particlemesh.sorting import Order
 
 _SCAN = 1 << 14  # numbers of the histogram a thread scans at a time
 SHARE = 1 << 14  # items that a thread claims at a time where no item depends on another
-
-
-class Sorted(NamedTuple):
-    """A stable order of keys."""
-
-    start: np.ndarray  # (bins + 1,) int64: bin b is order[start[b]:start[b + 1]]
-    order: np.ndarray  # (N,): order[k] is the index of the k-th smallest key; undefined from start[-1] on
-    rank: np.ndarray  # (N,): rank[order[k]] = k; -1 for a negative key
 
 
 def index_type(count: int) -> type[np.signedinteger]:
@@ -129,8 +120,8 @@ def _place_keys(keys, place, order, rank, counter):
             rank[k] = at
 
 
-def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> Sorted:
-    """Return the stable order of integer keys in [0, bins), the same for any number of threads.
+def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> Order:
+    """Return the stable order of integer keys in [0, bins), the same for any number of threads; ``start`` is int64.
 
     Parameters
     ----------
@@ -158,4 +149,4 @@ def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> So
     run(count_keys, used, keys, histogram, steps=10 * count)
     scan(histogram, start, threads)
     run(_place_keys, used, keys, histogram, order, rank, steps=20 * count)
-    return Sorted(start, order, rank)
+    return Order(start, order, rank)
