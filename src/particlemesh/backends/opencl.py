@@ -97,18 +97,16 @@ class OpenClTape(Tape):
     """Commands with their arguments; buffers of the caller's arrays by their position among these."""
 
     def __init__(self, *arrays: Any) -> None:
-        self._places: dict[int, int] = {}  # by buffer
-        self._count = 0
+        self._places: list[int] = []  # of buffers
         super().__init__(*arrays)
 
     def place(self, array: Any) -> None:
-        self._places.setdefault(array.base_data.int_ptr, self._count)
-        self._count += 1
+        self._places.append(array.base_data.int_ptr)
 
     def record(self, command: Command, values: list[Any], size: tuple[int, ...]) -> Collection[int]:
         """Record a command; return which of its arguments belong to the caller."""
         pointers = {n: v.int_ptr for n, v in enumerate(values) if isinstance(v, _cl().MemoryObjectHolder)}
-        borrowed = {n: self._places[p] for n, p in pointers.items() if p in self._places}
+        borrowed = {n: self._places.index(p) for n, p in pointers.items() if p in self._places}
         fixed = [None if n in borrowed else value for n, value in enumerate(values)]
         self.launches.append((command, fixed, borrowed, size))
         return borrowed
