@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh import kernels
-from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.calculation import Calculation
 from particlemesh.apps.pme.core import Core, Fields, Result, word_of
-from particlemesh.apps.pme.exclusions import Exclusions, Images, KnownPairs
-from particlemesh.apps.pme.natives import Natives
+from particlemesh.apps.pme.exclusions import Images, KnownPairs
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Gaussian
 from particlemesh.kernels import Coordinates, Record, alone, checks, compile_kernel, lattices
@@ -227,12 +225,14 @@ class Batch(Core):
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         rows = np.broadcast_to(self.box.matrix, (self.systems, 3, 3)) if self.rows is None else self.rows
-        if not self.on_gpu:
-            _exclude(self.exclusions, np.stack(x.arrays, 1), charges[0], rows, self.owners, sums)
-            return sums
         if self._lattices is None or not np.array_equal(self._lattices[0], rows):
             numbers = np.array([Images.of(row, self.dtype).numbers() for row in rows], self.dtype)
-            self._lattices = rows.copy(), self.backend.upload(numbers)
+            self._lattices = rows.copy(), self.backend.upload(numbers) if self.on_gpu else numbers
+        if not self.on_gpu:
+            i, j = self.exclusions.pairs.T
+            apart = np.zeros(x.count, bool)
+            apart[i[self.owners[i] != self.owners[j]]] = True
+            self.status[4] = word_of(apart)
         systems = self._lattices[1], self.owners, self.status, self.systems
         self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads, systems)
         return sums
@@ -275,18 +275,3 @@ class Batch(Core):
         out["virial"][0] = upper[:, _UPPER] + four_pi * c * fields.virial[0]
         self.status[0] = bool((sums[:, -1] > 0).any())
         self.status[1], self.status[3] = word_of(~np.isfinite(out["energy"][0])), word_of(~np.isfinite(q))
-
-
-def _exclude(
-    pairs: Exclusions, x: np.ndarray, q: np.ndarray, rows: np.ndarray, owners: np.ndarray, sums: np.ndarray
-) -> None:  # fmt: skip
-    """Add the corrections of pairs to the sums (N, 11) over neighbours, for boxes (S, 3, 3)."""
-    i, j, weights, d, place = pairs.vectors(Natives(x), rows, owners)
-    r2, touches = (d**2).sum(1), place != 0
-    u = q[j] * np.where(touches, 0, weights / np.sqrt(np.where(touches, 1, r2)))
-    g = -u / np.where(touches, 1, r2)
-    new = np.zeros((len(i), direct.columns(True) + 1), x.dtype)
-    new[:, 0], new[:, 1:4] = u, g[:, None] * d
-    new[:, 4:7], new[:, 7:10] = g[:, None] * d * d, g[:, None] * d[:, [1, 2, 0]] * d[:, [2, 0, 1]]
-    new[:, 10] = np.where((place > 0) & (weights == -1), -1, place < 0)  # excluded pairs may have the same coordinates
-    np.add.at(sums, i, new)

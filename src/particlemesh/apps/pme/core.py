@@ -93,6 +93,37 @@ def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
         )
 
 
+def check_finite(array: Any, what: str, axis: int = -1) -> None:
+    """Raise an error that names the first particle if a number is not finite; waits.
+
+    Parameters
+    ----------
+    array : array
+        Of NumPy, CuPy, torch or JAX.
+    what : str
+        Whose numbers: "charges".
+    axis : int
+        That of the particles.
+
+    Examples
+    --------
+    >>> check_finite(np.array([1.0, np.nan]), "charges")
+    Traceback (most recent call last):
+        ...
+    ValueError: charges of 1 of 2 particles are not finite; the first is particle 1. Give finite numbers.
+    """
+    bad = array - array != 0
+    if not bool(bad.any()):
+        return
+    host = np.asarray(bad.get() if hasattr(bad, "get") else bad.cpu() if hasattr(bad, "cpu") else bad)
+    first: np.ndarray = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1).max(1)
+    k = int(first.argmax())
+    raise ValueError(
+        f"{what} of {first.sum()} of {len(first)} particles are not finite; the first is particle {k}. "
+        "Give finite numbers."
+    )
+
+
 class Core:
     """Grid, solver and memory of charges; subclasses have another pair function, other corrections, many systems.
 

@@ -11,8 +11,8 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
-from particlemesh.apps.pme.core import cells
-from particlemesh.apps.pme.natives import check_finite
+from particlemesh.apps.pme.core import cells, check_finite
+from particlemesh.apps.pme.exclusions import NEIGHBOURS, nearest
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Gaussian, polynomials
 from particlemesh.kernels import kind_of
@@ -65,7 +65,7 @@ def energy(
     cell: Any,
     near: Any,
     far: Any,
-    nearest: Callable[[Any, Any, Any], Any],
+    like: Callable[[Any, Any], Any],
 ) -> Any:
     """Return the energy from both halves.
 
@@ -77,35 +77,37 @@ def energy(
         Sum over pairs within the cutoff, without Coulomb's constant.
     far : array (N,)
         Potentials of the mesh for ``4 pi`` times the charges, background included.
-    nearest : callable
-        ``nearest(x, cell, pairs)`` returns vectors between particles.
+    like : callable
+        ``like(numbers, array)`` returns an array of numbers with the dtype and device of ``array``.
     """
     total = near + (q * far).sum() / 2 - split.itself / 2 * (q * q).sum()
     pairs = pme.exclusions.pairs.copy()  # torch warns of indices that are read-only
     if len(pairs):
-        d = nearest(x, cell, pairs)
-        weights = xp.asarray(pme.exclusions.factors - 1, dtype=q.dtype)
-        if hasattr(q, "device") and hasattr(weights, "to"):
-            weights = weights.to(q.device)
+        d = nearest(xp, x[pairs[:, 1]] - x[pairs[:, 0]], cell, xp.linalg.inv(cell), like(NEIGHBOURS, x))
+        weights = like(pme.exclusions.factors - 1, q)
         total = total + (weights * q[pairs[:, 0]] * q[pairs[:, 1]] / (d * d).sum(1) ** 0.5).sum()
     return pme.coulomb_constant * total
 
 
 def pair_sums(
-    cutoff: float, split: Gaussian, x: Any, q: Any, cell: np.ndarray, on_gpu: bool
+    xp: Any, cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any, on_gpu: bool
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the energy of pairs within the cutoff, its slopes by positions and charges, and the virial (6,).
+    """Return the energy of pairs within the cutoff, and its slopes by positions, charges and cell.
 
-    Arrays are of any kind whose arithmetic is NumPy's; the virial's order is xx, yy, zz, yz, zx, xy.
+    Arrays are of NumPy or torch, which ``xp`` is.
     """
-    dtype = str(x.dtype).removeprefix("torch.")
-    box = pm.Box(cell)
-    smooth = polynomials(split, cutoff, dtype == "float32", on_gpu)
-    function = direct.pair_function(smooth, 1, True)
+    box = pm.Box(np.asarray(cell.tolist()))
+    smooth = polynomials(split, cutoff, str(x.dtype).endswith("float32"), on_gpu)
     check_finite(q, "charges")
-    grid = pm.UniformGrid(box, cell_size=cells(box, cutoff))
-    sums = grid.build(x).stream(cutoff, function, q)
+    sums = (
+        pm.UniformGrid(box, cell_size=cells(box, cutoff))
+        .build(x)
+        .stream(cutoff, direct.pair_function(smooth, 1, True), q)
+    )
     if float(sums[:, 10].sum()) > 0:
         raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
     by_x = -q[:, None] * sums[:, 1:4]
-    return (q * sums[:, 0]).sum() / 2, by_x, sums[:, 0], (q[:, None] * sums[:, 4:10]).sum(0) / 2
+    virial = (q[:, None] * sums[:, 4:10]).sum(0) / 2
+    strain = xp.stack([virial[[0, 5, 4]], virial[[5, 1, 3]], virial[[4, 3, 2]]])
+    by_cell = xp.linalg.solve(cell.T, (strain - by_x.T @ x).T)
+    return (q * sums[:, 0]).sum() / 2, by_x, sums[:, 0], by_cell

@@ -21,7 +21,6 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.pme.core import Core, Result, check_powers, word_of
 from particlemesh.apps.pme.exclusions import Exclusions, Images
-from particlemesh.apps.pme.natives import Natives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 
 _FILE = Path(__file__).with_name("dipoles.c")
@@ -195,7 +194,7 @@ def _exclude(
     sums: np.ndarray,
 ) -> None:  # fmt: skip
     """Do what the kernel ``without_pairs`` does."""
-    i, j, weights, d, place = pairs.vectors(Natives(x), matrix)
+    i, j, weights, d, place = pairs.vectors(x, matrix)
     q, mu = values[:, 0], values[:, 1:]
     r2, touches = (d**2).sum(1), place != 0
     inverse = 1 / np.where(touches, 1, r2)

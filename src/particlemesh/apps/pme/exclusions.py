@@ -7,14 +7,15 @@ A pair with factor f interacts as f times Coulomb's law. Real space and mesh con
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import particlemesh as pm
+from particlemesh import kernels
 from particlemesh.apps.pme.direct import columns
-from particlemesh.apps.pme.natives import NEIGHBOURS, Natives, nearest
 from particlemesh.kernels import Coordinates, Fixed, Record, checks, compile_kernel
 from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
@@ -22,6 +23,7 @@ _FILE = Path(__file__).with_name("exclusions.c")
 _STATES = 8  # pairs of so many calls are kept
 _SHARE = 1024  # particles that a thread claims at once
 _ROUNDING = 64  # units of rounding of the longest lattice vector: closer pairs have no distance
+NEIGHBOURS = np.array(list(itertools.product((0, -1, 1), repeat=3)), np.float64)  # a tie keeps the first
 
 
 class Images(NamedTuple):
@@ -73,6 +75,31 @@ def short_vectors(matrix: np.ndarray) -> np.ndarray:
         if (rows == before).all():
             break
     return rows
+
+
+def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
+    """Return the shortest images of vectors (N, 3), as torch and JAX differentiate them.
+
+    Parameters
+    ----------
+    xp : module
+        NumPy, CuPy, torch or ``jax.numpy``.
+    d : array (N, 3)
+    cell, inverse : array (3, 3) or (N, 3, 3)
+        Lattice vectors as rows, and ``inv(cell)``; one box, or one for each vector.
+    integers : array (27, 3)
+        `NEIGHBOURS`, of d's type and device.
+
+    Examples
+    --------
+    >>> skewed = np.array([[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> nearest(np, np.array([[0.7, 0.45, 0.0]]), skewed, np.linalg.inv(skewed), NEIGHBOURS)
+    array([[-0.3 ,  0.45,  0.  ]])
+    """
+    d = d[:, None]
+    d = d - xp.round(d @ inverse) @ cell
+    images = d + integers @ cell
+    return (d + integers[(images**2).sum(-1).argmin(1)][:, None] @ cell)[:, 0]
 
 
 class Exclusions(Fixed):
@@ -161,7 +188,7 @@ class Exclusions(Fixed):
             self._rows[key] = typed if backend.name == "cpu" else tuple(map(backend.upload, typed))
         return self._rows[key]
 
-    def vectors(self, particles: Natives, matrix: Any, system: Any = None) -> tuple[Any, ...]:
+    def vectors(self, x: np.ndarray, matrix: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return both directions of all pairs: i, j, factors minus 1, and vectors from i to the nearest image of j.
 
         The fifth array is 1 where both have the same coordinates. It is -1 where they are otherwise too close for
@@ -169,32 +196,16 @@ class Exclusions(Fixed):
 
         Parameters
         ----------
-        particles : Natives
-        matrix : array (3, 3) or (S, 3, 3)
-            Lattice vectors as rows, on the host; those of systems if `system` is given.
-        system : array (N,), optional
-            Of each particle; pairs must be within one.
+        x : array (N, 3)
+        matrix : array (3, 3)
+            Lattice vectors as rows.
         """
-        xp, rows, dtype = particles.xp, self.rows(particles.count), particles.dtype
-        i, j = (xp.asarray(a) for a in (np.repeat(np.arange(particles.count), np.diff(rows[0])), rows[1]))
-        boxes = [Images.of(one, dtype) for one in np.reshape(matrix, (-1, 3, 3))]
-        cells, inverses = (xp.asarray(np.stack(m)) for m in ([b.matrix for b in boxes], [b.inverse.T for b in boxes]))
-        least = xp.asarray(np.array([b.least for b in boxes], dtype))
-        if system is None:
-            cells, inverses = cells[0], inverses[0]
-        else:
-            apart = system[i] != system[j]
-            if bool(apart.any()):
-                k = int(apart.argmax())
-                raise ValueError(
-                    f"exclusions have the pair {sorted((int(i[k]), int(j[k])))}, whose particles are in the systems "
-                    f"{int(system[i[k]])} and {int(system[j[k]])}: particles of different systems do not interact."
-                )
-            cells, inverses, least = cells[system[i]], inverses[system[i]], least[system[i]]
-        between = particles.x[j] - particles.x[i]
-        d = nearest(xp, between, cells, inverses, xp.asarray(NEIGHBOURS, dtype))
-        place = xp.where((d**2).sum(1) > least, 0, xp.where((between == 0).all(1), 1, -1))
-        return i, j, xp.asarray(rows[2], dtype), d, place
+        start, j, weights = self.on(kernels.backend("cpu"), len(x), x.dtype)
+        i = np.repeat(np.arange(len(x)), np.diff(start[: len(x) + 1]))
+        images, between = Images.of(matrix, x.dtype), x[j] - x[i]
+        d = nearest(np, between, images.matrix, images.inverse.T, NEIGHBOURS.astype(x.dtype))
+        place = np.where((d**2).sum(1) > images.least, 0, np.where((between == 0).all(1), 1, -1))
+        return i, j, weights, d, place
 
     def add(
         self, backend: Any, box: pm.Box, x: Coordinates, charges: Any, sums: Any, virial: bool, threads: int | None,
@@ -210,10 +221,10 @@ class Exclusions(Fixed):
         sets, width = charges.shape[0], columns(virial)
         images = Images.of(box.matrix, dtype)
         if backend.name == "cpu":
-            columns_of_x = tuple(map(plain, x.arrays))
+            boxes, owners = systems[:2] or (np.array([images.numbers()], dtype), np.empty(0, np.int32))
             run(
-                _add, threads_for(threads, count), columns_of_x, start, partners, weights, charges, images.matrix,
-                images.inverse, dtype.type(images.near), dtype.type(images.least), sums, width, _SHARE,
+                _add, threads_for(threads, count), tuple(map(plain, x.arrays)), start, partners, weights, charges,
+                boxes, owners, sums, width, _SHARE,
             )  # fmt: skip
             return
         name = "exclusions_of_systems" if systems else "exclusions"
@@ -253,11 +264,13 @@ class KnownPairs:
 
 
 @compiled
-def _add(x, start, partners, weights, charges, matrix, inverse, near, least, sums, width, share, counter):
+def _add(x, start, partners, weights, charges, boxes, owners, sums, width, share, counter):
     """Add the corrections of shares of particles."""
     d, e, s = np.empty(3, sums.dtype), np.empty(3, sums.dtype), np.empty(3, sums.dtype)
     for begin, end in ranges(counter, sums.shape[0], share):
         for i in range(begin, end):
+            box = boxes[owners[i] if owners.size else 0]
+            matrix, inverse, near, least = box[:9].reshape(3, 3), box[9:18].reshape(3, 3), box[18], box[19]
             for n in range(start[i], start[i + 1]):
                 j = partners[n]
                 for a in range(3):

@@ -12,7 +12,6 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import derivatives
-from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Gaussian
 from particlemesh.autograd.jax import potential
@@ -61,12 +60,11 @@ def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
     split = Gaussian(p.splitting)
     far = potential(x, q * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True))
     near = _pairs(p.cutoff, split, x, q, matrix)
-    return derivatives.energy(jnp, pme, split, x, q, matrix, near, far, _nearest)
+    return derivatives.energy(jnp, pme, split, x, q, matrix, near, far, _like)
 
 
-def _nearest(x: Any, cell: Any, pairs: np.ndarray) -> Any:
-    integers = jnp.asarray(NEIGHBOURS, x.dtype)
-    return nearest(jnp, x[pairs[:, 1]] - x[pairs[:, 0]], cell, jnp.linalg.inv(cell), integers)
+def _like(numbers: Any, array: Any) -> Any:
+    return jnp.asarray(numbers, array.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -108,11 +106,8 @@ def _integers(numbers: Any) -> Any:
 
 def _on_host(cutoff: float, split: Gaussian, dtype: Any, *integers: Any) -> list[np.ndarray]:
     x, q, cell = (np.ascontiguousarray(a).view(dtype)[..., 0] for a in integers)
-    box = np.asarray(cell, np.float64)
-    value, by_x, by_q, virial = derivatives.pair_sums(cutoff, split, x, q, box, False)
-    strain = virial[np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])]
-    by_cell = np.linalg.solve(box.T, (strain - by_x.T @ x).T)
-    return [np.array(a, dtype)[..., None].view(np.int32) for a in (value, by_x, by_q, by_cell)]
+    results = derivatives.pair_sums(np, cutoff, split, x, q, np.asarray(cell, np.float64), False)
+    return [np.array(a, dtype)[..., None].view(np.int32) for a in results]
 
 
 def _backward(cutoff: float, split: Gaussian, slopes: Any, slope: Any) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.pme.core import Core, word_of
 from particlemesh.apps.pme.exclusions import Images
-from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.split import Smooth, polynomials
 from particlemesh.kernels import Coordinates, Unread, compile_kernel
 
@@ -100,13 +99,10 @@ class LennardJones(Core):
     def _corrected_on_cpu(self, x: np.ndarray, sums: np.ndarray, law: list[float]) -> np.ndarray:
         """Do what the kernel does."""
         repels, arithmetic, shifts, inverse_cut, at_cutoff, of_size, of_beta, square = law
-        start, j, weights = self.exclusions.on(self.backend, len(x), self.dtype)
-        i = np.repeat(np.arange(len(x)), np.diff(start[: len(x) + 1]))
-        images = Images.of(self.box.matrix, x.dtype)
-        d = nearest(np, x[j] - x[i], images.matrix, images.inverse.T, NEIGHBOURS.astype(x.dtype))
-        r2 = (d**2).sum(1)
-        apart, within, same = r2 > images.least, r2 <= square, (x[j] == x[i]).all(1)
-        touching = np.where(apart, 0, np.where(same, np.where(weights == -1, -1, 0), 1))
+        i, j, weights, d, place = self.exclusions.vectors(x, self.box.matrix)
+        r2, apart = (d**2).sum(1), place == 0
+        within = r2 <= square
+        touching = np.where(apart, 0, np.where(place > 0, np.where(weights == -1, -1, 0), 1))
         (depth, product), mean = (self._numbers[i] * self._numbers[j]).T, self._numbers[[i, j], 1].mean(0)
         lattice, size = depth * product**3, arithmetic * mean**2 + (1 - arithmetic) * product
         close = within & (r2 < of_size * size + of_beta)

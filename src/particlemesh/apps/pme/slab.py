@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.core import Result
-from particlemesh.apps.pme.natives import Natives, check_finite
+from particlemesh import kernels
+from particlemesh.apps.pme.core import Result, check_finite
 from particlemesh.kernels import checks
 
 
@@ -63,17 +64,20 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
         raise ValueError(f"the box has {box.ndim} axes; a slab needs 3.")
     axis = checks.integer(axis, "axis", 0, 2)
     c = checks.positive(coulomb_constant, "coulomb_constant")
-    particles = Natives(positions)
-    xp = particles.xp
+    taken = kernels.take(positions, (None, 3), "positions", batch=False, dense=False)
+    kind, x, dtype = taken.kind, taken.native, taken.dtype
+    if kind.home not in ("cpu", "cuda"):
+        raise TypeError(f"positions are of {kind.name}; give arrays of NumPy, CuPy, torch or JAX.")
+    xp: Any = np if kind.home == "cpu" else sys.modules["cupy"]
     normal = box.inverse[axis] / np.linalg.norm(box.inverse[axis])
     height, factor = 1 / float(np.linalg.norm(box.inverse[axis])), 2 * math.pi * c / box.volume
-    with particles.scope():
-        q = particles.number(charges, "charges")
-        check_finite(particles.x, "positions", 0)
+    with kind.scope(taken.user):
+        q = kernels.take(charges, (len(x),), "charges", like=taken, dense=False).native
+        check_finite(x, "positions", 0)
         check_finite(q, "charges")
-        n = xp.asarray(normal, particles.dtype)
-        z = particles.x @ n
-        if particles.count:
+        n = xp.asarray(normal, dtype)
+        z = x @ n
+        if len(x):
             thickness = float(z.max()) - float(z.min())
             if not thickness < height:
                 raise ValueError(f"the slab is {thickness:g} thick and the box is {height:g} high: give a higher box.")
@@ -83,8 +87,9 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
         forces = (-2 * factor * q * (moment - total * z))[..., None] * n
         energy = energies.sum(-1)
         # The energy is quadratic in lengths along the normal, over the volume.
-        shape = xp.asarray(2 * np.outer(normal, normal) - np.eye(3), particles.dtype)
+        shape = xp.asarray(2 * np.outer(normal, normal) - np.eye(3), dtype)
         if not bool(xp.isfinite(energy).all()):
             raise ValueError("the energy is not finite: charges are too large, or positions too far from each other.")
         results = (energy, energies, forces, energy[..., None, None] * shape)
-        return Result(*map(particles.wrap, results))
+        # Scalars of NumPy are numbers.
+        return Result(*(r[()] if isinstance(r, np.ndarray) and r.ndim == 0 else kind.wrap(r) for r in results))

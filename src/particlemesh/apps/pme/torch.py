@@ -11,7 +11,6 @@ from torch import Tensor
 
 import particlemesh as pm
 from particlemesh.apps.pme import derivatives
-from particlemesh.apps.pme.natives import NEIGHBOURS, nearest
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Gaussian
 from particlemesh.autograd.torch import potential
@@ -26,7 +25,7 @@ def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None 
     Parameters
     ----------
     pme : PME
-        Its cutoff, split, mesh, window, Coulomb constant and exclusions. Parameters that are not given are chosen
+        Its cutoff, splitting, mesh, window, Coulomb constant and exclusions. Parameters that are not given are chosen
         at the first call.
     positions : tensor (N, 3)
         Float32 or float64.
@@ -68,12 +67,11 @@ def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None 
     far = potential(
         positions, charges * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True)
     )
-    return derivatives.energy(torch, pme, split, positions, charges, matrix, near, far, _nearest)
+    return derivatives.energy(torch, pme, split, positions, charges, matrix, near, far, _like)
 
 
-def _nearest(x: Tensor, cell: Tensor, pairs: np.ndarray) -> Tensor:
-    integers = torch.as_tensor(NEIGHBOURS, dtype=x.dtype, device=x.device)
-    return nearest(torch, x[pairs[:, 1]] - x[pairs[:, 0]], cell, torch.linalg.inv(cell), integers)
+def _like(numbers: Any, array: Tensor) -> Tensor:
+    return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
 
 
 class _Pairs(torch.autograd.Function):
@@ -82,13 +80,10 @@ class _Pairs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, cutoff: float, split: Gaussian, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
         box = cell.detach().cpu().numpy().astype(np.float64)
-        value, by_x, by_q, virial = derivatives.pair_sums(
-            cutoff, split, x.detach(), q.detach(), box, x.device.type != "cpu"
-        )
-        strain = virial[torch.tensor([[0, 5, 4], [5, 1, 3], [4, 3, 2]], device=x.device)]
-        by_cell = torch.linalg.solve(cell.detach().T, (strain - by_x.T @ x.detach()).T)
+        plain = x.detach(), q.detach(), cell.detach()
+        value, *slopes = derivatives.pair_sums(torch, cutoff, split, *plain, x.device.type != "cpu")
         ctx.facts = cutoff, split, box
-        ctx.save_for_backward(x, q, cell, by_x, by_q, by_cell)
+        ctx.save_for_backward(x, q, cell, *slopes)
         return torch.as_tensor(value)
 
     @staticmethod
