@@ -9,7 +9,6 @@ import pytest
 from particlemesh.apps.pme import PMEBatch, Result
 from particlemesh.apps.pme.core import Fields
 from pme_cases import TRICLINIC, close, random_charges
-from quiet import quiet
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5", coulomb_constant=1.7)
 NAMES = ("energy", "energies", "forces", "virial")
@@ -28,39 +27,6 @@ def systems(dtype="float64", sizes=SIZES, seed=0):
 
 def boxes_of(sizes):
     return sizes[:, None, None] * TRICLINIC
-
-
-@pytest.mark.turns(8)
-@pytest.mark.backends("opencl", "cuda")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("own_boxes", [False, True])
-@pytest.mark.parametrize("mixed", [False, True])
-def test_kernels_equal_the_cpu(backend, dtype, own_boxes, mixed):
-    sizes = SIZES if own_boxes else np.ones(4)
-    x, q = systems(dtype, sizes)
-    owners, pairs = OWNERS, dict(PAIRS)
-    x[1] = x[0]  # an excluded pair may lie in one place
-    if mixed:
-        order = np.random.default_rng(1).permutation(len(x))
-        x, q, owners = x[order], q[order], owners[order]
-        pairs["exclusions"] = np.argsort(order)[np.array(PAIRS["exclusions"])]
-    boxes = boxes_of(SIZES) if own_boxes else None
-    expected = PMEBatch(TRICLINIC, 4, **COARSE)(x, q, owners, boxes=boxes, **pairs)
-    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype=dtype, backend=backend.name).reserve(100)
-    given = backend.array(x), backend.array(q), backend.array(owners)
-    result = batch(*given, boxes=boxes, **pairs)
-    tolerance = 2e-5 if dtype == "float32" else 1e-12
-    close(result, expected, tolerance, backend.host)
-    assert backend.host(result.energy)[1] == 0
-    for name in NAMES:
-        backend.library.clear(getattr(result, name))
-    again = batch(*given, boxes=boxes, **pairs, check=False, out=result)
-    assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
-    close(result, expected, tolerance, backend.host)
-    batch.check()
-    host = PMEBatch(TRICLINIC, 4, **COARSE, backend=backend.name)(x, q, owners.astype(np.int64), boxes=boxes, **pairs)
-    assert isinstance(host.forces, np.ndarray)
-    close(host, expected, tolerance)
 
 
 @pytest.mark.backends("cpu", "opencl", "cuda")
@@ -142,24 +108,6 @@ def test_totals_of_systems_do_not_depend_on_the_order_of_particles(backend, dtyp
         np.testing.assert_array_equal(mixed[3], whole)
 
 
-@pytest.mark.backends("opencl", "cuda")
-@pytest.mark.parametrize("own_boxes", [False, True])
-def test_a_reserved_step_neither_allocates_nor_waits(backend, own_boxes):
-    x, q = systems("float32", SIZES if own_boxes else np.ones(4))
-    more = dict(PAIRS, boxes=boxes_of(SIZES) if own_boxes else None)
-    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float32", backend=backend.name).reserve(100)
-    memory = set(batch._core._memory)
-    given = backend.array(x), backend.array(q), backend.array(OWNERS)
-    out = batch(*given, **more)
-    batch(*given, **more, check=False, out=out)
-    assert set(batch._core._memory) == memory
-    with quiet(backend):
-        for _ in range(3):
-            batch(*given, **more, check=False, out=out)
-    batch(*given, **more, check=False, out=out)
-    close(out, PMEBatch(TRICLINIC, 4, **COARSE)(x, q, OWNERS, **more), 2e-5, backend.host)
-
-
 @pytest.mark.backends("cpu", "opencl", "cuda")
 def test_boxes_and_pairs_may_change_between_calls(backend):
     batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float64", backend=backend.name)
@@ -169,35 +117,6 @@ def test_boxes_and_pairs_may_change_between_calls(backend):
         result = batch(backend.array(x), backend.array(q), backend.array(OWNERS), boxes=boxes, **pairs)
         fresh = PMEBatch(TRICLINIC, 4, **COARSE)(x, q, OWNERS, boxes=boxes, **pairs)
         close(result, fresh, 1e-11, backend.host)
-
-
-@pytest.mark.backends("cuda")
-@pytest.mark.parametrize("own_boxes", [False, True])
-def test_a_cuda_graph_captures_a_step(backend, own_boxes):
-    cupy = backend.cupy
-    x, q = systems("float32", SIZES if own_boxes else np.ones(4))
-    more = dict(PAIRS, boxes=boxes_of(SIZES) if own_boxes else None)
-    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float32", backend="cuda").reserve(100)
-    place, charges, owners = cupy.asarray(x), cupy.asarray(q), cupy.asarray(OWNERS)
-    empty = cupy.empty
-    out = Result(empty(4, "f4"), empty(100, "f4"), empty((100, 3), "f4"), empty((4, 3, 3), "f4"))
-    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.get_default_memory_pool()
-    cupy.cuda.Device().synchronize()
-    with stream:
-        for _ in range(2):
-            batch(place, charges, owners, **more, check=False, out=out)
-        stream.synchronize()
-        used = pool.used_bytes()
-        stream.begin_capture()
-        batch(place, charges, owners, **more, check=False, out=out)
-        graph = stream.end_capture()
-        assert pool.used_bytes() == used
-        moved = x + np.sin(np.arange(300.0, dtype="f4")).reshape(100, 3) / 50
-        place.set(moved, stream=stream)
-        graph.launch(stream)
-        stream.synchronize()
-    close(out, PMEBatch(TRICLINIC, 4, **COARSE)(moved, q, OWNERS, **more), 2e-5, lambda a: a.get())
-    batch.check()
 
 
 def test_arguments_are_checked():

@@ -19,66 +19,17 @@ def numbers(dtype="float64", count=50):
 
 
 @pytest.mark.backends("opencl", "cuda")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_kernels_equal_the_cpu(backend, dtype):
-    x, sigma, epsilon = numbers(dtype)
-    expected = Dispersion(TRICLINIC, **COARSE)(x, sigma=sigma, epsilon=epsilon, **PAIRS)
-    call = Dispersion(TRICLINIC, **COARSE, dtype=dtype, backend=backend.name).reserve(50)
-    place, given = backend.array(x), dict(sigma=backend.array(sigma), epsilon=backend.array(epsilon))
-    result = call(place, **given, **PAIRS)
-    tolerance = 2e-5 if dtype == "float32" else 1e-11
-    close(result, expected, tolerance, backend.host)
-    for name in NAMES:
-        backend.library.clear(getattr(result, name))
-    again = call(place, **given, **PAIRS, check=False, out=result)
-    assert all(getattr(again, name) is getattr(result, name) for name in NAMES)
-    close(result, expected, tolerance, backend.host)
-    call.check()
-    roots = (2 * np.sqrt(epsilon) * sigma**3).astype(dtype)
-    plain = Dispersion(TRICLINIC, **COARSE)(x, roots)
-    close(call(place, backend.array(roots)), plain, tolerance, backend.host)
-    x[1] = x[30]
-    call(backend.array(x), **given, check=False)
-    with pytest.raises(ValueError, match="particle 1 lies where another one"):
-        call.check()
-    sigma[4] *= -1
-    call(place, sigma=backend.array(sigma), epsilon=given["epsilon"], check=False)
-    with pytest.raises(ValueError, match="negative"):
-        call.check()
-
-
-@pytest.mark.backends("cuda")
-@pytest.mark.parametrize("wells", [False, True])
-def test_a_cuda_graph_captures_a_step(backend, wells):
-    cupy = backend.cupy
-    x, sigma, epsilon = numbers("float32")
-    call = Dispersion(TRICLINIC, **COARSE, dtype="float32", backend="cuda").reserve(50)
-    place, s, e = (cupy.asarray(a) for a in (x, sigma, epsilon))
-    given = dict(sigma=s, epsilon=e) if wells else dict(coefficients=e)
-    host = dict(sigma=sigma, epsilon=epsilon) if wells else dict(coefficients=epsilon)
-    out = Result(cupy.empty((), "f4"), cupy.empty(50, "f4"), cupy.empty((50, 3), "f4"), cupy.empty((3, 3), "f4"))
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    pool = cupy.get_default_memory_pool()
-    with stream:
-        for _ in range(2):
-            call(place, **given, **PAIRS, check=False, out=out)
-        stream.synchronize()
-        used = pool.used_bytes()
-        stream.begin_capture()
-        call(place, **given, **PAIRS, check=False, out=out)
-        graph = stream.end_capture()
-        assert pool.used_bytes() == used
-        moved = x + np.sin(np.arange(150.0, dtype="f4")).reshape(50, 3) / 50
-        place.set(moved, stream=stream)
-        graph.launch(stream)
-        stream.synchronize()
-    close(out, Dispersion(TRICLINIC, **COARSE)(moved, **host, **PAIRS), 2e-5, lambda a: a.get())
-    call.check()
-    branch, call._core.branch = call._core.branch, None
-    assert branch is not None
-    alone = call(place, **given, **PAIRS)
-    close(out, Result(*(getattr(alone, name).get() for name in NAMES)), 1e-5, lambda a: a.get())
+def test_later_checks_name_the_particle(backend):
+    x, sigma, epsilon = numbers()
+    call = Dispersion(TRICLINIC, **COARSE, dtype="float64", backend=backend.name)
+    for change, said in ((dict(x=x.copy()), "particle 1 lies where another one"), (dict(sigma=-sigma), "negative")):
+        if "x" in change:
+            change["x"][1] = x[30]
+        given = {"x": x, "sigma": sigma, "epsilon": epsilon} | change
+        place, *rest = (backend.array(a) for a in given.values())
+        call(place, sigma=rest[0], epsilon=rest[1], check=False)
+        with pytest.raises(ValueError, match=said):
+            call.check()
 
 
 def test_out_is_written_and_later_checks_raise():
