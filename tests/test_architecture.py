@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3170,
     "apps/mri": 440,
     "apps/nufft": 1350,
-    "apps/pme": 2730,
+    "apps/pme": 2740,
     "arrays": 830,
     "autograd": 820,
     "backends": 3050,

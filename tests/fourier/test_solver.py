@@ -147,30 +147,38 @@ def test_results_go_to_the_named_outputs(backend, gradient, order):
     np.testing.assert_allclose(backend.host(single), expected[1][1], rtol=1e-11)
 
 
-@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("virial", [False, True])
 @pytest.mark.parametrize("gradient", ["window", "ik"])
-def test_later_calls_allocate_nothing(backend, gradient, monkeypatch):
+@pytest.mark.parametrize("more", [{}, dict(interlaced=True), dict(systems=3)], ids=str)
+def test_after_reserve_calls_allocate_nothing(backend, more, gradient, virial, monkeypatch):
     mesh = MESHES[2]
     x, q = particles(mesh)
-    solver = Solver(mesh, gradient=gradient, backend=backend.name, dtype="float64").reserve(len(x), channels=2)
-    x, q = backend.array(x), backend.array(q)
-    out = backend.array(np.zeros((2, 17))), backend.array(np.zeros((2, 17, 3)))
-    sizes = []
+    solver = Solver(mesh, gradient=gradient, backend=backend.name, dtype="float64", **more)
+    solver.reserve(len(x), channels=2, virial=virial)
+    held = {name: memory.size for name, memory in solver._work._memory.items()}
+    system = backend.array(np.arange(len(x), dtype=np.int32) % 3) if "systems" in more else None
+    x, q, sizes = backend.array(x), backend.array(q), []
+    solver.set_positions(x, system=system)
+    call = solver.potential_gradient_virial if virial else solver.potential_and_gradient
+    out = call(q)
+    assert {name: memory.size for name, memory in solver._work._memory.items()} == held
 
     def step():
-        solver.set_positions(x, check=False)
-        solver.potential_and_gradient(q, out=out)
+        solver.set_positions(x, system=system, check=False)
+        call(q, out=out)
         solver.potential(q, out=out[0])
         solver.gradient(q, out=out[1])
 
     step()
-    kind, plain = type(backend.library), type(backend.library).empty
+    if backend.name == "cpu":
+        return
+    plain = type(backend.library).empty
 
     def empty(self, shape, dtype):
         sizes.append(shape)
         return plain(self, shape, dtype)
 
-    monkeypatch.setattr(kind, "empty", empty)
+    monkeypatch.setattr(type(backend.library), "empty", empty)
     before = solver.nbytes
     step()
     assert sizes == []

@@ -136,14 +136,3 @@ def test_refused_boxes_leave_the_solver_as_it_was(backend):
     np.testing.assert_allclose(backend.host(solver.potential(given[2])), before, rtol=1e-12)
     with pytest.raises(TypeError, match="give system="):
         solver.set_positions(given[0])
-
-
-@pytest.mark.parametrize("gradient", ["window", "ik"])
-def test_reserved_solvers_of_systems(backend, gradient):
-    mesh = MESHES["plane"]
-    x, system, q = drawn(mesh)
-    solver = Solver(mesh, systems=SYSTEMS, gradient=gradient, dtype="float64", backend=backend.name)
-    solver.reserve(COUNT, channels=2)
-    held = {name: memory.size for name, memory in solver._work._memory.items()}
-    solver.set_positions(x, system=system).potential_and_gradient(q)
-    assert {name: memory.size for name, memory in solver._work._memory.items()} == held

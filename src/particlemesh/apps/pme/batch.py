@@ -13,7 +13,6 @@ from particlemesh.apps.pme.calculation import Calculation
 from particlemesh.apps.pme.core import Core, Fields, Result, word_of
 from particlemesh.apps.pme.exclusions import Images, KnownPairs
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import Gaussian
 from particlemesh.kernels import Coordinates, Record, alone, checks, compile_kernel, lattices
 
 _FILE = Path(__file__).with_name("batch.c")
@@ -77,7 +76,7 @@ class PMEBatch(Calculation):
     def _make(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
         p = self._one.chosen(max(1, round(count / self.systems)), dtype, backend.name != "cpu")
         return Batch(
-            self.box, p, backend, dtype, Gaussian(p.splitting), self._one.coulomb_constant, gradient="window",
+            self.box, p, backend, dtype, self._one.coulomb_constant, gradient="window",
             named=self._named, threads=self._threads, systems=self.systems, deterministic=self._deterministic,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.split import Split, polynomials
+from particlemesh.apps.pme.split import polynomials
 from particlemesh.fourier import Solver
 from particlemesh.kernels import Coordinates, Record, Unread, allocate, branch_of, compile_kernel, kept
 
@@ -134,7 +134,6 @@ class Core:
     backend : Backend
     dtype : numpy.dtype
         Of positions and charges.
-    split : Split
     constant : float
         Coulomb's constant.
     exclusions : Exclusions, optional
@@ -153,12 +152,13 @@ class Core:
     dipoles: Any = None  # what makes steps with dipoles
 
     def __init__(
-        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, split: Split, constant: float = 1.0,
+        self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float = 1.0,
         exclusions: Exclusions | None = None, skin: float | None = None, gradient: str | None = None, *,
         named: str | None, threads: int | None, **options: Any,
     ) -> None:  # fmt: skip
+        self.split = split = parameters.split
         check_powers(parameters.cutoff, split.power, dtype)
-        self.box, self.parameters, self.dtype, self.split, self.constant = box, parameters, dtype, split, constant
+        self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
         self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions
         self.threads, self.owner, self.on_gpu = threads, backend, backend.name != "cpu"
         self.backend: Any = kept(backend) if self.on_gpu else backend

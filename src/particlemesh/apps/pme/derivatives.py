@@ -14,7 +14,7 @@ from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.core import cells, check_finite
 from particlemesh.apps.pme.exclusions import NEIGHBOURS, nearest
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import Gaussian, polynomials
+from particlemesh.apps.pme.split import Split, polynomials
 from particlemesh.kernels import kind_of
 
 
@@ -59,7 +59,7 @@ def matrix_of(pme: PME, cell: Any, like: Callable[[Any], Any], diagonal: Callabl
 def energy(
     xp: Any,
     pme: PME,
-    split: Gaussian,
+    split: Split,
     x: Any,
     q: Any,
     cell: Any,
@@ -90,7 +90,7 @@ def energy(
 
 
 def pair_sums(
-    xp: Any, cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any, on_gpu: bool
+    xp: Any, cutoff: float, split: Split, x: Any, q: Any, cell: Any, on_gpu: bool
 ) -> tuple[Any, Any, Any, Any]:
     """Return the energy of pairs within the cutoff, and its slopes by positions, charges and cell.
 

@@ -105,9 +105,8 @@ class Dispersion(Calculation):
                 "Give fewer of these parameters, or larger meshes and cutoffs.",
                 stacklevel=5,
             )
-        split = SixthPower(p.splitting)
         return LennardJones(
-            self.box, p, backend, dtype, split, mixing=self.mixing, shift=self.shift, named=self._named,
+            self.box, p, backend, dtype, mixing=self.mixing, shift=self.shift, named=self._named,
             threads=self._threads,
         )  # fmt: skip
 

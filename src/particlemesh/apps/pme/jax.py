@@ -13,7 +13,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import Gaussian
+from particlemesh.apps.pme.split import Split
 from particlemesh.autograd.jax import potential
 
 
@@ -57,7 +57,7 @@ def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
     p = derivatives.parameters_of(pme, x, q)
     cell = None if cell is None else jnp.asarray(cell)
     matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype), jnp.diag).astype(x.dtype)
-    split = Gaussian(p.splitting)
+    split = p.split
     far = potential(x, q * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True))
     near = _pairs(p.cutoff, split, x, q, matrix)
     return derivatives.energy(jnp, pme, split, x, q, matrix, near, far, _like)
@@ -68,18 +68,18 @@ def _like(numbers: Any, array: Any) -> Any:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _pairs(cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any) -> Any:
+def _pairs(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> Any:
     """Return the sum over pairs within the cutoff."""
     return _forward(cutoff, split, x, q, cell)[0]
 
 
-def _forward(cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any) -> tuple[Any, tuple[Any, ...]]:
+def _forward(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> tuple[Any, tuple[Any, ...]]:
     value, *slopes = _sums(cutoff, split, x, q, cell)
     return value, tuple(slopes)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _sums(cutoff: float, split: Gaussian, x: Any, q: Any, cell: Any) -> list[Any]:
+def _sums(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> list[Any]:
     """Return the sum over pairs and its derivatives by positions, charges and cell."""
     # JAX may call back from a thread in which float64 is off, and would round numbers there. It leaves integers as
     # they are.
@@ -104,13 +104,13 @@ def _integers(numbers: Any) -> Any:
     return bits.reshape(*numbers.shape, numbers.dtype.itemsize // 4)
 
 
-def _on_host(cutoff: float, split: Gaussian, dtype: Any, *integers: Any) -> list[np.ndarray]:
+def _on_host(cutoff: float, split: Split, dtype: Any, *integers: Any) -> list[np.ndarray]:
     x, q, cell = (np.ascontiguousarray(a).view(dtype)[..., 0] for a in integers)
     results = derivatives.pair_sums(np, cutoff, split, x, q, np.asarray(cell, np.float64), False)
     return [np.array(a, dtype)[..., None].view(np.int32) for a in results]
 
 
-def _backward(cutoff: float, split: Gaussian, slopes: Any, slope: Any) -> tuple[Any, ...]:
+def _backward(cutoff: float, split: Split, slopes: Any, slope: Any) -> tuple[Any, ...]:
     return tuple(slope * s for s in slopes)
 
 

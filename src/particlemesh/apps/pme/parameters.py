@@ -45,6 +45,12 @@ class Parameters:
     real_error: float
     mesh_error: float
     seconds: float
+    kind: type[Split] = Gaussian
+
+    @property
+    def split(self) -> Split:
+        """How the interaction is split."""
+        return self.kind(self.splitting)
 
     @property
     def error(self) -> float:
@@ -230,7 +236,7 @@ def _cheapest(
             spacings = (lengths / (np.array(nodes) - ends)).tolist()
             errors = split.real_error(alpha, rc, distance), scale * mesh_error(each, alpha, spacings, distance)
             seconds = costs.seconds(count, pairs, each.support, _padded(box, nodes, each))
-            candidate = Parameters(rc, alpha, nodes, each, *errors, seconds)
+            candidate = Parameters(rc, alpha, nodes, each, *errors, seconds, split)
             misses = candidate.error > 1.05 * accuracy
             rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[:2]:

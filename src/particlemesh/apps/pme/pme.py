@@ -15,7 +15,6 @@ from particlemesh.apps.pme.core import Core, Result
 from particlemesh.apps.pme.dipoles import DipoleResult, Dipoles
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.split import Gaussian
 from particlemesh.kernels import alone, checks
 
 _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
@@ -276,9 +275,9 @@ class PME(Calculation):
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        p = self.chosen(count, dtype, on_gpu)
+        chosen = self.chosen(count, dtype, on_gpu)
         return Core(
-            self.box, p, backend, dtype, Gaussian(p.splitting), self.coulomb_constant, self.exclusions, self.skin,
+            self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
             named=self._named, threads=self._threads, **self._options,
         )  # fmt: skip
 

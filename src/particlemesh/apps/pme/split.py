@@ -54,6 +54,10 @@ class Split:
         """Return the smooth part at r**2."""
         raise NotImplementedError
 
+    def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
+        """Return the interaction minus its smooth part at r, for arrays of a library with ``erfc``."""
+        raise NotImplementedError
+
     def transform(self, k2: Array) -> Array:
         """Return the transform of the smooth part at k**2."""
         raise NotImplementedError
@@ -110,7 +114,6 @@ class Gaussian(Split):
         return np.asarray(np.where(near, series, erf(self.splitting * r) / r))
 
     def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
-        """Return ``1 / r`` minus the smooth part at r, for arrays of a library with ``erfc``."""
         return erfc(self.splitting * r) / r
 
     def transform(self, k2: Array) -> Array:

@@ -12,7 +12,7 @@ from torch import Tensor
 import particlemesh as pm
 from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import Gaussian
+from particlemesh.apps.pme.split import Split
 from particlemesh.autograd.torch import potential
 
 
@@ -62,7 +62,7 @@ def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None 
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     p = derivatives.parameters_of(pme, positions, charges)
     matrix = derivatives.matrix_of(pme, cell, positions.new_tensor, torch.diag).to(positions.dtype)
-    split = Gaussian(p.splitting)
+    split = p.split
     near = _Pairs.apply(p.cutoff, split, positions, charges, matrix)
     far = potential(
         positions, charges * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True)
@@ -78,7 +78,7 @@ class _Pairs(torch.autograd.Function):
     """The sum over pairs within the cutoff."""
 
     @staticmethod
-    def forward(ctx: Any, cutoff: float, split: Gaussian, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
+    def forward(ctx: Any, cutoff: float, split: Split, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
         box = cell.detach().cpu().numpy().astype(np.float64)
         plain = x.detach(), q.detach(), cell.detach()
         value, *slopes = derivatives.pair_sums(torch, cutoff, split, *plain, x.device.type != "cpu")
@@ -96,7 +96,7 @@ class _Pairs(torch.autograd.Function):
         return None, None, *(slope * s for s in slopes)
 
 
-def _by_tensors(cutoff: float, split: Gaussian, box: np.ndarray, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
+def _by_tensors(cutoff: float, split: Split, box: np.ndarray, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
     """Return the sum over pairs in tensors."""
     i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True))
     r = (x[j] - x[i] + shifts.to(x.dtype) @ cell).norm(dim=1)
