@@ -12,8 +12,6 @@ from grid_cases import BOXES, CASES, Case, levels_of, walk
 from grid_checks import check_grid, check_order, check_tight, order_of, own_radii, put, stored
 from particlemesh.grid.builders import METHODS
 
-COUNTS = [0, 1, 31, 32, 33, 128, 129]
-
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_particle_is_once_in_its_cell(backend, builder, case):
@@ -113,18 +111,6 @@ def test_without_queries_only_the_storage_is_made(backend, builder):
             grid.positions  # noqa: B018
 
 
-@pytest.mark.parametrize("layout", ["row", "column"])
-def test_fixed_cells_row_by_row_or_slot_by_slot(backend, layout):
-    case = CASES[0]
-    with case.grid(method="fixed", layout=layout, capacity=40) as grid:
-        put(backend, grid, case.positions)
-        check_grid(backend, grid, case.domain, case.cells, case.positions)
-        storage = grid.storage
-        strides = (40, 1) if layout == "row" else (1, grid.cells)
-        assert (storage.capacity, storage.cell_stride, storage.slot_stride) == (40, *strides)
-        assert storage.slots.shape == (40 * grid.cells,)
-
-
 @pytest.mark.parametrize("case", [CASES[0], CASES[10], CASES[15], CASES[20], Case("open", (1, 1, 9), "uniform", 99, "f8")], ids=str)  # noqa: E501  # fmt: skip
 def test_cells_along_a_morton_curve(backend, case):
     x = case.positions
@@ -192,9 +178,11 @@ def test_all_particles_in_one_cell_take_no_longer(backend, method):
         np.testing.assert_array_equal(order, np.arange(count))
 
 
-def test_a_grid_is_built_again_with_other_counts(backend, builder):
-    # One grid, more particles, fewer, none: what is left of others must not show.
-    case = Case("mixed", (4, 3, 5), "wrapped", 200, "f8")
+@pytest.mark.parametrize("name", ["mixed", "plane", "triclinic", "open", "line"])
+def test_a_grid_is_built_again_with_other_counts(backend, builder, name):
+    # One grid of some, few or many cells, more particles, fewer, none: what is left of others must not show.
+    cells = {"mixed": (4, 3, 5), "plane": (1, 1), "triclinic": (1, 1, 1), "open": (12, 10, 8), "line": (2000,)}[name]
+    case = Case(name, cells, "wrapped" if name == "mixed" else "uniform", 200, "f8" if name == "mixed" else "f4")
     x, radii = case.positions, own_radii(builder, case)
     with case.grid(method=builder.name) as grid:
         for count in (129, 31, 0, 200, 1, 33, 128, 0, 32, 129):
@@ -203,16 +191,6 @@ def test_a_grid_is_built_again_with_other_counts(backend, builder):
             put(backend, grid, few, their, check=count % 2 == 0)
             check_grid(backend, grid, case.domain, case.cells, few, their)
             grid.check()
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_few_particles_in_few_and_many_cells(backend, builder, count):
-    for name, cells in (("plane", (1, 1)), ("triclinic", (1, 1, 1)), ("open", (12, 10, 8)), ("line", (2000,))):
-        case = Case(name, cells, "uniform", count, "f4")
-        x, radii = case.positions, own_radii(builder, case)
-        with case.grid(method=builder.name) as grid:
-            put(backend, grid, x, radii)
-            check_grid(backend, grid, case.domain, case.cells, x, radii)
 
 
 def test_without_a_name_the_cheapest_builder_serves(backend):

@@ -6,7 +6,7 @@ import pytest
 
 import particlemesh as pm
 from grid_cases import CASES, Case, all_pairs, check_answer, check_counts, entries, oracle_of, rounding
-from grid_checks import WALK, check_nearest, own_radii, put
+from grid_checks import WALK, check_nearest, put
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
@@ -44,16 +44,14 @@ def test_neighbours_of_points_anywhere(backend, case):
         check_answer(box, x, 0.45, entries(backend, again), all_pairs(box, x, 0.45, points), points=points)
 
 
-def test_every_builder_finds_neighbours_of_points_and_the_nearest(backend, builder):
-    for case in (WRAPPED, PLANE):
-        box, x, points = case.domain, case.positions, points_around(case)
-        options = [{}, {"curve": "morton"}] if builder.name == "sort" else [{}]
-        for some in options:
-            with case.grid(method=builder.name, **some) as grid:
-                put(backend, grid, x, own_radii(builder, case))
-                pairs = grid.neighbours(backend.array(points), 0.45, quantities=ALL)
-                check_answer(box, x, 0.45, entries(backend, pairs), all_pairs(box, x, 0.45, points), points=points)
-                check_nearest(backend, grid, box, x, 5, 0.5)
+@pytest.mark.parametrize("case", [WRAPPED, PLANE], ids=str)
+def test_cells_along_a_curve_are_searched_alike(backend, case):
+    box, x, points = case.domain, case.positions, points_around(case)
+    with case.grid(method="sort", curve="morton") as grid:
+        put(backend, grid, x)
+        pairs = grid.neighbours(backend.array(points), 0.45, quantities=ALL)
+        check_answer(box, x, 0.45, entries(backend, pairs), all_pairs(box, x, 0.45, points), points=points)
+        check_nearest(backend, grid, box, x, 5, 0.5)
 
 
 @pytest.mark.parametrize("case", [WRAPPED, PLANE, SKEWED, CASES[9], CASES[19], CASES[21], CASES[23]], ids=str)
@@ -106,13 +104,13 @@ def check_overlaps(backend, grid, box, x, radii, **options):
 
 @pytest.mark.parametrize("shape", [None, "sphere", "box", "edges"])
 @pytest.mark.parametrize("case", [WRAPPED, PLANE, SKEWED, CASES[3], CASES[16], CASES[22]], ids=str)
-def test_every_builder_finds_each_overlap_once(backend, builder, case, shape):
+def test_each_overlap_is_found_once(backend, case, shape):
     box, x, rng = case.domain, case.positions, np.random.default_rng(14)
     per = np.abs(box.inverse) if shape == "edges" else np.linalg.norm(box.inverse, axis=1)[:, None]
     # As wide as tight cells allow: boxes are measured along the axes of the cells.
     most = 0.49 / (per.sum(1) * case.cells).max()
     radii = (most * rng.random((len(x), box.ndim) if shape == "edges" else len(x)) ** 0.5).astype(x.dtype)
-    with case.grid(method=builder.name) as grid:
+    with case.grid() as grid:
         put(backend, grid, x, radii)
         check_overlaps(backend, grid, box, x, radii, **({"shape": shape} if shape in ("sphere", "box") else {}))
 
@@ -128,19 +126,19 @@ def test_overlaps_of_many_sizes_on_levels(backend, boxes):
             check_overlaps(backend, grid, box, x, radii)
 
 
-def test_one_radius_for_all_and_touching_spheres(backend, builder):
+def test_one_radius_for_all_and_touching_spheres(backend):
     # Exact numbers: spheres that just touch overlap, an ulp less and they do not.
     box = pm.Box((4.0, 4.0, 4.0), periodic=(True, False, True))
     x = np.stack(np.meshgrid(*[np.arange(4.0)] * 3, indexing="ij"), -1).reshape(-1, 3)
     for radius, pairs in ((0.5, 64 + 48 + 64), (np.nextafter(0.5, 0), 0), (0.25, 0)):
-        with pm.UniformGrid(box, shape=(4, 4, 4), method=builder.name) as grid:
+        with pm.UniformGrid(box, shape=(4, 4, 4)) as grid:
             grid.build(backend.array(x), radius)
             assert len(grid.overlaps().i) == pairs
 
 
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_no_touch_is_lost_to_rounding(backend, builder, axis, real):
+def test_no_touch_is_lost_to_rounding(backend, axis, real):
     # Pairs that touch on the face of a cell as wide as they are, as far as the type of the positions can tell, in a
     # box whose fractions round much.
     box = pm.Box([[4.0, 0.0, 0.0], [3.0, 3.5, 0.0], [-2.5, 1.75, 3.0]], origin=(-2.0, -2.0, -1.5))
@@ -158,7 +156,7 @@ def test_no_touch_is_lost_to_rounding(backend, builder, axis, real):
     sure = np.flatnonzero(~apart & (fractions > 0).all(1) & (fractions < 1).all(1))
     assert len(sure) > count / 2
     x = np.stack([first, second], 1).reshape(-1, 3)
-    with pm.UniformGrid(box, shape=(6, 6, 6), method=builder.name) as grid:
+    with pm.UniformGrid(box, shape=(6, 6, 6)) as grid:
         put(backend, grid, x, np.full(2 * count, radius))
         overlaps = grid.overlaps()
         pairs = set(zip(backend.host(overlaps.i).tolist(), backend.host(overlaps.j).tolist(), strict=True))
@@ -166,20 +164,20 @@ def test_no_touch_is_lost_to_rounding(backend, builder, axis, real):
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3])
-def test_large_and_small_spheres_all_around_a_periodic_axis(backend, builder, cells):
+def test_large_and_small_spheres_all_around_a_periodic_axis(backend, cells):
     box, rng = pm.Box(5.0, -1.0), np.random.default_rng(11)
     x = box.origin + rng.permutation(np.arange(200.0))[:, None] / 200 * 5.0
     radii = np.where(rng.random(200) < 0.5, 2.5 / cells, 0.011)
-    with pm.UniformGrid(box, shape=cells, method=builder.name) as grid:
+    with pm.UniformGrid(box, shape=cells) as grid:
         put(backend, grid, x, radii)
         check_overlaps(backend, grid, box, x, radii)
 
 
-def test_a_particle_that_overlaps_its_own_image_is_listed_once_a_direction(backend, builder):
+def test_a_particle_that_overlaps_its_own_image_is_listed_once_a_direction(backend):
     # Exact numbers: spheres as wide as the only cell touch their own images, and those of the other.
     box, x = pm.Box((1.0, 1.0, 1.0)), np.array([[0.25, 0.5, 0.75], [0.5, 0.25, 0.25]])
     radii = np.full(2, 0.5)
-    with pm.UniformGrid(box, shape=(1, 1, 1), method=builder.name) as grid:
+    with pm.UniformGrid(box, shape=(1, 1, 1)) as grid:
         put(backend, grid, x, radii)
         overlaps = grid.overlaps(quantities="ij")
         check_overlaps(backend, grid, box, x, radii)
@@ -201,8 +199,9 @@ def test_overlaps_need_radii(backend):
 # ---- sums -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("options", [{}, {"method": "sort", "curve": "morton"}], ids=str)
 @pytest.mark.parametrize("case", [WRAPPED, PLANE], ids=str)
-def test_sums_over_neighbours_are_those_of_a_list(backend, builder, case):
+def test_sums_over_neighbours_are_those_of_a_list(backend, case, options):
     box, x, oracle = case.domain, case.positions, oracle_of(case)
     values = np.random.default_rng(16).normal(size=(len(x), 2)).astype(x.dtype)
     band = rounding(box, x, 0.5)
@@ -214,8 +213,8 @@ def test_sums_over_neighbours_are_those_of_a_list(backend, builder, case):
     columns = [np.ones(len(of.i)), *(weight * np.concatenate([np.zeros((3 - box.ndim, len(of.i))), of.vector.T]))]
     columns.append(of.distance**2 * (of.i - of.j))
     expected = np.stack([np.bincount(of.i, c, minlength=len(x)) for c in columns], -1)
-    with case.grid(method=builder.name) as grid:
-        put(backend, grid, x, own_radii(builder, case))
+    with case.grid(**options) as grid:
+        put(backend, grid, x)
         for order in ("planar", "fortran"):
             sums = backend.host(grid.stream(radius, WALK, backend.array(values, order)))
             assert sums.dtype == x.dtype
