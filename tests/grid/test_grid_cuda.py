@@ -8,7 +8,6 @@ from devices import Device
 from grid_cases import Case
 from grid_checks import WALK, own_radii, put
 from particlemesh.backends import cuda, opencl
-from particlemesh.backends.base import CompilationError
 from particlemesh.grid.builders import METHODS
 from ptx import kernels_of, single, without_nvrtc
 
@@ -71,15 +70,6 @@ def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, method, case,
             for lanes in ({}, {"LANES": 4}) if texts else ({},):
                 cubin = cuda.compile_only(file, dict(defines) | lanes, 90, *texts)
                 assert all(name.encode() in cubin for name in names), (file, names)
-
-
-def test_an_error_in_a_pair_function_names_its_line():
-    defines = {
-        "REAL_IS_DOUBLE": 0, "COORDINATE_IS_DOUBLE": 0, "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0,
-        "EXTENTS": 0, "RESULTS": 1, "VALUES": 0,
-    }  # fmt: skip
-    with pytest.raises(CompilationError, match=r"pair function\(2\)"):
-        cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": "\nsum[0] += nothing;"})
 
 
 SPARSE = {

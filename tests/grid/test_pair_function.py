@@ -9,7 +9,6 @@ import pytest
 import particlemesh as pm
 from grid_cases import Case, all_pairs
 from grid_checks import put
-from particlemesh.backends.base import CompilationError
 from particlemesh.grid.queries import sums as sums_of_pairs
 
 CASE = Case("plane", (5, 4), "wrapped", 80, "f8")
@@ -89,19 +88,6 @@ def test_new_parameters_are_used_and_repeated_sums_are_the_same(backend):
         np.testing.assert_array_equal(3 * one, three)
         np.testing.assert_array_equal(one, again)
         np.testing.assert_array_equal(one[:, 0], backend.host(grid.count(0.5)))
-
-
-@pytest.mark.backends("cuda", "opencl")
-def test_an_error_names_the_line_of_the_users_text(backend):
-    wrong = pm.PairFunction("real w = r2;\nsum[0] += w;\nsum[1] += nothing;\n", None, 2)
-    # NVIDIA's OpenCL goes by lines of the whole program, whatever #line says; there the line itself must do.
-    heard = backend.name == "cuda" or not backend.library.facts().get("HAS_PTX")
-    with CASE.grid() as grid:
-        put(backend, grid, CASE.positions)
-        with pytest.raises(CompilationError, match=r"pair function[:\"(]+3" if heard else "sum.1. .= nothing"):
-            grid.stream(0.5, wrong)
-        with pytest.raises(TypeError, match="give it source"):
-            grid.stream(0.5, pm.PairFunction(None, _counted, 1, 0, [1.0]))
 
 
 def test_sums_are_written_to_out_of_any_strides(backend):

@@ -360,6 +360,18 @@ def by_letter(pairs: Any, letters: str) -> dict[str, Any]:
     return {letter: getattr(pairs, FIELDS[letter]) for letter in letters}
 
 
+def first_radius(k: int, volume: float, shape: tuple[int, ...], count: float) -> tuple[float, float, float]:
+    """Return scale, mean and power of a first radius for ``k`` neighbours in a box that is cut into ``shape`` cells.
+
+    The radius is ``scale * (particles of the cell + mean)**power``: the estimated density is the mean of the cell's and
+    that of ``count`` particles in the box. With 1.5 k + 3 particles expected, nine of ten such spheres of evenly spread
+    particles hold k.
+    """
+    axes, cells = len(shape), math.prod(shape)
+    ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
+    return (2 * (1.5 * k + 3) * volume / cells / ball) ** (1 / axes), max(count / cells, 1e-6), -1 / axes
+
+
 def bytes_per_pair(quantities: str, axes: int, itemsize: int) -> int:
     """Return the bytes of one pair in a list."""
     types = array_types(quantities, (), axes, np.dtype(f"f{itemsize}"))

@@ -23,7 +23,7 @@ from particlemesh.arrays.systems import indices
 from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
-from particlemesh.busy import alone, in_use
+from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS, BuilderChoice
@@ -322,6 +322,7 @@ class UniformGrid(common.Fixed):
 
     # ---- queries ------------------------------------------------------------------------------------------
 
+    @alone
     def pairs(
         self,
         radius: Any,
@@ -392,18 +393,12 @@ class UniformGrid(common.Fixed):
         arguments = (half, order, format, quantities, width, capacity, check)
         if check or not isinstance(radius, (int, float)):
             return self._answer(lambda queries: queries.pairs(self._cutoff(radius), *arguments), radius)
-        question = (self._reach(radius), *arguments)
-        if not self.busy.acquire(False):
-            raise in_use(self)
-        try:
-            built = self._built_for_queries()
-            what = ("pairs", *question, built.number)
-            with self._stream():  # a repeated search of the same memory is played from a tape
-                pairs = self._tapes.again(self, what, (), lambda: self._ask(lambda q: q.pairs(*question)))
-            built.queries.asked_again(*question)
-            return pairs
-        finally:
-            self.busy.release()
+        question, built = (self._reach(radius), *arguments), self._built_for_queries()
+        what = ("pairs", *question, built.number)
+        with self._stream():  # a repeated search of the same memory is played from a tape
+            pairs = self._tapes.again(self, what, (), lambda: self._answer(lambda q: q.pairs(*question)))
+        built.queries.asked_again(*question)
+        return pairs
 
     def count(self, radius: Any, *, order: str = "input", check: bool = True) -> Any:
         """Return how many neighbours within a distance each particle has, images included.
@@ -465,12 +460,7 @@ class UniformGrid(common.Fixed):
         """
         checks.letters(quantities)
         reach = self._reach(radius)
-
-        def ask(queries: Any) -> Any:
-            x = self._points(points)
-            return queries.neighbours(x, reach, quantities, self._systems_of(system, x))
-
-        return self._answer(ask, points)
+        return self._answer(lambda q: q.neighbours(reach, quantities, *self._points(points, system)), points)
 
     def nearest(self, k: int, radius: float, points: Any = None, *, system: Any = None) -> tuple[Any, Any]:
         """Return the nearest particles of each particle, or of each of some points.
@@ -502,12 +492,7 @@ class UniformGrid(common.Fixed):
         array([ 2, -1,  0], dtype=int32)
         """
         k, reach = common.integer(k, "k", 1, nearest.MOST), self._reach(radius)
-
-        def ask(queries: Any) -> Any:
-            x = None if points is None else self._points(points)
-            return queries.nearest(k, reach, x, self._systems_of(system, x))
-
-        return self._answer(ask)
+        return self._answer(lambda q: q.nearest(k, reach, *self._points(points, system)))
 
     def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:
         """Return the pairs of particles that overlap, each once: the broad phase of collision detection.
@@ -797,10 +782,6 @@ class UniformGrid(common.Fixed):
 
     @alone
     def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
-        """Run a query, one thread at a time; see :meth:`_ask`."""
-        return self._ask(ask, given)
-
-    def _ask(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
         """Run a query on the stream or queue of the arrays ``given``; return arrays of the user's kind."""
         built = self._built_for_queries()
         arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
@@ -867,24 +848,23 @@ class UniformGrid(common.Fixed):
             self.backend.copy(dense[:count], native)
         return dense if self.backend.name != "cpu" else dense[:count]
 
-    def _points(self, points: Any) -> Any:
+    def _points(self, points: Any, system: Any) -> tuple[Coordinates | None, Any]:
+        """Return points, None for the particles, and the systems of points; None if they have none."""
+        if system is not None and self.systems is None:
+            raise TypeError("system is given, but this grid has no systems: make it with systems=.")
+        if points is None:
+            if system is not None:
+                raise TypeError("system is given, but no points: particles have the systems given to build.")
+            return None, None
         dtype = self.ready().problem.dtype
         _, _, x = coordinates(points, self.box.ndim, self.backend, upload=self._uploads, least=dtype)
         if x.dtype != dtype:
             raise TypeError(f"points have dtype {x.dtype}, more than the {dtype} of the particles: convert them.")
-        return x
-
-    def _systems_of(self, system: Any, x: Coordinates | None) -> Any:
-        """Return the systems of points ``x``; None if they have none."""
-        if system is None and (x is None or self.systems is None):
-            return None
         if self.systems is None:
-            raise TypeError("system is given, but this grid has no systems: make it with systems=.")
-        if x is None:
-            raise TypeError("system is given, but no points: particles have the systems given to build.")
+            return x, None
         if system is None:
             raise TypeError(f"this grid has {self.systems} systems: give system=, the index of each point's system.")
-        return indices(system, x.count, self.systems, self.backend, upload=self._uploads, what="point")
+        return x, indices(system, x.count, self.systems, self.backend, upload=self._uploads, what="point")
 
     def _native(self, array: Any, what: str) -> Any:
         """Return one of the user's arrays on the grid's backend, in the type of the positions."""

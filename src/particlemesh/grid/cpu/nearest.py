@@ -6,13 +6,12 @@ A first radius is guessed from how many particles the cell holds, and grows unti
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from particlemesh.backends.cpu import STOPPED, claimed, run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import acquire, fetch_add, unowned
+from particlemesh.grid import checks
 from particlemesh.grid.cpu.search import (
     DONE,
     SHARE,
@@ -143,23 +142,6 @@ def _nearest_pieces(query, search, boxes, guess, squares, indices, rooms, width,
         state[1] = thread
 
 
-def _guess(cloud: CpuCloud, search: Search, k: int) -> tuple[float, float, float]:
-    """Return scale, mean and power: a first radius is ``scale * (particles of the cell + mean)**power``.
-
-    The estimated density is the mean of the cell's and the box's. With 1.5 k + 3 particles expected, nine of ten
-    spheres of evenly spread particles hold k.
-    """
-    axes = 3 - cloud.cells.missing
-    real = search.x.dtype.type
-    finest = math.prod(cloud.cells.shape)
-    rows = cloud.cells.rows[3 - axes :, 3 - axes :].astype(float)
-    volume = abs(np.linalg.det(rows))
-    ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
-    scale = (2 * (1.5 * k + 3) * volume / finest / ball) ** (1 / axes)
-    mean = max(len(cloud.order) / cloud.boxes / finest, 1e-6)
-    return real(scale), real(mean), real(-1 / axes)
-
-
 def nearest(
     cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, k: int, rows: int, threads: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +149,13 @@ def nearest(
     real = search.x.dtype
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
     used = threads_of(query, boxes, threads)
-    results = _guess(cloud, search, k), distances, indices, rooms_for(used, real), width_for(real)
+    missing = cloud.cells.missing
+    volume = abs(np.linalg.det(cloud.cells.rows[missing:, missing:].astype(float)))
+    scale, mean, power = checks.first_radius(
+        k, volume, cloud.cells.shape[missing:], len(cloud.order) / cloud.boxes
+    )  # fmt: skip
+    guess = real.type(scale), real.type(mean), real.type(power)
+    results = guess, distances, indices, rooms_for(used, real), width_for(real)
     if boxes is None:
         run(_nearest_rows, used, query, search, *results, steps=most_steps(query, search))
     else:

@@ -80,7 +80,7 @@ class CpuQueries:
         search_for(query, search, boxes, self._threads(), counts=counts)
         return _counted(counts)
 
-    def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
+    def neighbours(self, radius: float, quantities: str, points: Coordinates, system: Any) -> Pairs:
         """Return the particles near each point as a csr list. Points have a ``system`` each, if particles have one."""
         cloud = self.cloud
         search = search_of(cloud, names_of(cloud, "input"), radius, points=True)

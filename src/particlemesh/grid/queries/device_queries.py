@@ -71,7 +71,7 @@ class DeviceQueries:
             search.verdict(question.words)
         return counts
 
-    def neighbours(self, points: Coordinates, radius: float, quantities: str, system: Any) -> Pairs:
+    def neighbours(self, radius: float, quantities: str, points: Coordinates, system: Any) -> Pairs:
         """Return the particles near each point. Points have a ``system`` each, if particles have one."""
         return self._list(self.search.ask(self.cloud, radius, points, False, False, system=system), "csr", quantities)
 

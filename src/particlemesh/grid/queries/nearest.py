@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Record, allocate
 from particlemesh.grid import checks
-from particlemesh.grid.checks import square_within
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.sorting.keys import FIRST, NOT_FINITE, OUTSIDE, STATUS_WORDS
 
@@ -26,7 +24,9 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None, sys
     Points have a ``system`` each, if particles have one. Waits only to check points.
     """
     backend, cells, dtype = cloud.backend, cloud.cells, cloud.cells.dtype
-    search = _search(cloud, k, kernel_radius(radius, cells, points=points is not None))
+    reach = kernel_radius(radius, cells, points=points is not None)
+    guess = checks.first_radius(k, cells.box.volume, cells.shape, cloud.count / max(cells.systems, 1))
+    search = Record(f"=5{dtype.char}", reach, checks.square_within(reach, dtype), *guess)
     rows = cloud.count if points is None else points.count
     indices = allocate(backend, (rows, k), np.int32, "the nearest particles")
     distances = allocate(backend, (rows, k), dtype, "the distances of the nearest particles")
@@ -54,20 +54,3 @@ def nearest(cloud: Cloud, k: int, radius: float, points: Coordinates | None, sys
         words = backend.download(status)
         checks.good_points(int(words[NOT_FINITE]), int(words[OUTSIDE]), int(~words[FIRST]))
     return indices, distances
-
-
-def _search(cloud: Cloud, k: int, radius: float) -> Record:
-    """Return ``Search``, with a first radius whose sphere holds some more than ``k`` particles.
-
-    The estimated density is the mean of the cell's and the box's. With 1.5 k + 3 particles expected, nine of ten such
-    spheres of evenly spread particles hold k.
-    """
-    cells, axes = cloud.cells, cloud.cells.box.ndim
-    finest = math.prod(cells.shape)
-    ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
-    expected = 1.5 * k + 3
-    scale = (2 * expected * cells.box.volume / finest / ball) ** (1 / axes)
-    limit = square_within(radius, cells.dtype)
-    return Record(
-        f"=5{cells.dtype.char}", radius, limit, scale, cloud.count / finest / max(cells.systems, 1), -1 / axes
-    )
