@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+import public_calls
 from particlemesh import distributed, fourier
-from particlemesh.apps import brownian, dem, files, mri, nufft, pme
+from particlemesh.apps import brownian, dem, files, pme
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.kernels import Fixed, backend
 
@@ -42,42 +43,23 @@ def granular(**changes):
     return dem.Simulation(**given | changes)
 
 
-OBJECTS = {
-    "Plan": lambda: pm.Plan(MESH, "tsc", options={"tiles": {}}).set_positions(X),
-    "Plan, sorted": lambda: pm.Plan(MESH, order="sorted").set_positions(X),
-    "UniformGrid": lambda: pm.UniformGrid((1.0, 2.0), cell_size=0.25).build(X),
-    "Mesh": lambda: MESH,
-    "Box": lambda: MESH.box,
+OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJECTS.items()} | {
+    "Plan, sorted": lambda: pm.Plan(MESH, order="sorted", options={"tiles": {}}).set_positions(X),
     "Window": lambda: pm.bspline(3),
     "Pairs": lambda: pm.UniformGrid((1.0, 2.0), cell_size=0.25).build(X).pairs(0.1),
     "Status": lambda: pm.Plan(MESH).set_positions(X).status,
     "PairFunction": lambda: pm.PairFunction("sum[0] += r2;", None, 1),
-    "distributed.Plan": lambda: distributed.Plan(distributed.Domain(MESH, 1)).set_positions(X),
-    "distributed.UniformGrid": lambda: distributed.UniformGrid(distributed.Domain(MESH, 1), WORLD, 0.1).build(X),
-    "distributed.FFT": lambda: distributed.FFT(distributed.Domain(MESH, 1), WORLD),
     "distributed.Domain": lambda: distributed.Domain(MESH, 1),
     "distributed.Part": lambda: distributed.Domain(MESH, 1).parts(0)[0],
     "distributed.Route": lambda: distributed.Route(WORLD, np.array([0, 0])),
     "distributed.World": lambda: WORLD,
     "distributed.Remap": lambda: distributed.Remap(distributed.Domain(MESH, 1), distributed.Domain(MESH, 1), WORLD),
-    "Solver": lambda: fourier.Solver(pm.Mesh((8, 8, 8), CUBE), "tsc").set_positions(INSIDE),
-    "VectorSolver": lambda: fourier.VectorSolver(pm.Mesh((8, 8, 8), CUBE)).set_positions(INSIDE),
-    "Transform": lambda: fourier.Transform(MESH),
     "Spectrum": lambda: fourier.power_spectrum(INSIDE, np.ones(6), pm.Mesh((8, 8, 8), CUBE)),
     "Bands": lambda: fourier.Bands(backend("cpu"), (8,), (3,), None, "float64"),
-    "Halves": lambda: fourier.Halves(backend("cpu"), (3,), "float64", "fft"),
-    "nufft.Plan": lambda: nufft.Plan(1, (8, 8)),
-    "mri.MRIParticlemesh": lambda: mri.MRIParticlemesh(np.linspace(-3, 3, 8, dtype="f").reshape(4, 2), (8, 8)),
-    "PME": lambda: pme.PME(CUBE, accuracy=1e-3),
-    "Dispersion": lambda: pme.Dispersion(CUBE, accuracy=1e-3),
-    "PMEBatch": lambda: pme.PMEBatch(CUBE, 2, accuracy=1e-3),
-    "BrownianDynamics": brownian_dynamics,
-    "RPY": lambda: brownian.RPY(CUBE, accuracy=1e-3).set_positions(INSIDE),
     "Drag": lambda: brownian.Drag(np.ones(6)),
     "WCA": lambda: brownian.WCA(CUBE, sigma=np.ones(6)),
     "HarmonicBonds": lambda: brownian.HarmonicBonds([[0, 1], [1, 2]], np.array([1.0, 2.0])),
     "Sum": lambda: brownian.Sum(brownian.WCA(CUBE)),
-    "Simulation": granular,
     "Contacts": lambda: granular().contacts,
     "Energy": lambda: granular().energy,
     "Hertz": lambda: dem.Hertz(1e3),
@@ -92,10 +74,10 @@ RECORDS = {
 }  # fmt: skip
 # What can be set: the next call is that of an object constructed with the new value.
 OBEYED = {
-    "BrownianDynamics": (brownian_dynamics, {
+    "brownian.BrownianDynamics": (brownian_dynamics, {
         "temperature": 4.0, "time_step": 0.3, "seed": 7, "forces": [brownian.HarmonicBonds([[0, 1]], 2.0)],
     }),
-    "Simulation": (granular, {
+    "dem.Simulation": (granular, {
         "gravity": (0.0, 1.0, -3.0), "time_step": 2e-3, "contact": dem.LinearSpring(2e4, restitution=0.9),
         "positions": np.array([[1.0, 1.0, 1.5], [2.9, 1.0, 0.98], [7.0, 1.0, 1.0]]),
         "velocities": np.full((3, 3), 0.02), "spins": np.full((3, 3), 0.5),

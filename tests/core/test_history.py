@@ -30,7 +30,6 @@ def results(backend, law, plan, count, real):
 
 HISTORIES = {
     "held more": lambda plan, use: use(MANY),
-    "reserved": lambda plan, use: plan.reserve(MOST),
     "reserved, then held more": lambda plan, use: (plan.reserve(MOST), use(MANY)),
     "held fewer": lambda plan, use: use(FEW // 2),
 }

@@ -9,7 +9,7 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.distributed import Domain, RankError, UniformGrid, World, survey
-from particlemesh.distributed.gathering import _carry, _columns
+from particlemesh.distributed.grids import _carry, _columns
 from particlemesh.distributed.surroundings import Surroundings, upward
 from ranks import on_threads
 

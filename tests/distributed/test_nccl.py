@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from particlemesh.distributed import World, nccl
+from particlemesh.distributed import World, transports
 from particlemesh.distributed.transports import Alone
 
 
@@ -76,7 +76,7 @@ def stand():
 
 @pytest.fixture
 def world(stand):
-    transport = nccl.Nccl(Alone(), stand)
+    transport = transports.Nccl(Alone(), stand)
     transport.rank, transport.size = 1, 3
     return World.over(transport)
 
@@ -132,12 +132,12 @@ def test_host_memory_goes_through_mpi(stand, world):
     ],
 )
 def test_what_nccl_needs(answers, why, monkeypatch):
-    monkeypatch.setattr(nccl, "_device", lambda: answers[0])
-    got = nccl.missing(SimpleNamespace(allgather=lambda answer: answers))
+    monkeypatch.setattr(transports, "_device", lambda: answers[0])
+    got = transports.missing(SimpleNamespace(allgather=lambda answer: answers))
     assert got is None if why is None else got.startswith(why)
 
 
 def test_this_machine_answers():
-    why, place = nccl._device()
+    why, place = transports._device()
     assert why is None or why.startswith("has ")
     assert place[0]

@@ -229,7 +229,7 @@ def test_transports_that_are_not_here_say_so(transport, monkeypatch):
     pytest.importorskip("mpi4py")
     monkeypatch.setattr(transports, "cuda_aware", lambda: False)
     monkeypatch.setattr("particlemesh.distributed.world.cuda_aware", lambda: False)
-    monkeypatch.setattr("particlemesh.distributed.nccl._device", lambda: ("has no GPU", ("here", "")))
+    monkeypatch.setattr("particlemesh.distributed.transports._device", lambda: ("has no GPU", ("here", "")))
     monkeypatch.setattr(transports.Host, "__init__", lambda self, c: vars(self).update(rank=0, size=1, _communicator=c))
     with pytest.raises(ValueError, match="use transport 'host'|Use 'host'"):
         pmd.World(Communicator(), transport)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.distributed.transports import Alone, Aware, Host, Op, Transport, cuda_aware, is_host
+from particlemesh.distributed.transports import Alone, Aware, Host, Nccl, Op, Transport, cuda_aware, is_host, missing
 
 _NO_KIND = 2**31
 T = TypeVar("T")
@@ -383,11 +383,9 @@ def _transport(communicator: Any, name: str) -> Transport:
         raise ImportError("a communicator needs mpi4py: pip install mpi4py, with an MPI library.") from error
     if name == "host":
         return host
-    from particlemesh.distributed import nccl
-
-    why = nccl.missing(host) if name in ("auto", "nccl") else "not asked for"
+    why = missing(host) if name in ("auto", "nccl") else "not asked for"
     if why is None:
-        return nccl.Nccl(host)
+        return Nccl(host)
     if name == "nccl":
         raise ValueError(f"transport 'nccl' does not work: {why}. Use 'host', which copies through host memory.")
     aware = all(host.allgather(cuda_aware()))
