@@ -56,7 +56,7 @@ BUDGET = {
     "backends": 3050,
     "choosing": 860,
     "command": 2850,
-    "distributed": 3100,
+    "distributed": 3070,
     "fourier": 2190,
     "grid": 6840,
     "interpolate": 3030,

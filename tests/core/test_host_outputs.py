@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plan or grid with a named GPU backend takes host arrays in every verb, and writes to those given as ``out``."""
+"""Plans and grids with a named backend take host arrays in every verb, and write to those given as ``out``."""
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from pair_sums import VALUES
+from particlemesh import backends
 
 MESH = pm.Mesh((5, 6), (1.0, 2.0))
 RNG = np.random.default_rng(3)
@@ -88,3 +89,22 @@ def test_every_query_of_a_grid_takes_host_arrays(backend):
         got, expected = ask(grid), ask(plain)
         assert type(got) is np.ndarray
         np.testing.assert_allclose(np.sort(got, None), np.sort(expected, None), rtol=1e-12)
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(backends.module("opencl").available() is not None, reason="no OpenCL device")
+def test_a_device_gets_host_arrays_of_types_that_it_may_not_know():
+    whole = np.arange(40) % 3
+    with pm.Plan(MESH, "cic", backend="opencl", dtype="float32") as plan, pm.Plan(MESH, "cic", dtype="float32") as host:
+        for dtype in (">f8", "f4"):
+            plan.set_positions(X.astype(dtype))
+            host.set_positions(X.astype(dtype))
+            for values in (whole.tolist(), whole == 1, whole.astype(">f4"), whole.astype("u8")):
+                result, expected = plan.spread(values), host.spread(values)
+                assert result.dtype == expected.dtype
+                np.testing.assert_allclose(result, expected, atol=1e-5)
+        with pytest.raises(TypeError, match="float32 does not hold all such integers"):
+            plan.spread(whole + 2**30)
+        flags = backends.current("opencl").upload(whole.astype("f4")).view(np.uint8)[:40].view(np.bool_)
+        with pytest.raises(TypeError, match="which the device cannot convert: convert it yourself"):
+            plan.spread(flags)

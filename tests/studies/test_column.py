@@ -111,12 +111,6 @@ def test_swept_rows_are_those_of_the_oracle(backend, monkeypatch, threads, heigh
     check(made.run(STEPS), exact, 5e-6)
 
 
-def test_rows_are_higher_with_fewer_spheres():
-    counts = (0, 1, 500, 4096, 5000, 16384, 20000, 2**15, 2**20)
-    assert [column_rows.height_bits(n, 64) for n in counts] == [6, 6, 6, 6, 4, 2, 0, 0, 0]
-    assert all(2 ** column_rows.height_bits(1, cells) < 8 * cells for cells in (1, 2, 5, 33))
-
-
 @pytest.mark.backends("cpu")
 def test_rows_of_any_length_are_sorted(backend):
     """All spheres in one row, in any order: more than the longest gap of the sort, and far more than neighbours."""
@@ -161,14 +155,6 @@ def test_spheres_at_one_place_do_not_push_each_other(backend):
     check(made, oracle(x, np.zeros_like(x), 2), 1e-6)
 
 
-def test_pair_forces_keep_momentum(backend):
-    x = np.random.default_rng(11).uniform(2, 6, (100, 3))  # far from walls
-    v = np.random.default_rng(12).normal(size=(100, 3)) * 0.05
-    made = column(backend, 100, forces=Green(gravity=0.0, spring=0.1), positions=x, velocities=v).run(2)
-    assert overlapping(x).any() and np.sqrt((made.velocities**2).sum(1)).max() < 0.79  # no sphere was slowed down
-    np.testing.assert_allclose(made.velocities.sum(0, dtype=float), v.sum(0), atol=1e-5)
-
-
 def test_no_sphere_leaves_the_walls(backend):
     rng = np.random.default_rng(7)
     v = rng.normal(size=(COUNT, 3)) * 5  # slowed down to the greatest speed
@@ -180,23 +166,6 @@ def test_no_sphere_leaves_the_walls(backend):
     assert len(np.unique(x, axis=0)) == COUNT  # no sphere was lost
 
 
-def test_the_column_falls_makes_a_wave_and_settles():
-    made = Column(256, cells=8)
-    x0 = made.positions
-    assert x0[:, 0].max() <= 4
-    energy, across = [], []
-    for _ in range(40):
-        made.run(50)
-        v = made.velocities
-        energy.append(float((v**2).sum() / 2))
-        across.append(float(made.positions[:, 0].mean()))
-    x = made.positions
-    assert x[:, 1].mean() < 0.7 * x0[:, 1].mean()  # fell
-    assert max(across) > 4.3 and abs(across[-1] - 4) < 0.3  # the wave reached the other wall, and spread
-    assert max(energy[:10]) > 20 * energy[-1]  # the wave, and its end
-    assert made.taken == 2000
-
-
 @pytest.mark.parametrize("count", [0, 1, 31, 128, 1000, 4096])
 def test_the_start_fills_the_left_half(count):
     x = left_half(count, 16, np.dtype("float32"), 1)
@@ -206,12 +175,6 @@ def test_the_start_fills_the_left_half(count):
         upper = [(x[:, a] > m).mean() for a, m in ((0, 4.0), (1, 8.0), (2, 8.0))]
         assert np.abs(np.array(upper) - 0.5).max() < 0.1
     assert (left_half(count, 16, np.dtype("float32"), 1) == x).all()
-
-
-def test_nothing_moves_in_an_empty_box(backend):
-    made = Column(0, cells=CELLS, backend=backend.name).run(3)
-    made.broad_phase()
-    assert made.positions.shape == (0, 3) and made.taken == 3
 
 
 # ---- what goes wrong --------------------------------------------------------------------------------------------
@@ -269,32 +232,6 @@ def test_an_interrupted_run_can_go_on(backend, monkeypatch, exact, fused):
             made.run(1)
     assert made.taken == 2 and (made.positions == before).all()
     check(made.run(STEPS - 2), exact, 5e-6)
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"cells": 3}, "cells is 3"),
-        ({"builder": "heap"}, "builder"),
-        ({"search": "fused", "builder": "sort"}, "is not possible: it is for scan"),
-        ({"lanes": 2}, "only search='fused' on a GPU has them"),
-        ({"positions": np.zeros((10, 3))}, "spheres must be inside the walls"),
-        ({"positions": np.zeros((9, 3))}, r"numbers \(10, 3\) are needed"),
-        ({"velocities": np.full((10, 3), np.nan)}, "velocities has numbers that are not finite"),
-        ({"builder": "linked_list_tight", "cells": 10}, "power of two"),
-    ],
-)
-def test_bad_arguments_are_errors(how, message):
-    with pytest.raises(ValueError, match=message):
-        Column(10, **{"cells": 8, **how})
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"spring": np.nan}, {"shear": -1.0}, {"restitution": 0.5}, {"time_step": 0.0}, {"most_speed": 3.0}]
-)
-def test_bad_coefficients_are_errors(wrong):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} (is|\\* time_step)|most_speed"):
-        Green(**wrong)
 
 
 # ---- what is selected, and CUDA ---------------------------------------------------------------------------------

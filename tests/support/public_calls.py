@@ -26,6 +26,10 @@ SPHERES = dict(radii=0.1, velocities=V, density=Q**2 + 0.1, contact=dem.LinearSp
 EWALD = dict(accuracy=1e-2, cutoff=1.0, **NAMED)
 
 
+def coulomb(k2):
+    return 1 / k2
+
+
 def mri():
     return importlib.import_module("particlemesh.apps.mri")
 
@@ -37,7 +41,7 @@ OBJECTS = {
     "Mesh": lambda: MESH,
     "Box": lambda: MESH.box,
     "fourier.Solver": lambda: fourier.Solver(MESH, "cic", **NAMED).set_positions(X),
-    "fourier.VectorSolver": lambda: fourier.VectorSolver(MESH, "cic", green=lambda k2: 1 / k2).set_positions(X),
+    "fourier.VectorSolver": lambda: fourier.VectorSolver(MESH, "cic", green=coulomb).set_positions(X),
     "fourier.Transform": lambda: fourier.Transform(MESH, "cic"),
     "fourier.Halves": lambda: fourier.Halves(CPU, (4,) * 3, "float64", "fft"),
     "distributed.Plan": lambda: pmd.Plan(window="cic", **RANKS).set_positions(X),

@@ -24,7 +24,7 @@ random = np.random.default_rng(3)
 X = random.random((30, 3))
 MESH = pm.Mesh((6, 6, 6), (1.0, 1.0, 1.0))
 WHERE, OPTIONS = {"box": "1,1,1"}, {"shape": "6", "values": "q"}
-FEW, ALL = 5, 5000
+FEW, ALL = 8, 5000
 
 
 def run(command, file, **options):
