@@ -194,9 +194,9 @@ class CpuQueries:
         """Count, make room and write; ``ordered``: numbers are places, not the caller's indices."""
         real, axes = search.x.dtype, 3 - cloud.cells.missing
         threads = threads_for(self.threads, len(query.points[0]) - PAD)
-        pair = checks.bytes_per_pair(quantities, axes, real.itemsize)
         if least := rows * _least_pairs(cloud, search, query):
-            check_room(least * pair, f"pairs within {float(search.radius):g} (a lower bound)")
+            least *= checks.bytes_per_pair(quantities, axes, real.itemsize)
+            check_room(least, f"pairs within {float(search.radius):g} (a lower bound)")
         counts, start = np.zeros(rows, np.int64), np.zeros(rows + 1, np.int64)
         search_for(query, search, boxes, threads, counts=counts)
         if form == "dense":
