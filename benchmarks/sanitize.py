@@ -15,13 +15,13 @@ import cupy
 import numpy as np
 
 import particlemesh as pm
-from particlemesh import backends, sorting
+from particlemesh import backends
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.queries import pair_lists as marks
 from particlemesh.interpolate import METHODS as INTERPOLATE
 from particlemesh.interpolate import ordered
 from particlemesh.orders import block_order
-from particlemesh.sorting import radix, scan
+from particlemesh.sorting import counting, radix, scan
 from particlemesh.spread import METHODS as SPREAD
 from particlemesh.walk.walking import Walking
 from variants import INTERPOLATING, SPREADING
@@ -176,7 +176,9 @@ def orders(rng: np.random.Generator) -> int:
     for count, bins, stable in itertools.product((0, 1, 5000), (1, 7, 300_000), (False, True)):
         for kind in (np.int32, np.int64):
             keys = cupy.asarray(rng.integers(-1, bins, count).astype(kind))
-            sorting.counting_sort(backend, keys, bins, stable=stable)
+            counting.counting_sort(
+                backend, keys, count, bins, stable=stable, allocate=lambda _, *of: backend.empty(*of)
+            )
             calls += 1
     for count, bits in itertools.product((1, 2559, 2560, 2561, 30_000), (1, 9, 18, 32)):
         keys = cupy.asarray(rng.integers(0, 2**bits, count).astype(np.uint32))

@@ -7,11 +7,11 @@
 import numpy as np
 import pytest
 
-from particlemesh import Mesh, Plan, backends, sorting
+from particlemesh import Mesh, Plan, backends
 from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import CompilationError
 from particlemesh.choosing.choice import METHODS
-from particlemesh.sorting import radix, scan
+from particlemesh.sorting import counting, radix, scan
 from ptx import NVRTC, single
 
 pytestmark = NVRTC
@@ -63,7 +63,7 @@ def run_everything(real, kind, support, runs=lambda method: True):
     backend = backends.current("opencl")
     for stable in (False, True):
         keys = backend.upload(rng.integers(0, 9, 100).astype(np.int32))
-        sorting.counting_sort(backend, keys, 9, stable=stable)
+        counting.counting_sort(backend, keys, 100, 9, stable=stable, allocate=lambda _, *of: backend.empty(*of))
     for bits in (18, 32):
         radix.sort(backend, backend.upload(np.ones(100, np.uint32)), 100, bits, lambda _, *of: backend.empty(*of))
     control = scan.allocate_control(backend, 9, lambda _, *of: backend.empty(*of))

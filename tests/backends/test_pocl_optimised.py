@@ -29,7 +29,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 START = """
 import numpy as np
 import particlemesh as pm
-from particlemesh import backends, sorting
+from particlemesh import backends
+from particlemesh.sorting import counting
 from particlemesh.orders import block_order
 
 library, rng = backends.current("opencl"), np.random.default_rng(1)
@@ -51,7 +52,8 @@ with plan_of(backend="opencl", method="{0}", interpolation="{0}") as plan:
 PARTS = {
     "radix sort": """
 keys = rng.integers(-3, 60, 5000).astype(np.int32)
-_, order, _ = sorting.counting_sort(library, library.upload(keys), 60, stable=True)  # as many bits as blocks below
+allocate = lambda _, *of: library.empty(*of)
+_, order, _ = counting.counting_sort(library, library.upload(keys), 5000, 60, stable=True, allocate=allocate)
 ordered = np.argsort(keys, kind="stable")[(keys < 0).sum():]
 assert np.array_equal(library.download(order)[:len(ordered)], ordered)
 """,
