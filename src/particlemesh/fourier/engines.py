@@ -64,7 +64,6 @@ class Engine:
     """
 
     name: ClassVar[str]
-    in_place: ClassVar[bool] = True  # whether `out` may be the input of a complex transform
 
     def __init__(
         self, backend: Backend, shape: tuple[int, ...], dtype: Any, *, real: bool, threads: int | None = None
@@ -83,15 +82,15 @@ class Engine:
 
         ``field`` is dense, of ``field_dtype``. ``out`` is dense; for complex fields it may be ``field`` itself.
         """
-        return self._run(field, out, FORWARD)
+        return self.run(field, FORWARD, out)
 
     def backward(self, spectrum: Any, out: Any = None) -> Any:
         """Return ``sum_k spectrum[k] exp(+i k x_m)``, shape (..., *shape). The spectrum may be overwritten."""
-        return self._run(spectrum, out, BACKWARD)
+        return self.run(spectrum, BACKWARD, out)
 
     def run(self, array: Any, sign: int, out: Any = None) -> Any:
-        """Transform a complex field with the exponent's sign: ``forward`` (-1) or ``backward`` (+1)."""
-        return self._run(array, out, sign)
+        """Transform with the exponent's sign: ``forward`` (-1) or ``backward`` (+1); complex fields allow both."""
+        raise NotImplementedError
 
     def reserve(self, batch: int) -> None:
         """Make plans and work memory for ``batch`` fields, so that later calls allocate nothing."""
@@ -105,19 +104,15 @@ class Engine:
         """Return one line for ``explain()``."""
         return self.name
 
-    def _result(self, array: Any, sign: int) -> tuple[tuple[int, ...], np.dtype]:
+    def _out(self, array: Any, out: Any, sign: int) -> tuple[Any, int]:
+        """Return the output, and how many fields there are."""
         batch = tuple(array.shape[: array.ndim - len(self.shape)])
-        if sign == FORWARD:
-            return batch + self.spectrum_shape, self.complex_dtype
-        return batch + self.shape, self.field_dtype
-
-    def _out(self, array: Any, out: Any, sign: int) -> Any:
-        if out is not None:
-            return out
-        return allocate(self.backend, *self._result(array, sign), "a transform")
-
-    def _run(self, array: Any, out: Any, sign: int) -> Any:
-        raise NotImplementedError
+        if out is None:
+            shape, dtype = self.shape, self.field_dtype
+            if sign == FORWARD:
+                shape, dtype = self.spectrum_shape, self.complex_dtype
+            out = allocate(self.backend, batch + shape, dtype, "a transform")
+        return out, math.prod(batch)
 
 
 class SciPyEngine(Engine):
@@ -133,7 +128,7 @@ class SciPyEngine(Engine):
     def describe(self) -> str:
         return f"{self.name}, {self.workers} thread{'s' * (self.workers > 1)}"
 
-    def _run(self, array: np.ndarray, out: Any, sign: int) -> np.ndarray:
+    def run(self, array: np.ndarray, sign: int, out: Any = None) -> np.ndarray:
         with scipy.fft.set_workers(self.workers):
             if not self.real:
                 transform = scipy.fft.fftn if sign == FORWARD else scipy.fft.ifftn
@@ -190,9 +185,8 @@ class CuFftEngine(Engine):
             self._plans[key] = plan
         return plan
 
-    def _run(self, array: Any, out: Any, sign: int) -> Any:
-        out = self._out(array, out, sign)
-        batch = array.size // math.prod(array.shape[array.ndim - len(self.shape) :])
+    def run(self, array: Any, sign: int, out: Any = None) -> Any:
+        out, batch = self._out(array, out, sign)
         if batch:
             self._plan(batch, sign).fft(array, out, sign)
             self.backend.untaped()
@@ -208,9 +202,8 @@ class VkFftEngine(Engine):
         super().__init__(*arguments, **options)
         self._apps: dict[tuple[int, bool, int], Any] = {}  # by batch, whether in place, queue
 
-    def _run(self, array: Any, out: Any, sign: int) -> Any:
-        out = self._out(array, out, sign)
-        batch = array.size // math.prod(array.shape[array.ndim - len(self.shape) :])
+    def run(self, array: Any, sign: int, out: Any = None) -> Any:
+        out, batch = self._out(array, out, sign)
         if not batch:
             return out
         queue = self.backend.queue  # type: ignore[attr-defined]  # an OpenCL backend
@@ -251,8 +244,8 @@ class HostEngine(SciPyEngine):
         why = "VkFFT needs two nodes per axis" if _vkfft() else "install pyvkfft to transform on the device"
         return f"{super().describe()} ({why})"
 
-    def _run(self, array: Any, out: Any, sign: int) -> Any:
-        result = super()._run(self.backend.download(array), None, sign)
+    def run(self, array: Any, sign: int, out: Any = None) -> Any:
+        result = super().run(self.backend.download(array), sign)
         if out is None:
             return self.backend.upload(result)
         self.backend.copy(out.reshape(-1), self.backend.upload(result).reshape(-1))  # copies take five axes
