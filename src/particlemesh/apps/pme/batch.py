@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.calculation import Calculation
-from particlemesh.apps.pme.core import Core, Fields, Result, word_of
+from particlemesh.apps.pme.core import Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import Images, KnownPairs
 from particlemesh.apps.pme.pme import PME
 from particlemesh.kernels import Coordinates, Record, alone, checks, compile_kernel, lattices
@@ -126,7 +126,7 @@ class PMEBatch(Calculation):
             core.owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
             core.rows, core.exclusions = rows, pairs
             try:
-                result = core.result(core, Result, taken, positions, x, True, check, out, number=False)
+                result = core.result(core, Result, taken, x, True, check, out, number=False)
             except ValueError:
                 self._check_positions(core, x)
                 raise
@@ -216,11 +216,10 @@ class Batch(Core):
     # ---- a step ---------------------------------------------------------------------------------------
 
     def place(self, x: Coordinates, check: bool) -> None:
-        there = x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays
-        self.solver.set_positions(there, system=self.owners, boxes=self.rows, check=check)
+        self.solver.set_positions(native(x), system=self.owners, boxes=self.rows, check=check)
 
-    def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
-        self.grid.build(positions, system=self.owners, boxes=self.rows, check=check)
+    def neighbours(self, x: Coordinates, check: bool) -> None:
+        self.grid.build(native(x), system=self.owners, boxes=self.rows, check=check)
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         rows = np.broadcast_to(self.box.matrix, (self.systems, 3, 3)) if self.rows is None else self.rows

@@ -203,12 +203,12 @@ class Core:
 
     def place(self, x: Coordinates, check: bool) -> None:
         """Give the mesh positions."""
-        self.solver.set_positions(x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays, check=check)
+        self.solver.set_positions(native(x), check=check)
 
-    def neighbours(self, positions: Any, x: Coordinates, check: bool) -> None:
+    def neighbours(self, x: Coordinates, check: bool) -> None:
         """Prepare the sums over neighbours for positions."""
         if self.list is None:
-            self.grid.build(positions, check=check)
+            self.grid.build(native(x), check=check)
         else:
             self.list.update(x)
 
@@ -276,8 +276,8 @@ class Core:
     # ---- a step ---------------------------------------------------------------------------------------
 
     def result(
-        self, steps: Any, kind: type[Result], taken: Mapping[str, kernels.Operand], positions: Any, x: Coordinates,
-        virial: bool, check: bool, out: Result | None, *, number: bool,
+        self, steps: Any, kind: type[Result], taken: Mapping[str, kernels.Operand], x: Coordinates, virial: bool,
+        check: bool, out: Result | None, *, number: bool,
     ) -> Result:  # fmt: skip
         """Make a step with the user's numbers of particles, the first of which may have batches; return its result.
 
@@ -298,7 +298,7 @@ class Core:
             name: self.dense(f"dense {name}", result.native, (sets, *shapes[name]), copy=False)
             for name, result in results.items()
         }
-        steps.step(positions, x, given[0] if len(given) == 1 else given, dense, check)
+        steps.step(x, given[0] if len(given) == 1 else given, dense, check)
         for name, result in results.items():
             if not result.native.flags.c_contiguous:
                 self.owner.copy(result.native, dense[name].reshape(result.native.shape))
@@ -307,7 +307,7 @@ class Core:
             answers["energy"] = answers["energy"][()]
         return kind(**answers)
 
-    def step(self, positions: Any, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
+    def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
         """Write dense outputs (sets, ...) for dense numbers of particles; both halves at once where there are branches.
 
         The half of the mesh may run beside the other one, and writes no memory of that.
@@ -320,7 +320,7 @@ class Core:
         with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.in_background(smooth):
             if not sets:
                 return
-            self.neighbours(positions, x, check)
+            self.neighbours(x, check)
             sums = self._sharp_half(x, charges[: self.together], virial)
         for begin in range(0, sets, self.together):
             part = slice(begin, min(begin + self.together, sets))
@@ -331,7 +331,6 @@ class Core:
 
     def _smooth_half(self, x: Coordinates, charges: Any, fields: Fields, check: bool) -> None:
         """Write what the mesh gives."""
-        # Native arrays: those of other libraries would bring their own streams.
         self.place(x, check)
         if not len(charges):
             return
@@ -416,6 +415,11 @@ class Core:
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""
         return int(np.argmax(self.backend.download(self._sums)[:, -1] > 0))
+
+
+def native(x: Coordinates) -> Any:
+    """Return positions for grids and plans as native arrays: those of other libraries would bring their own streams."""
+    return x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays
 
 
 def cells(box: pm.Box, reach: float) -> list[float]:

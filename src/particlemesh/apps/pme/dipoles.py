@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.core import Core, Result, check_powers, word_of
+from particlemesh.apps.pme.core import Core, Result, check_powers, native, word_of
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 
@@ -100,7 +100,7 @@ class Dipoles:
         vectors = dict.fromkeys(("fields", "torques"), (count, 3))
         return {**self.core.shapes(count, virial), "potentials": (count,), **vectors}
 
-    def step(self, positions: Any, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
+    def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
         """Write the outputs for dense charges (1, N) and dipoles (1, N, 3); both halves at once, as for charges."""
         core, q, mu, virial = self.core, given[0][0], given[1][0], "virial" in out
         core.backend.clear(core.status)
@@ -110,7 +110,7 @@ class Dipoles:
             mesh[3] = None
         smooth = functools.partial(self._smooth_half, x, q, mu, scratch["density"], scratch["field"], mesh, check)
         with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.in_background(smooth):
-            core.grid.build(positions, check=check)
+            core.grid.build(native(x), check=check)
             values, sums = scratch["values"], self._sharp_half(x, q, mu, scratch["values"], scratch["sums"])
         core.note(sums)
         if core.on_gpu:

@@ -162,7 +162,7 @@ class Dispersion(Calculation):
         with self._in_order(*taken.values()):
             core = self._core_for(x, backend)
             core.exclusions = pairs
-            result = core.result(core, Result, taken, positions, x, True, check, out, number=out is None)
+            result = core.result(core, Result, taken, x, True, check, out, number=out is None)
             self._core = core
             if check:
                 self._check(core, taken)

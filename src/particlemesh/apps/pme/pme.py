@@ -228,7 +228,7 @@ class PME(Calculation):
             if dipoles is not None:
                 core.dipoles = core.dipoles or Dipoles(core)
             step = core if dipoles is None else core.dipoles
-            result = core.result(step, kind, taken, positions, x, virial, check, out, number=out is None)
+            result = core.result(step, kind, taken, x, virial, check, out, number=out is None)
             if check:
                 self._check(core)
             self._core = core
