@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 860,
     "command": 2850,
     "distributed": 3070,
-    "fourier": 2190,
+    "fourier": 2180,
     "grid": 6840,
     "interpolate": 3030,
     "kernels": 250,

@@ -45,7 +45,7 @@ class Dispersion(Calculation):
         Of the sum over pairs. Give it for Lennard-Jones potentials, which are truncated there.
     splitting : float, optional
         Inverse width beta of the smooth part.
-    shape : ints, optional
+    shape : int or ints, optional
         Nodes of the mesh.
     window : Window or str, optional
     mixing : {"geometric", "lorentz-berthelot"}

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Parameters:
     real_error: float
     mesh_error: float
     seconds: float
-    kind: type[Split] = Gaussian
+    kind: type[Split] = field(default=Gaussian, repr=False)
 
     @property
     def split(self) -> Split:
