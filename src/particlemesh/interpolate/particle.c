@@ -63,51 +63,23 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 #endif
 
         for (int c = 0; c < CHANNELS; c++) {
-            real rows_xy[LANE_SLOTS * VECTOR]; // sum over rows of wx wy field, not yet weighted along z
-#if ORDER > 0
-            real rows_dx[LANE_SLOTS * VECTOR], rows_dy[LANE_SLOTS * VECTOR];
-#endif
-#if ORDER > 1
-            real rows_dxx[LANE_SLOTS * VECTOR], rows_dxy[LANE_SLOTS * VECTOR], rows_dyy[LANE_SLOTS * VECTOR];
-#endif
-            UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
-                rows_xy[v] = 0;
-#if ORDER > 0
-                rows_dx[v] = 0, rows_dy[v] = 0;
-#endif
-#if ORDER > 1
-                rows_dxx[v] = 0, rows_dxy[v] = 0, rows_dyy[v] = 0;
-#endif
-            }
+            real sums[PLANES][LANE_SLOTS * VECTOR]; // over rows of the field's nodes, not yet weighted along z
+            UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
+                UNROLL for (int n = 0; n < PLANES; n++) sums[n][v] = 0;
             if (taken) {
                 UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
                     UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                         if (s.at_x[a] < 0 || s.at_y[b] == NOWHERE) continue;
                         const i64 row = field_layout.offset + c * field_layout.channel
                                       + s.at_x[a] * field_layout.stride[0] + s.at_y[b];
-                        const real xy = s.x[a] * s.y[b];
-#if ORDER > 0
-                        const real dx_y = s.dx[a] * s.y[b], x_dy = s.x[a] * s.dy[b];
-#endif
-#if ORDER > 1
-                        const real dxx_y = s.dxx[a] * s.y[b], dx_dy = s.dx[a] * s.dy[b], x_dyy = s.x[a] * s.dyy[b];
-#endif
+                        real across[PLANES];
+                        UNROLL for (int n = 0; n < PLANES; n++) across[n] = s.x[ALONG_X(n)][a] * s.y[ALONG_Y(n)][b];
                         UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
                             if (s.at_z[m] == NOWHERE) continue;
                             real f[VECTOR];
                             load_vector(field + row + s.at_z[m], f);
-                            UNROLL for (int v = 0; v < VECTOR; v++) {
-                                rows_xy[m * VECTOR + v] += xy * f[v];
-#if ORDER > 0
-                                rows_dx[m * VECTOR + v] += dx_y * f[v];
-                                rows_dy[m * VECTOR + v] += x_dy * f[v];
-#endif
-#if ORDER > 1
-                                rows_dxx[m * VECTOR + v] += dxx_y * f[v];
-                                rows_dxy[m * VECTOR + v] += dx_dy * f[v];
-                                rows_dyy[m * VECTOR + v] += x_dyy * f[v];
-#endif
-                            }
+                            UNROLL for (int v = 0; v < VECTOR; v++)
+                                UNROLL for (int n = 0; n < PLANES; n++) sums[n][m * VECTOR + v] += across[n] * f[v];
                         }
                     }
                 }
@@ -123,19 +95,13 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
                 if (taken) {
                     UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
                         if (s.part[v] == p) {
-                            value += weighted(rows_xy[v], s.z[v]);
+                            value += weighted(sums[0][v], s.z[0][v]);
 #if GRADIENT
-                            g[0] += weighted(rows_dx[v], s.z[v]);
-                            g[1] += weighted(rows_dy[v], s.z[v]);
-                            g[2] += weighted(rows_xy[v], s.dz[v]);
+                            UNROLL for (int a = 0; a < 3; a++) g[a] += weighted(sums[(a + 1) % 3][v], s.z[a == 2][v]);
 #endif
 #if HESSIAN
-                            h[0] += weighted(rows_xy[v], s.dzz[v]);
-                            h[1] += weighted(rows_dx[v], s.dz[v]);
-                            h[2] += weighted(rows_dy[v], s.dz[v]);
-                            h[3] += weighted(rows_dxx[v], s.z[v]);
-                            h[4] += weighted(rows_dxy[v], s.z[v]);
-                            h[5] += weighted(rows_dyy[v], s.z[v]);
+                            UNROLL for (int n = 0; n < SECONDS; n++)
+                                h[n] += weighted(sums[n][v], s.z[2 - ALONG_X(n) - ALONG_Y(n)][v]);
 #endif
                         }
                 }

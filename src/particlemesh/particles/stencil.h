@@ -65,7 +65,6 @@ DEVICE real slope_of(PRIVATE const Window* window, int j, real z)
     return w;
 }
 
-#if HESSIAN
 // d2(weight) / d(particle's node coordinate)2
 DEVICE real curvature_of(PRIVATE const Window* window, int j, real z)
 {
@@ -75,6 +74,12 @@ DEVICE real curvature_of(PRIVATE const Window* window, int j, real z)
     return w;
 }
 
+DEVICE real derivative_of(PRIVATE const Window* window, int order, int j, real z)
+{
+    return order == 0 ? weight_of(window, j, z) : order == 1 ? slope_of(window, j, z) : curvature_of(window, j, z);
+}
+
+#if HESSIAN
 // The six second derivatives in node coordinates: zz, xz, yz, xx, xy, yy.
 #define SECONDS 6
 #define AXIS_FIRST(n) ((n) == 0 ? 2 : (n) == 2 || (n) == 5)
@@ -123,20 +128,19 @@ DEVICE real slope_along(PRIVATE const Window* window, int axis, int k, real z)
 #define LANE_SLOTS ((SLOTS + LANES_Z - 1) / LANES_Z)
 #define LANE_ROWS ((SUPPORT_Y + LANES_Y - 1) / LANES_Y)
 
-// One lane's part of a stencil. A missing node has zero weight and a valid place.
+// One lane's part of a stencil. A missing node has zero weight and a valid place. [n] are n-th derivatives of weights.
 typedef struct {
-    real x[SUPPORT_X], y[LANE_ROWS], z[LANE_SLOTS * VECTOR];
-#if ORDER > 0
-    real dx[SUPPORT_X], dy[LANE_ROWS], dz[LANE_SLOTS * VECTOR];
-#endif
-#if ORDER > 1
-    real dxx[SUPPORT_X], dyy[LANE_ROWS], dzz[LANE_SLOTS * VECTOR];
-#endif
+    real x[1 + ORDER][SUPPORT_X], y[1 + ORDER][LANE_ROWS], z[1 + ORDER][LANE_SLOTS * VECTOR];
     int at_x[SUPPORT_X];      // -1: no such node
     i64 at_y[LANE_ROWS];      // NOWHERE: no such node
     i64 at_z[LANE_SLOTS];     // NOWHERE: no such nodes
     int part[LANE_SLOTS * VECTOR];
 } Stencil;
+
+// Derivatives of products of weights, in node coordinates: by plane n so many along x and y, and the others along z.
+#define PLANES (ORDER > 1 ? 6 : ORDER > 0 ? 3 : 1)
+#define ALONG_X(n) ((n) == 3 ? 2 : (n) == 1 || (n) == 4)
+#define ALONG_Y(n) ((n) == 5 ? 2 : (n) == 2 || (n) == 4)
 
 // Of the particle whose stencil begins at node `first`, with centred fractions `z`; of three axes.
 DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE const real* z, int lane,
@@ -145,54 +149,23 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
     const int lane_z = lane % LANES_Z, lane_y = lane / LANES_Z;
     const int first_x = first[0], first_y = first[1], first_z = first[2];
 
-    UNROLL for (int a = 0; a < SUPPORT_X; a++) {
-        s->x[a] = 1;
-        s->at_x[a] = place(first_x + a, field->size[0], field->wraps[0]);
-    }
-#if SUPPORT_AXES > 2
-    const real zx = z[0];
-    UNROLL for (int a = 0; a < SUPPORT_X; a++) {
-        s->x[a] = weight_of(window, a, zx);
-#if ORDER > 0
-        s->dx[a] = slope_of(window, a, zx);
-#endif
-#if ORDER > 1
-        s->dxx[a] = curvature_of(window, a, zx);
-#endif
-    }
-#elif ORDER > 0
-    s->dx[0] = 0;
-#if ORDER > 1
-    s->dxx[0] = 0;
-#endif
-#endif
+    UNROLL for (int a = 0; a < SUPPORT_X; a++) s->at_x[a] = place(first_x + a, field->size[0], field->wraps[0]);
+    UNROLL for (int a = 0; a < SUPPORT_X; a++)
+        UNROLL for (int n = 0; n < 1 + ORDER; n++)
+            s->x[n][a] = SUPPORT_AXES > 2 ? derivative_of(window, n, a, z[0]) : (real)(n == 0);
 
     UNROLL for (int b = 0; b < LANE_ROWS; b++) {
-        s->y[b] = SUPPORT_Y == 1;
-#if ORDER > 0
-        s->dy[b] = 0;
-#endif
-#if ORDER > 1
-        s->dyy[b] = 0;
-#endif
+        UNROLL for (int n = 0; n < 1 + ORDER; n++) s->y[n][b] = SUPPORT_Y == 1 && n == 0;
         const int row = b * LANES_Y + lane_y;
         const int at = row < SUPPORT_Y ? place(first_y + row, field->size[1], field->wraps[1]) : -1;
         s->at_y[b] = at < 0 ? NOWHERE : at * field->stride[1];
     }
 #if SUPPORT_AXES > 1
-    const real zy = z[1];
-    UNROLL for (int j = 0; j < SUPPORT_Y; j++) {
-        const real w = weight_of(window, j, zy);
-        if (j % LANES_Y == lane_y) s->y[j / LANES_Y] = w;
-#if ORDER > 0
-        const real d = slope_of(window, j, zy);
-        if (j % LANES_Y == lane_y) s->dy[j / LANES_Y] = d;
-#endif
-#if ORDER > 1
-        const real c = curvature_of(window, j, zy);
-        if (j % LANES_Y == lane_y) s->dyy[j / LANES_Y] = c;
-#endif
-    }
+    UNROLL for (int j = 0; j < SUPPORT_Y; j++)
+        UNROLL for (int n = 0; n < 1 + ORDER; n++) {
+            const real w = derivative_of(window, n, j, z[1]);
+            if (j % LANES_Y == lane_y) s->y[n][j / LANES_Y] = w;
+        }
 #endif
 
     // shift: how far the first slot starts before the first node
@@ -207,13 +180,7 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
             const int inside = used && r + v >= 0 && r + v < ROW;
             index[k * VECTOR + v] = inside ? (r + v) / PARTS : -1;
             s->part[k * VECTOR + v] = (r + v + shift) % PARTS;
-            s->z[k * VECTOR + v] = 0;
-#if ORDER > 0
-            s->dz[k * VECTOR + v] = 0;
-#endif
-#if ORDER > 1
-            s->dzz[k * VECTOR + v] = 0;
-#endif
+            UNROLL for (int n = 0; n < 1 + ORDER; n++) s->z[n][k * VECTOR + v] = 0;
         }
         // r may be negative but not below -SLACK, and PARTS divides it then
         const int lead = r >= 0 ? r / PARTS : -((-r) / PARTS);
@@ -222,26 +189,12 @@ DEVICE void stencil_at(PRIVATE Stencil* s, PRIVATE const int* first, PRIVATE con
         at = used ? place(at, field->size[2], field->wraps[2]) : -1;
         s->at_z[k] = at < 0 ? NOWHERE : at * field->stride[2] + (VECTOR < PARTS ? s->part[k * VECTOR] : 0);
     }
-    const real zz = z[2];
-    UNROLL for (int j = 0; j < SUPPORT_Z; j++) {
-        const real w = weight_of(window, j, zz);
-#if ORDER > 0
-        const real d = slope_of(window, j, zz);
-#endif
-#if ORDER > 1
-        const real c = curvature_of(window, j, zz);
-#endif
-        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
-            if (index[v] == j) {
-                s->z[v] = w;
-#if ORDER > 0
-                s->dz[v] = d;
-#endif
-#if ORDER > 1
-                s->dzz[v] = c;
-#endif
-            }
-    }
+    UNROLL for (int j = 0; j < SUPPORT_Z; j++)
+        UNROLL for (int n = 0; n < 1 + ORDER; n++) {
+            const real w = derivative_of(window, n, j, z[2]);
+            UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
+                if (index[v] == j) s->z[n][v] = w;
+        }
 }
 
 DEVICE void stencil_of(PRIVATE Stencil* s, GLOBAL const int* node, GLOBAL const real* fraction, i64 i, i64 rows,

@@ -5,70 +5,38 @@
 
 #include "spread/values.h"
 
+#define QUANTITY_OF(n) (ORDER == 1 ? ((n) + 2) % 3 : (n)) // of plane n; vectors are (x, y, z)
+
 DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL Sink* field,
                         PRIVATE const Field* layout)
 {
     for (int c = 0; c < CHANNELS; c++) {
-        real along_z[LANE_SLOTS * VECTOR]; // the factor of x y
-#if ORDER > 0
-        real along_x[LANE_SLOTS * VECTOR], along_y[LANE_SLOTS * VECTOR]; // the factors of dx y and x dy
-#endif
-#if ORDER > 1 // and those of dxx y, dx dy and x dyy
-        real along_xx[LANE_SLOTS * VECTOR], along_xy[LANE_SLOTS * VECTOR], along_yy[LANE_SLOTS * VECTOR];
-#endif
-        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++) {
-#if HESSIAN
-            real g[SECONDS] = {0, 0, 0, 0, 0, 0};
-            UNROLL for (int p = 0; p < PARTS; p++)
-                if (s->part[v] == p)
-                    UNROLL for (int n = 0; n < SECONDS; n++) g[n] = q[(c * PARTS + p) * SECONDS + n];
-            along_z[v] = weighted(g[0], s->dzz[v]);
-            along_x[v] = weighted(g[1], s->dz[v]);
-            along_y[v] = weighted(g[2], s->dz[v]);
-            along_xx[v] = weighted(g[3], s->z[v]);
-            along_xy[v] = weighted(g[4], s->z[v]);
-            along_yy[v] = weighted(g[5], s->z[v]);
-#elif GRADIENT
-            // q holds (x, y, z) for each part
-            real gx = 0, gy = 0, gz = 0;
-            UNROLL for (int p = 0; p < PARTS; p++)
-                if (s->part[v] == p) {
-                    gx = q[(c * PARTS + p) * 3], gy = q[(c * PARTS + p) * 3 + 1];
-                    gz = q[(c * PARTS + p) * 3 + 2];
-                }
-            along_x[v] = weighted(gx, s->z[v]);
-            along_y[v] = weighted(gy, s->z[v]);
-            along_z[v] = weighted(gz, s->dz[v]);
-#else
-            real value = 0;
-            UNROLL for (int p = 0; p < PARTS; p++)
-                if (s->part[v] == p) value = q[c * PARTS + p];
-            along_z[v] = weighted(value, s->z[v]);
-#endif
-        }
+        real along[PLANES][LANE_SLOTS * VECTOR]; // the factors of products of weights along x and y
+        UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
+            UNROLL for (int n = 0; n < PLANES; n++) {
+                real own = 0;
+                UNROLL for (int p = 0; p < PARTS; p++)
+                    if (s->part[v] == p) own = q[(c * PARTS + p) * PLANES + QUANTITY_OF(n)];
+                along[n][v] = weighted(own, s->z[ORDER - ALONG_X(n) - ALONG_Y(n)][v]);
+            }
         UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
             if (s->at_x[a] < 0) continue;
             UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                 if (s->at_y[b] == NOWHERE) continue;
                 const i64 row = layout->offset + c * layout->channel + s->at_x[a] * layout->stride[0] + s->at_y[b];
-                const real xy = s->x[a] * s->y[b];
-#if ORDER > 0
-                const real dx_y = s->dx[a] * s->y[b], x_dy = s->x[a] * s->dy[b];
-#endif
-#if ORDER > 1
-                const real dxx_y = s->dxx[a] * s->y[b], dx_dy = s->dx[a] * s->dy[b], x_dyy = s->x[a] * s->dyy[b];
-#endif
+                real across[PLANES];
+                UNROLL for (int n = 0; n < PLANES; n++) across[n] = s->x[ALONG_X(n)][a] * s->y[ALONG_Y(n)][b];
                 UNROLL for (int k = 0; k < LANE_SLOTS; k++) {
                     if (s->at_z[k] == NOWHERE) continue;
                     real vector[VECTOR];
                     UNROLL for (int v = 0; v < VECTOR; v++) {
                         const int u = k * VECTOR + v;
-                        vector[v] = xy * along_z[u];
+                        vector[v] = across[0] * along[0][u];
 #if ORDER > 0
-                        vector[v] += dx_y * along_x[u] + x_dy * along_y[u];
+                        vector[v] += across[1] * along[1][u] + across[2] * along[2][u];
 #endif
 #if ORDER > 1
-                        vector[v] += dxx_y * along_xx[u] + dx_dy * along_xy[u] + x_dyy * along_yy[u];
+                        vector[v] += across[3] * along[3][u] + across[4] * along[4][u] + across[5] * along[5][u];
 #endif
                     }
                     DEPOSIT(field, row + s->at_z[k], vector);
