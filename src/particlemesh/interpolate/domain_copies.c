@@ -40,12 +40,11 @@ DEVICE void hand_over(PRIVATE const real* found, GLOBAL real* values, GLOBAL rea
     UNROLL for (int c = 0; c < COMPONENTS; c++) {
         const int channel = c / PARTS, part = c % PARTS;
 #if VALUE
-        values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
-               + part * value_layout->part] = found[c * RESULTS];
+        values[number_at(value_layout, i, channel, part)] = found[c * RESULTS];
 #endif
         UNROLL for (int b = 0; b < SLOPES; b++)
-            gradient[gradient_layout->offset + i * gradient_layout->particle + channel * gradient_layout->channel
-                     + part * gradient_layout->part + b * gradient_layout->axis] = found[c * RESULTS + VALUE + b];
+            gradient[number_at(gradient_layout, i, channel, part) + b * gradient_layout->axis] =
+                found[c * RESULTS + VALUE + b];
     }
 }
 

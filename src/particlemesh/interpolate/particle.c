@@ -108,24 +108,20 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 #if VALUE
                 value = lanes_sum(warp, value);
                 if (here && lane == 0)
-                    values[value_layout.offset + i * value_layout.particle + c * value_layout.channel
-                           + p * value_layout.part] = value;
+                    values[number_at(&value_layout, i, c, p)] = value;
 #endif
 #if GRADIENT
                 UNROLL for (int a = 3 - SUPPORT_AXES; a < 3; a++) g[a] = lanes_sum(warp, g[a]);
                 if (here && lane == 0) {
                     UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
-                        gradient[gradient_layout.offset + i * gradient_layout.particle
-                                 + c * gradient_layout.channel + p * gradient_layout.part
-                                 + (b - 3 + SUPPORT_AXES) * gradient_layout.axis] =
+                        gradient[number_at(&gradient_layout, i, c, p) + (b - 3 + SUPPORT_AXES) * gradient_layout.axis] =
                             g[0] * jacobian.row[b] + g[1] * jacobian.row[3 + b] + g[2] * jacobian.row[6 + b];
                 }
 #endif
 #if HESSIAN
                 UNROLL for (int n = 0; n < SECONDS; n++) h[n] = lanes_sum(warp, h[n]);
                 if (here && lane == 0) {
-                    GLOBAL real* to = hessian + hessian_layout.offset + i * hessian_layout.particle
-                                    + c * hessian_layout.channel + p * hessian_layout.part;
+                    GLOBAL real* to = hessian + number_at(&hessian_layout, i, c, p);
                     UNROLL for (int b = 0; b < SUPPORT_AXES; b++)
                         UNROLL for (int e = b; e < SUPPORT_AXES; e++) {
                             real sum = 0;

@@ -137,24 +137,6 @@ DEVICE void sums_along_z(PRIVATE real* sums, PRIVATE const real* flat, PRIVATE c
     }
 }
 
-DEVICE void write_results(PRIVATE const real* sums, GLOBAL real* values, GLOBAL real* gradient, const i64 i,
-                          const int channel, PRIVATE const Values* value_layout,
-                          PRIVATE const Values* gradient_layout, PRIVATE const Jacobian* jacobian)
-{
-    UNROLL for (int p = 0; p < PARTS; p++) {
-        PRIVATE const real* of_part = sums + p * RESULTS_OF_PART;
-        if (VALUE)
-            values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
-                   + p * value_layout->part] = of_part[0];
-#if GRADIENT
-        UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
-            gradient[gradient_layout->offset + i * gradient_layout->particle + channel * gradient_layout->channel
-                     + p * gradient_layout->part + (b - 3 + SUPPORT_AXES) * gradient_layout->axis] =
-                of_part[1] * jacobian->row[b] + of_part[2] * jacobian->row[3 + b] + of_part[3] * jacobian->row[6 + b];
-#endif
-    }
-}
-
 #define KINDS (VALUE + GRADIENT * SUPPORT_AXES)
 #define DEALT (KINDS * PARTS)
 #define DEALT_4 (LANES > 4 ? FEWER(DEALT) : DEALT) // left for the lanes that differ in bit 2 and bit 1
@@ -192,11 +174,10 @@ DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const in
         const int kind = (dealt.from + k) / PARTS, part = (dealt.from + k) % PARTS;
         if (k < dealt.count) {
             if (GRADIENT ? VALUE && kind == 0 : VALUE)
-                values[value_layout->offset + i * value_layout->particle + channel * value_layout->channel
-                       + part * value_layout->part] = results[k];
+                values[number_at(value_layout, i, channel, part)] = results[k];
             else
-                gradient[gradient_layout->offset + i * gradient_layout->particle + channel * gradient_layout->channel
-                         + part * gradient_layout->part + (kind - VALUE) * gradient_layout->axis] = results[k];
+                gradient[number_at(gradient_layout, i, channel, part) + (kind - VALUE) * gradient_layout->axis] =
+                    results[k];
         }
     }
 }

@@ -99,14 +99,11 @@ KERNEL interpolate_stored(GLOBAL const real* RESTRICT places,  // first node of 
                     UNROLL for (int p = 0; p < PARTS; p++) {
                         PRIVATE const real* own = sum + (c * PARTS + p) * KINDS;
 #if VALUE
-                        values[value_layout.offset + i * value_layout.particle + c * value_layout.channel
-                               + p * value_layout.part] = own[0];
+                        values[number_at(&value_layout, i, c, p)] = own[0];
 #endif
 #if GRADIENT
                         UNROLL for (int b = 0; b < SUPPORT_AXES; b++)
-                            gradient[gradient_layout.offset + i * gradient_layout.particle
-                                     + c * gradient_layout.channel + p * gradient_layout.part
-                                     + b * gradient_layout.axis] = own[VALUE + b];
+                            gradient[number_at(&gradient_layout, i, c, p) + b * gradient_layout.axis] = own[VALUE + b];
 #endif
                     }
             }

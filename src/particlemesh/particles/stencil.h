@@ -24,6 +24,12 @@ typedef struct {
 #endif
 } Values;
 
+// Where the number of a particle is: of a channel and a part of it; of vectors, their first component.
+DEVICE i64 number_at(PRIVATE const Values* layout, i64 particle, int channel, int part)
+{
+    return layout->offset + particle * layout->particle + channel * layout->channel + part * layout->part;
+}
+
 typedef struct {
     real table[SUPPORT * (DEGREE + 1)]; // coefficients of powers of the centred fraction, ascending, per node
 } Window;

@@ -10,8 +10,7 @@ DEVICE void values_of(PRIVATE real* q, GLOBAL const real* values, i64 i, PRIVATE
 {
     UNROLL for (int c = 0; c < CHANNELS; c++)
         UNROLL for (int p = 0; p < PARTS; p++) {
-            GLOBAL const real* v =
-                values + layout->offset + i * layout->particle + c * layout->channel + p * layout->part;
+            GLOBAL const real* v = values + number_at(layout, i, c, p);
 #if HESSIAN
             UNROLL for (int n = 0; n < SECONDS; n++) {
                 real sum = 0;
