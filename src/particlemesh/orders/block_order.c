@@ -30,22 +30,6 @@ DEVICE void put_record(GLOBAL u32* records, GLOBAL u32* order, i64 at, PRIVATE u
     write_quads(records + RECORD_WORDS * at, words, QUADS);
 }
 
-DEVICE void read_located(PRIVATE Located* located, GLOBAL const int* node, GLOBAL const real* fraction, i64 rows,
-                         i64 i, PRIVATE const Blocks* blocks)
-{
-#if PACKED
-    u32 words[PACKED_WORDS];
-    read_quads(words, (GLOBAL const u32*)node + PACKED_WORDS * i, PACKED_WORDS / 4);
-    unpack_located(located, words);
-#else
-    located->taken = node[2 * rows + i] != SKIP;
-    for (int a = 0; a < 3; a++) {
-        located->at[a] = node[a * rows + i] - blocks->base[a];
-        located->fraction[a] = KEPT(fraction[a * rows + i]);
-    }
-#endif
-}
-
 KERNEL count_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction, GLOBAL u32* RESTRICT work,
                     const i64 count, const i64 rows, const Blocks blocks)
 {
@@ -54,7 +38,7 @@ KERNEL count_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
         const i64 i = base + LOCAL_ID;
         Located located;
         located.taken = 0;
-        if (i < count) read_located(&located, node, fraction, rows, i, &blocks);
+        if (i < count) read_located(&located, node, fraction, rows, i, blocks.base);
         count_located(warp, work, &located, &blocks, base / GROUP_SIZE);
     }
 }
@@ -79,7 +63,7 @@ KERNEL place_in_blocks(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTR
         int offset[3], bx = 0;
         u32 block = 0;
         located.taken = 0;
-        if (i < count) read_located(&located, node, fraction, rows, i, &blocks);
+        if (i < count) read_located(&located, node, fraction, rows, i, blocks.base);
         if (located.taken) block = block_of(&located, &blocks, offset, &bx);
         const index_t counted = rank_in_bin(warp, work + WORK_COUNTS, located.taken ? (i64)block : (i64)-1);
         if (located.taken) {
@@ -154,7 +138,7 @@ KERNEL into_buckets(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
             UNROLL for (int k = 0; k < BATCH; k++) {
                 const i64 i = base + (q + k) * GROUP_SIZE + LOCAL_ID;
                 located[k].taken = 0;
-                if (i < count) read_located(&located[k], node, fraction, rows, i, &blocks);
+                if (i < count) read_located(&located[k], node, fraction, rows, i, blocks.base);
             }
             UNROLL for (int k = 0; k < BATCH; k++) {
                 const int n = (q + k) * GROUP_SIZE + LOCAL_ID;
@@ -262,7 +246,7 @@ KERNEL block_keys(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT f
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         Located located;
         int offset[3], bx;
-        read_located(&located, node, fraction, rows, i, &blocks);
+        read_located(&located, node, fraction, rows, i, blocks.base);
         keys[i] = located.taken ? block_of(&located, &blocks, offset, &bx) : (u32)total;
     }
 }
@@ -276,7 +260,7 @@ KERNEL records_in_order(GLOBAL const int* RESTRICT node, GLOBAL const real* REST
         Located located;
         u32 words[RECORD_WORDS];
         int offset[3], bx;
-        read_located(&located, node, fraction, rows, order[k], &blocks);
+        read_located(&located, node, fraction, rows, order[k], blocks.base);
         block_of(&located, &blocks, offset, &bx);
         record_of(words, located.fraction, offset, bx, SORTING ? (u32)k : order[k]);
         write_quads(records + RECORD_WORDS * k, words, QUADS);

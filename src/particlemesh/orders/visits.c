@@ -12,22 +12,6 @@
 #define QUADS (REAL_IS_DOUBLE ? 2 : 1)
 #define SMALL 24 // the most visits of a bin that one work-item sorts
 
-DEVICE void located_at(PRIVATE Located* located, GLOBAL const int* node, GLOBAL const real* fraction, const i64 rows,
-                       const i64 i, PRIVATE const Windows* windows)
-{
-#if PACKED
-    u32 words[PACKED_WORDS];
-    read_quads(words, (GLOBAL const u32*)node + PACKED_WORDS * i, PACKED_WORDS / 4);
-    unpack_located(located, words);
-#else
-    located->taken = node[2 * rows + i] != SKIP;
-    for (int a = 0; a < 3; a++) {
-        located->at[a] = node[a * rows + i] - windows->base[a];
-        located->fraction[a] = KEPT(fraction[a * rows + i]);
-    }
-#endif
-}
-
 #define EACH_VISIT(located)                                                                            \
     for (Reach y = reach_from(&windows, 1, (located).at[1]); reaches(&y, &windows, 1); y.window++)     \
         for (Reach z = reach_from(&windows, 2, (located).at[2]); reaches(&z, &windows, 2); z.window++) \
@@ -47,7 +31,7 @@ KERNEL count_visits(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         Located located;
-        located_at(&located, node, fraction, rows, i, &windows);
+        read_located(&located, node, fraction, rows, i, windows.base);
 #if !PACKED
         u32 words[PACKED_WORDS];
 #if REAL_IS_DOUBLE
@@ -71,7 +55,7 @@ KERNEL place_visits(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         Located located;
-        located_at(&located, node, fraction, rows, i, &windows);
+        read_located(&located, node, fraction, rows, i, windows.base);
         if (!located.taken) continue;
         EACH_VISIT(located)
         {

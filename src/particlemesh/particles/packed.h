@@ -109,4 +109,23 @@ DEVICE void unpack_located(PRIVATE Located* located, PRIVATE const u32* words)
 }
 #endif
 
+#ifdef PACKED
+// Particle i, of packed ones in the place of `node`, or of node and fraction; nodes are counted from `base`.
+DEVICE void read_located(PRIVATE Located* located, GLOBAL const int* node, GLOBAL const real* fraction, i64 rows,
+                         i64 i, PRIVATE const int* base)
+{
+#if PACKED
+    u32 words[PACKED_WORDS];
+    read_quads(words, (GLOBAL const u32*)node + PACKED_WORDS * i, PACKED_WORDS / 4);
+    unpack_located(located, words);
+#else
+    located->taken = node[2 * rows + i] != SKIP;
+    for (int a = 0; a < 3; a++) {
+        located->at[a] = node[a * rows + i] - base[a];
+        located->fraction[a] = KEPT(fraction[a * rows + i]);
+    }
+#endif
+}
+#endif
+
 #endif

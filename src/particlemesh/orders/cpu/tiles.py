@@ -208,7 +208,7 @@ def box_of_task(tiling, cells, packed, tile, first, last):
     return (low[0] + x, low[1] + y, low[2] + z), nodes, x << 20 | y << 10 | z
 
 
-def tiling_of(axes: tuple[Axis, ...], bits: tuple[int, ...] | None = None) -> Tiling:
+def tiling_of(axes: tuple[Axis, ...]) -> Tiling:
     """Return how a mesh is cut into tiles: it depends on nothing else, so results do not.
 
     Raises
@@ -216,15 +216,15 @@ def tiling_of(axes: tuple[Axis, ...], bits: tuple[int, ...] | None = None) -> Ti
     MemoryError
         If there are more than `MOST_TILES` of the widest tiles.
     """
-    return _tiling(axes, bits, MOST_TILES)
+    return _tiling(axes, MOST_TILES)
 
 
 @functools.lru_cache(maxsize=64)
-def _tiling(axes: tuple[Axis, ...], bits: tuple[int, ...] | None, most: int) -> Tiling:
+def _tiling(axes: tuple[Axis, ...], most: int) -> Tiling:
     present = sum(axis.size > 1 or axis.support > 1 for axis in axes)
     # Measured on an EPYC 9005 at 128^3: smaller boxes fit the first cache, larger ones have less rim.
-    wished = list(bits or {0: (0, 0, 0), 1: (0, 0, 9), 2: (0, 5, 5), 3: (3, 4, 5)}[present])
-    if bits is None and present == 3 and np.prod([float(axis.extent) for axis in axes]) < 2**20:
+    wished = list({0: (0, 0, 0), 1: (0, 0, 9), 2: (0, 5, 5), 3: (3, 4, 5)}[present])
+    if present == 3 and np.prod([float(axis.extent) for axis in axes]) < 2**20:
         wished = [3, 3, 4]  # a small mesh: enough tiles for many threads
     for a, axis in enumerate(axes):
         # At least support - 1 wide, so that only neighbours overlap.
