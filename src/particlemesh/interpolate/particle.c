@@ -63,23 +63,23 @@ KERNEL interpolate_particle(PARTICLES, GLOBAL const real* RESTRICT field,
 #endif
 
         for (int c = 0; c < CHANNELS; c++) {
-            real sums[PLANES][LANE_SLOTS * VECTOR]; // over rows of the field's nodes, not yet weighted along z
+            real sums[WEIGHT_PRODUCTS][LANE_SLOTS * VECTOR]; // over rows of the field's nodes, not yet weighted along z
             UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
-                UNROLL for (int n = 0; n < PLANES; n++) sums[n][v] = 0;
+                UNROLL for (int n = 0; n < WEIGHT_PRODUCTS; n++) sums[n][v] = 0;
             if (taken) {
                 UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
                     UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                         if (s.at_x[a] < 0 || s.at_y[b] == NOWHERE) continue;
                         const i64 row = field_layout.offset + c * field_layout.channel
                                       + s.at_x[a] * field_layout.stride[0] + s.at_y[b];
-                        real across[PLANES];
-                        UNROLL for (int n = 0; n < PLANES; n++) across[n] = s.x[ALONG_X(n)][a] * s.y[ALONG_Y(n)][b];
+                        real across[WEIGHT_PRODUCTS];
+                        UNROLL for (int n = 0; n < WEIGHT_PRODUCTS; n++) across[n] = s.x[ALONG_X(n)][a] * s.y[ALONG_Y(n)][b];
                         UNROLL for (int m = 0; m < LANE_SLOTS; m++) {
                             if (s.at_z[m] == NOWHERE) continue;
                             real f[VECTOR];
                             load_vector(field + row + s.at_z[m], f);
                             UNROLL for (int v = 0; v < VECTOR; v++)
-                                UNROLL for (int n = 0; n < PLANES; n++) sums[n][m * VECTOR + v] += across[n] * f[v];
+                                UNROLL for (int n = 0; n < WEIGHT_PRODUCTS; n++) sums[n][m * VECTOR + v] += across[n] * f[v];
                         }
                     }
                 }

@@ -144,7 +144,7 @@ typedef struct {
 } Stencil;
 
 // Derivatives of products of weights, in node coordinates: by plane n so many along x and y, and the others along z.
-#define PLANES (ORDER > 1 ? 6 : ORDER > 0 ? 3 : 1)
+#define WEIGHT_PRODUCTS (ORDER > 1 ? 6 : ORDER > 0 ? 3 : 1)
 #define ALONG_X(n) ((n) == 3 ? 2 : (n) == 1 || (n) == 4)
 #define ALONG_Y(n) ((n) == 5 ? 2 : (n) == 2 || (n) == 4)
 

@@ -11,12 +11,12 @@ DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL 
                         PRIVATE const Field* layout)
 {
     for (int c = 0; c < CHANNELS; c++) {
-        real along[PLANES][LANE_SLOTS * VECTOR]; // the factors of products of weights along x and y
+        real along[WEIGHT_PRODUCTS][LANE_SLOTS * VECTOR]; // the factors of products of weights along x and y
         UNROLL for (int v = 0; v < LANE_SLOTS * VECTOR; v++)
-            UNROLL for (int n = 0; n < PLANES; n++) {
+            UNROLL for (int n = 0; n < WEIGHT_PRODUCTS; n++) {
                 real own = 0;
                 UNROLL for (int p = 0; p < PARTS; p++)
-                    if (s->part[v] == p) own = q[(c * PARTS + p) * PLANES + QUANTITY_OF(n)];
+                    if (s->part[v] == p) own = q[(c * PARTS + p) * WEIGHT_PRODUCTS + QUANTITY_OF(n)];
                 along[n][v] = weighted(own, s->z[ORDER - ALONG_X(n) - ALONG_Y(n)][v]);
             }
         UNROLL_ROWS for (int a = 0; a < SUPPORT_X; a++) {
@@ -24,8 +24,8 @@ DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL 
             UNROLL_ROWS for (int b = 0; b < LANE_ROWS; b++) {
                 if (s->at_y[b] == NOWHERE) continue;
                 const i64 row = layout->offset + c * layout->channel + s->at_x[a] * layout->stride[0] + s->at_y[b];
-                real across[PLANES];
-                UNROLL for (int n = 0; n < PLANES; n++) across[n] = s->x[ALONG_X(n)][a] * s->y[ALONG_Y(n)][b];
+                real across[WEIGHT_PRODUCTS];
+                UNROLL for (int n = 0; n < WEIGHT_PRODUCTS; n++) across[n] = s->x[ALONG_X(n)][a] * s->y[ALONG_Y(n)][b];
                 UNROLL for (int k = 0; k < LANE_SLOTS; k++) {
                     if (s->at_z[k] == NOWHERE) continue;
                     real vector[VECTOR];
