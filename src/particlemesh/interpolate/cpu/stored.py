@@ -21,6 +21,85 @@ from particlemesh.particles.workspace import Workspace
 _SPARE = 32  # numbers that a vector may read past the last weight
 
 
+class Weights(HostMatrix):
+    """The weights of every particle side by side, in the order of tiles."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._weight = self._filled(workspace, slopes=False)
+        self._slope: np.ndarray | None = None
+
+    @classmethod
+    def scratch_bytes(cls, method: Any, problem: Problem) -> int:
+        # A gradient takes d times as much again.
+        return int(method.entries(problem, problem.count)) * problem.dtype.itemsize
+
+    @classmethod
+    def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
+        entries, used = problem.count * problem.stencil, threads_for(problem.threads, problem.count)
+        # One thread, as the constants of `tiles`
+        each = (0.73e-9 if problem.dtype.itemsize == 4 else 1.14e-9) * problem.components
+        # Parts of complex numbers are taken apart first.
+        numbers = problem.nodes * problem.components if problem.components % 2 == 0 else 0
+        apart = numbers * problem.dtype.itemsize * 2.4e-10
+        read = problem.count * (3e-8 + cold(problem) * 7.4e-9) + entries * each
+        return 2 * CALL + (problem.count * 6.9e-8 + entries * 1.8e-9) / used, CALL + read / used + apart
+
+    @classmethod
+    def reserve(cls, method: Any, workspace: Workspace) -> None:
+        cls._room(workspace, slopes=False)
+
+    @classmethod
+    def build(cls, method: Any, workspace: Workspace) -> Weights:
+        return cls(workspace)
+
+    @staticmethod
+    def _room(workspace: Workspace, *, slopes: bool) -> np.ndarray:
+        name, planes = ("stored.slopes", workspace.mesh.ndim) if slopes else ("stored.weights", 1)
+        weights = workspace.capacity * planes * workspace.stencil
+        array: np.ndarray = workspace.scratch(name, (weights + _SPARE,), workspace.dtype)
+        return array
+
+    def _filled(self, workspace: Workspace, *, slopes: bool) -> np.ndarray:
+        """Return the weights, or slopes, of all particles in the order of tiles."""
+        ordering, weight = workspace.particles.ordering, self._room(workspace, slopes=slopes)
+        table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
+        run(
+            _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin,
+            ordering.end, ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight,
+            steps=workspace.count * workspace.stencil,
+        )  # fmt: skip
+        return weight
+
+    def apply(
+        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
+    ) -> None:
+        """Interpolate values, gradients, or both."""
+        if gradient is not None and self._slope is None:
+            self._slope = self._filled(workspace, slopes=True)
+        slope = self._weight if self._slope is None else self._slope
+        ordering, ndim = workspace.particles.ordering, workspace.mesh.ndim
+        without = ordering.order[ordering.kept :]
+        width = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype).width
+        targets = [None if view is None else view.numpy() for view in (values, gradient)]
+        results = [
+            np.empty(0 if t is None else workspace.count * n, workspace.dtype)
+            for t, n in zip(targets, (1, ndim), strict=True)
+        ]
+        source = field.numpy()
+        for c, part in np.ndindex(source.shape[0], source.shape[-1]):
+            run(
+                _read, threads_for(workspace.threads, workspace.count), ordering.tiling, ordering.tile, ordering.begin,
+                ordering.end, ordering.packed, ordering.order, self._weight, slope, ndim,
+                plain(np.ascontiguousarray(source[c, ..., part])), *results, width,
+                steps=workspace.count * workspace.stencil,
+            )  # fmt: skip
+            for target, result in zip(targets, results, strict=True):
+                if target is not None:
+                    result = result.reshape(target.shape[1:-1])
+                    result[without] = 0
+                    target[c, ..., part] = result
+
+
 @compiled
 def _store(
     support, begin, end, records, table, terms, lanes, jacobian, slopes, weight, counter
@@ -92,83 +171,3 @@ def _read(
                 for b in range(planes):
                     at = (planes * k + b) * entries
                     gradients[planes * order[k] + b] = _product(tiling, corner, field, slope, at, nodes, width)
-
-
-class Weights(HostMatrix):
-    """The weights of every particle side by side, in the order of tiles."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._weight = _filled(workspace, slopes=False)
-        self._slope: np.ndarray | None = None
-
-    @classmethod
-    def scratch_bytes(cls, method: Any, problem: Problem) -> int:
-        # A gradient takes d times as much again.
-        return int(method.entries(problem, problem.count)) * problem.dtype.itemsize
-
-    @classmethod
-    def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
-        entries, used = problem.count * problem.stencil, threads_for(problem.threads, problem.count)
-        # One thread, as the constants of `tiles`
-        each = (0.73e-9 if problem.dtype.itemsize == 4 else 1.14e-9) * problem.components
-        # Parts of complex numbers are taken apart first.
-        numbers = problem.nodes * problem.components if problem.components % 2 == 0 else 0
-        apart = numbers * problem.dtype.itemsize * 2.4e-10
-        read = problem.count * (3e-8 + cold(problem) * 7.4e-9) + entries * each
-        return 2 * CALL + (problem.count * 6.9e-8 + entries * 1.8e-9) / used, CALL + read / used + apart
-
-    @classmethod
-    def reserve(cls, method: Any, workspace: Workspace) -> None:
-        _room(workspace, slopes=False)
-
-    @classmethod
-    def build(cls, method: Any, workspace: Workspace) -> Weights:
-        return cls(workspace)
-
-    def apply(
-        self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
-    ) -> None:
-        """Interpolate values, gradients, or both."""
-        if gradient is not None and self._slope is None:
-            self._slope = _filled(workspace, slopes=True)
-        slope = self._weight if self._slope is None else self._slope
-        ordering, ndim = workspace.particles.ordering, workspace.mesh.ndim
-        without = ordering.order[ordering.kept :]
-        width = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype).width
-        targets = [None if view is None else view.numpy() for view in (values, gradient)]
-        results = [
-            np.empty(0 if t is None else workspace.count * n, workspace.dtype)
-            for t, n in zip(targets, (1, ndim), strict=True)
-        ]
-        source = field.numpy()
-        for c, part in np.ndindex(source.shape[0], source.shape[-1]):
-            run(
-                _read, threads_for(workspace.threads, workspace.count), ordering.tiling, ordering.tile, ordering.begin,
-                ordering.end, ordering.packed, ordering.order, self._weight, slope, ndim,
-                plain(np.ascontiguousarray(source[c, ..., part])), *results, width,
-                steps=workspace.count * workspace.stencil,
-            )  # fmt: skip
-            for target, result in zip(targets, results, strict=True):
-                if target is not None:
-                    result = result.reshape(target.shape[1:-1])
-                    result[without] = 0
-                    target[c, ..., part] = result
-
-
-def _room(workspace: Workspace, *, slopes: bool) -> np.ndarray:
-    name, planes = ("stored.slopes", workspace.mesh.ndim) if slopes else ("stored.weights", 1)
-    weights = workspace.capacity * planes * workspace.stencil
-    array: np.ndarray = workspace.scratch(name, (weights + _SPARE,), workspace.dtype)
-    return array
-
-
-def _filled(workspace: Workspace, *, slopes: bool) -> np.ndarray:
-    """Return the weights, or slopes, of all particles in the order of tiles."""
-    ordering, weight = workspace.particles.ordering, _room(workspace, slopes=slopes)
-    table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
-    run(
-        _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin, ordering.end,
-        ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight,
-        steps=workspace.count * workspace.stencil,
-    )  # fmt: skip
-    return weight
