@@ -10,6 +10,7 @@ import pytest
 import oracle
 import particlemesh as pm
 from late_work import FIELDS, MESH, Q, X, here, plan_on, wait
+from particlemesh.grid import uniform_grid
 from particlemesh.plan import calls
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
@@ -100,6 +101,56 @@ def test_tensors_are_played(backend, monkeypatch, verb):
         got = getattr(plan, verb)(conjugate).cpu().numpy()
         expected = getattr(plan, verb)(conjugate.resolve_conj()).cpu().numpy()
         np.testing.assert_allclose(got, expected, atol=1e-12 * np.abs(expected).max())
+
+
+def grid_of(**options):
+    return pm.UniformGrid((1.0,) * 3, cell_size=0.2, **options)
+
+
+@pytest.mark.parametrize("radii", [None, 0.05])
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("method", ["scan", "sort", "fixed", "linked_list_loose", "linked_list_packed"])
+def test_builds_of_a_grid_are_played_for_any_positions(backend, monkeypatch, method, check, radii):
+    grid = grid_of(method=method).build(backend.array(X), radii)
+    for turn in range(9):
+        x = (X + 0.1 * turn) % 1.0
+        with monkeypatch.context() as patch:
+            if turn > 6:  # checked builds go to two memories, in turns
+                patch.setattr(uniform_grid, "build_on_gpu", refuse)
+            grid.build(backend.array(x), radii, check=check)
+        np.testing.assert_array_equal(backend.host(grid.count(0.2)), grid_of().build(x).count(0.2))
+
+
+def test_bad_positions_of_a_played_build_leave_the_grid_as_it_was(backend, monkeypatch):
+    grid = grid_of()
+    for turn in range(8):
+        grid.build(backend.array((X + 0.1 * turn) % 1.0))
+    before, bad = backend.host(grid.count(0.2)), X.copy()
+    bad[77, 1] = np.nan
+    for _ in range(3):
+        with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"77"):
+            patch.setattr(uniform_grid, "build_on_gpu", refuse)
+            grid.build(backend.array(bad))
+        np.testing.assert_array_equal(backend.host(grid.count(0.2)), before)
+
+
+def test_a_played_build_whose_cells_overflow_is_made_anew(backend):
+    grid, crowd = grid_of(method="fixed"), np.full_like(X, 0.31)
+    for turn in range(8):
+        grid.build(backend.array((X + 0.1 * turn) % 1.0))
+    for x in (crowd, X, crowd):
+        grid.build(backend.array(x))
+        np.testing.assert_array_equal(backend.host(grid.count(0.2)), grid_of().build(x).count(0.2))
+
+
+def test_positions_that_are_converted_are_not_played(backend):
+    grid = grid_of(dtype="float64")
+    for turn in range(9):
+        x = ((X + 0.1 * turn) % 1.0).astype("f4")
+        grid.build(backend.array(x), check=bool(turn % 3))
+        np.testing.assert_array_equal(
+            backend.host(grid.count(0.2)), grid_of(dtype="float64").build(x.astype("f8")).count(0.2)
+        )
 
 
 def test_what_a_grid_shows_of_its_memory_is_not_taken_for_other_arrays(backend):

@@ -64,13 +64,16 @@ class Rooms:
     """Memory of the current build, of a next build that may fail, and of queries; and the kernels of all of them."""
 
     def __init__(self, backend: Backend, tapes: Tapes) -> None:
-        self.backend, self._tapes = kept(backend), tapes
+        self.backend = kept(backend)
         self.current, self.spare, self.queries = (Room(backend, tapes) for _ in range(3))
 
     def swap(self) -> None:
-        """Make the spare room the current one: the build in it succeeded. Tapes point at the old one."""
+        """Make the spare room the current one: the build in it succeeded."""
         self.current, self.spare = self.spare, self.current
-        self._tapes.clear()
+
+    def target(self, check: bool) -> Room:
+        """Return where a build goes: a checked one leaves the current one intact."""
+        return self.spare if check else self.current
 
     @property
     def nbytes(self) -> int:

@@ -27,7 +27,7 @@ from particlemesh.busy import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS, BuilderChoice
-from particlemesh.grid.builders.build import Build, build_on_gpu
+from particlemesh.grid.builders.build import Build, accepted, build_on_gpu
 from particlemesh.grid.cpu.build import CpuBuild, build_on_cpu
 from particlemesh.grid.queries import nearest
 from particlemesh.grid.queries.cloud import few_images
@@ -271,15 +271,9 @@ class UniformGrid(common.Fixed):
         """
         self._open()
         common.flag(check, "check")
-        played = self.systems is None and system is None and boxes is None and (radii is None or np.isscalar(radii))
-        if check or self.backend is None or not played:
-            return self._build(positions, radii, system, boxes, check=check)
-
-        def call() -> Any:
-            self._build(positions, radii, check=False)
-            return self._built, self._kind, self._place
-
-        self._built, self._kind, self._place = self._tapes.again(self, radii, (positions,), call)
+        one = system is None and boxes is None and (radii is None or np.isscalar(radii))
+        if not (one and self._build_from_tape(positions, radii, check)):
+            self._build(positions, radii, system, boxes, check=check)
         return self._forget_searches()
 
     @alone
@@ -318,7 +312,8 @@ class UniformGrid(common.Fixed):
         kind, array = operands.adopt(keys, "keys")
         checks.keys_are_integers(kind.dtype(array), tuple(array.shape))
         backend = self.backend or kind.backend(array)
-        return self._run(kind, backend, array, None, None, n, check)
+        self._run(kind, backend, array, None, None, n, check)
+        return self._forget_searches()
 
     # ---- queries ------------------------------------------------------------------------------------------
 
@@ -695,7 +690,32 @@ class UniformGrid(common.Fixed):
 
     # ---- how a build is made ------------------------------------------------------------------------------
 
-    def _build(self, positions: Any, radii: Any, system: Any = None, boxes: Any = None, *, check: bool) -> Self:
+    def _build_from_tape(self, positions: Any, radii: Any, check: bool) -> bool:
+        """Build with positions of the form of earlier ones, from a tape; return whether there is one."""
+        rooms, columns = self._rooms, positions if isinstance(positions, tuple) else (positions,)
+        if rooms is None or self.systems is not None or rooms.backend != self.backend:
+            return False
+        entry = self._tapes.find(self, ("build", radii, check, id(rooms.target(check))), columns)
+        if not entry:
+            return False
+        (tape, built), kind = entry, kind_of(columns[0])
+        with kind.scope(columns[0]), self.backend.scope(*columns):  # type: ignore[union-attr]  # it has a signature
+            tape.play(self.follow(), *columns)
+            self.backend.mark(*columns)
+            if check:
+                if not accepted(built, self._sizes, positions, radii):
+                    self._tapes.clear()  # the builder has more room now
+                    return False
+                rooms.swap()
+        self._adopt(built, kind, columns[0])
+        return True
+
+    def _adopt(self, built: Any, kind: Any, first: Any) -> None:
+        """Take a build of arrays like ``first`` in the place of the one before."""
+        self._built, self._kind, self._sizes = built, kind, self._sizes.on_levels(built.problem.levels)
+        self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
+
+    def _build(self, positions: Any, radii: Any, system: Any = None, boxes: Any = None, *, check: bool) -> None:
         if self.systems is None and (system is not None or boxes is not None):
             raise TypeError("system or boxes is given, but this grid has no systems: make it with systems=.")
         if self.systems is not None and system is None:
@@ -707,12 +727,12 @@ class UniformGrid(common.Fixed):
                 "UniformGrid(..., dtype='float64') or convert them yourself."
             )
         given = None if self.systems is None else boxes_of(boxes, self.systems, self.box, self._boxes)
-        return self._run(kind, backend, positions, x, radii, 0, check, given, system)
+        self._run(kind, backend, positions, x, radii, 0, check, given, system)
 
     def _run(
         self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool,
         boxes: SystemBoxes | None = None, system: Any = None,
-    ) -> Self:  # fmt: skip
+    ) -> None:  # fmt: skip
         first = given if x is None else x.user
         count = int(first.shape[0]) if x is None else x.count
         checks.few_enough(count, "particles")
@@ -724,21 +744,31 @@ class UniformGrid(common.Fixed):
         sizes = kind_of(radii)
         if sizes is not None and sizes.home == backend.name:
             arrays = (*arrays, sizes.native(radii))
-        self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self._token)
             if boxes is not None:
                 system = indices(system, count, boxes.count, backend, upload=self._uploads)
             user_input = Input(kind, given, x, radii, buckets, self._uploads, check, boxes, system)
+            built: Build | CpuBuild
             if backend.name == "cpu":
-                self._built = build_on_cpu(self._sizes, user_input, self._choice.choose)
+                built = build_on_cpu(self._sizes, user_input, self._choice.choose)
             else:
                 rooms, search = self._memory(backend)
-                self._built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, search, self._choice.choose)
-            self._sizes, self._boxes = self._sizes.on_levels(self._built.problem.levels), boxes
-            self._backend, self._kind, self._token = backend, kind, token
+                columns = given if isinstance(given, tuple) else (given,)
+                what = "build", radii, check, id(rooms.target(check))
+                # Kernels on a tape read the caller's memory, no converted copies.
+                taped = self.backend == backend and x is not None and boxes is None
+                taped = taped and (radii is None or np.isscalar(radii))
+                taped = taped and all(any(backend.same_memory(array, c) for c in columns) for array in arrays)
+
+                def launched(launch: Callable[[], Build]) -> Any:
+                    return self._tapes.again(self, what, columns, launch) if taped else launch()
+
+                fitted = self._sizes.fitted(None)
+                built = build_on_gpu(fitted, user_input, rooms, search, self._choice.choose, launched)
+            self._adopt(built, kind, first)
+            self._backend, self._boxes, self._token = backend, boxes, token
             backend.mark(*arrays)
-        return self._forget_searches()
 
     def _memory(self, backend: Backend) -> tuple[Rooms, Search]:
         """Return the memory of builds and of queries on a GPU, and what searches for pairs in it."""

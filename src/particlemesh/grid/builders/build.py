@@ -101,14 +101,16 @@ class Build(Built):
 
 
 def build_on_gpu(
-    sizes: Sizes, given: Input, rooms: Rooms, search: Search, choose: Callable[[Problem], Builder]
-) -> Build:
+    sizes: Sizes, given: Input, rooms: Rooms, search: Search, choose: Callable[[Problem], Builder],
+    launched: Callable[[Callable[[], Build]], Build],
+) -> Build:  # fmt: skip
     """Build a grid in ``rooms`` with the builder that ``choose`` returns for a problem.
 
-    If ``given.check`` and anything is wrong, raise and leave the grid as it was.
+    ``launched`` makes a call that launches all kernels. If ``given.check`` and anything is wrong, raise and leave the
+    grid as it was.
     """
     backend, cells, extents, extent_axes, systems = rooms.backend, None, None, 0, ()
-    room = rooms.spare if given.check else rooms.current
+    room = rooms.target(given.check)
     if given.x is None:
         items = array_keys(_keys(given, backend), int(given.array.shape[0]), given.buckets)
     else:
@@ -121,23 +123,18 @@ def build_on_gpu(
     problem = sizes.problem(backend, items.count, given.dtype, extent_axes, given.buckets)
     builder = choose(problem)
     capacity = builder.capacity
+
+    def launch() -> Build:
+        job = Job(
+            backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, given.check,
+            systems=systems,
+        )  # fmt: skip
+        return Build(job, builder, problem, builder.build(job), search)
+
     try:
-        while True:
-            job = Job(
-                backend,
-                items,
-                cells,
-                room,
-                problem.queries,
-                extents,
-                extent_axes,
-                problem.deterministic,
-                given.check,
-                systems=systems,
-            )
-            built = Build(job, builder, problem, builder.build(job), search)
-            if not given.check or _accepted(built, sizes, given):
-                break
+        built = launched(launch)
+        while given.check and not accepted(built, sizes, given.array, given.radii):
+            built = launch()  # with more room
     except BaseException:
         builder.capacity = capacity  # memory that could not be allocated is not requested again
         raise
@@ -146,12 +143,12 @@ def build_on_gpu(
     return built
 
 
-def _accepted(built: Build, sizes: Sizes, given: Input) -> bool:
+def accepted(built: Build, sizes: Sizes, array: Any, radii: Any) -> bool:
     """Return whether a build succeeded, or is to be repeated with more room; raise what was wrong."""
     status, job, builder = built.status(), built.job, built.method
     if status.bad:
         box = None if built.keyed else sizes.box
-        error = checks.bad_particles(status, given.array, given.radii, box, systems=sizes.systems)
+        error = checks.bad_particles(status, array, radii, box, systems=sizes.systems)
         note = builder.note(job, job.backend.download(job.status[:STATUS_WORDS]))
         if note is not None:
             error.add_note(note)
