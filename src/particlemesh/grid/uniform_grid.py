@@ -272,9 +272,8 @@ class UniformGrid(common.Fixed):
         self._open()
         common.flag(check, "check")
         one = system is None and boxes is None and (radii is None or np.isscalar(radii))
-        if not (one and self._build_from_tape(positions, radii, check)):
-            self._build(positions, radii, system, boxes, check=check)
-        return self._forget_searches()
+        played = one and self._build_from_tape(positions, radii, check)
+        return self._forget_searches() if played else self._build(positions, radii, system, boxes, check=check)
 
     @alone
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
@@ -312,8 +311,7 @@ class UniformGrid(common.Fixed):
         kind, array = operands.adopt(keys, "keys")
         checks.keys_are_integers(kind.dtype(array), tuple(array.shape))
         backend = self.backend or kind.backend(array)
-        self._run(kind, backend, array, None, None, n, check)
-        return self._forget_searches()
+        return self._run(kind, backend, array, None, None, n, check)
 
     # ---- queries ------------------------------------------------------------------------------------------
 
@@ -715,7 +713,7 @@ class UniformGrid(common.Fixed):
         self._built, self._kind, self._sizes = built, kind, self._sizes.on_levels(built.problem.levels)
         self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
 
-    def _build(self, positions: Any, radii: Any, system: Any = None, boxes: Any = None, *, check: bool) -> None:
+    def _build(self, positions: Any, radii: Any, system: Any = None, boxes: Any = None, *, check: bool) -> Self:
         if self.systems is None and (system is not None or boxes is not None):
             raise TypeError("system or boxes is given, but this grid has no systems: make it with systems=.")
         if self.systems is not None and system is None:
@@ -727,14 +725,13 @@ class UniformGrid(common.Fixed):
                 "UniformGrid(..., dtype='float64') or convert them yourself."
             )
         given = None if self.systems is None else boxes_of(boxes, self.systems, self.box, self._boxes)
-        self._run(kind, backend, positions, x, radii, 0, check, given, system)
+        return self._run(kind, backend, positions, x, radii, 0, check, given, system)
 
     def _run(
         self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool,
         boxes: SystemBoxes | None = None, system: Any = None,
-    ) -> None:  # fmt: skip
-        first = given if x is None else x.user
-        count = int(first.shape[0]) if x is None else x.count
+    ) -> Self:  # fmt: skip
+        first, count = (given, int(given.shape[0])) if x is None else (x.user, x.count)
         checks.few_enough(count, "particles")
         if self._choice.capacity and not check and count > self._choice.capacity:
             raise ValueError(
@@ -760,15 +757,13 @@ class UniformGrid(common.Fixed):
                 taped = self.backend == backend and x is not None and boxes is None
                 taped = taped and (radii is None or np.isscalar(radii))
                 taped = taped and all(any(backend.same_memory(array, c) for c in columns) for array in arrays)
-
-                def launched(launch: Callable[[], Build]) -> Any:
-                    return self._tapes.again(self, what, columns, launch) if taped else launch()
-
-                fitted = self._sizes.fitted(None)
-                built = build_on_gpu(fitted, user_input, rooms, search, self._choice.choose, launched)
+                again = functools.partial(self._tapes.again, self, what, columns) if taped else None
+                fitted, choose = self._sizes.fitted(None), self._choice.choose
+                built = build_on_gpu(fitted, user_input, rooms, search, choose, again)
             self._adopt(built, kind, first)
             self._backend, self._boxes, self._token = backend, boxes, token
             backend.mark(*arrays)
+        return self._forget_searches()
 
     def _memory(self, backend: Backend) -> tuple[Rooms, Search]:
         """Return the memory of builds and of queries on a GPU, and what searches for pairs in it."""
@@ -859,8 +854,6 @@ class UniformGrid(common.Fixed):
         if other is not None and other.home == kind.home and overlap(target, other.native(values)):
             raise ValueError("out shares memory with the input; give a separate array.")
         return target
-
-    # ---- arguments as queries take them -------------------------------------------------------------------
 
     def _reach(self, radius: Any) -> float:
         number = checks.radius(radius)

@@ -102,11 +102,11 @@ class Build(Built):
 
 def build_on_gpu(
     sizes: Sizes, given: Input, rooms: Rooms, search: Search, choose: Callable[[Problem], Builder],
-    launched: Callable[[Callable[[], Build]], Build],
+    again: Callable[[Callable[[], Build]], Build] | None,
 ) -> Build:  # fmt: skip
     """Build a grid in ``rooms`` with the builder that ``choose`` returns for a problem.
 
-    ``launched`` makes a call that launches all kernels. If ``given.check`` and anything is wrong, raise and leave the
+    ``again`` makes a call that was made before. If ``given.check`` and anything is wrong, raise and leave the
     grid as it was.
     """
     backend, cells, extents, extent_axes, systems = rooms.backend, None, None, 0, ()
@@ -132,7 +132,7 @@ def build_on_gpu(
         return Build(job, builder, problem, builder.build(job), search)
 
     try:
-        built = launched(launch)
+        built = launch() if again is None else again(launch)
         while given.check and not accepted(built, sizes, given.array, given.radii):
             built = launch()  # with more room
     except BaseException:
