@@ -321,15 +321,9 @@ def sorted_sizes(sizes: ArrayLike | None, order: np.ndarray, count: int, cells: 
 
 
 def cloud_of(
-    cells: CpuCells,
-    folded: np.ndarray,
-    turns: np.ndarray | None,
-    start: np.ndarray,
-    order: np.ndarray,
-    sizes: ArrayLike | None = None,
-    threads: int | None = None,
-    systems: CpuBoxes | None = None,
-) -> CpuCloud:
+    cells: CpuCells, folded: np.ndarray, turns: np.ndarray | None, start: np.ndarray, order: np.ndarray,
+    sizes: ArrayLike | None = None, threads: int | None = None, systems: CpuBoxes | None = None,
+) -> CpuCloud:  # fmt: skip
     """Return a cloud of located and sorted particles.
 
     ``order`` from ``start[-1]`` on is ignored. ``sizes`` are radii or half extents in the caller's order.
