@@ -97,8 +97,8 @@ def few_enough(count: int, what: str) -> None:
         raise ValueError(f"{count:,} {what}; a grid takes fewer than 2**31: cut them into several grids.")
 
 
-def options_of(name: str, methods: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a builder, checked by name."""
+def options_of(name: str, methods: tuple[Any, ...], given: dict[str, Any]) -> None:
+    """Check that options are those of a builder, by name."""
     for option in given:
         owners = [m.name for m in methods if option in m.options]
         if not owners:
@@ -107,7 +107,6 @@ def options_of(name: str, methods: tuple[Any, ...], given: dict[str, Any]) -> di
             raise TypeError(
                 f"{option!r} is an option of method {' and '.join(map(repr, owners))}, and method is {name!r}."
             )
-    return given
 
 
 def radius(value: Any) -> float:

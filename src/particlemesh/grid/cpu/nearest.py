@@ -151,10 +151,8 @@ def nearest(
     used = threads_of(query, boxes, threads)
     missing = cloud.cells.missing
     volume = abs(np.linalg.det(cloud.cells.rows[missing:, missing:].astype(float)))
-    scale, mean, power = checks.first_radius(
-        k, volume, cloud.cells.shape[missing:], len(cloud.order) / cloud.boxes
-    )  # fmt: skip
-    guess = real.type(scale), real.type(mean), real.type(power)
+    first = checks.first_radius(k, volume, cloud.cells.shape[missing:], len(cloud.order) / cloud.boxes)
+    guess = tuple(real.type(number) for number in first)
     results = guess, distances, indices, rooms_for(used, real), width_for(real)
     if boxes is None:
         run(_nearest_rows, used, query, search, *results, steps=most_steps(query, search))
