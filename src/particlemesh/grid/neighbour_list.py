@@ -29,14 +29,14 @@ from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
-from particlemesh.grid.systems import boxes_of, fitted
+from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.sorting.cpu import counting_sort
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
-_MOST_GRIDS, _MOST_BYTES = 4, 1 << 28  # that are kept for later calls
+_MOST_GRIDS, _MOST_BYTES, _MOST_KEPT_BOXES = 4, 1 << 28, 20_000  # that are kept for later calls
 _grids: dict[Any, tuple[UniformGrid, int]] = {}  # with bytes; no call uses these, the longest unused one first
 _lock = through_forks(threading.Lock())
 
@@ -281,7 +281,7 @@ class _Call:
             ids = self._host(array)
         given: tuple[int, ...] = _systems(ids) if boxes is None else operands.adopt(boxes, "boxes")[1].shape[:1]
         count = given[0] if given else 1
-        domains = boxes_of(boxes, count, self.box, None)
+        domains = self._domains(boxes, count)
         ids = indices(ids, self.x.count, count, backends.current("cpu"), upload=False)
         if self.x.count and not all(self.box.periodic):
             domains = fitted(domains, self.columns, ids, self.reach)
@@ -293,6 +293,17 @@ class _Call:
             grid.build(self.positions, system=system, boxes=domains)
             pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
         return checks.by_letter(pairs, self.quantities)
+
+    def _domains(self, boxes: Any, count: int) -> SystemBoxes:
+        """Return the boxes of systems. Those of an earlier call have their inverses, also on the device."""
+        if count > _MOST_KEPT_BOXES:
+            return boxes_of(boxes, count, self.box, None)
+        if boxes is None:
+            return _boxes_of(self.box, count, None)
+        kind, array = operands.adopt(boxes, "boxes")
+        with kind.scope(array):
+            host = self._host(array)
+        return _boxes_of(self.box, count, (host.shape, host.dtype.str, host.tobytes()))
 
     @functools.cached_property
     def columns(self) -> list[np.ndarray]:
@@ -311,6 +322,14 @@ class _Call:
             letter: wrap(self.place.download(array) if elsewhere else array)
             for letter, array in arrays.items()
         }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4)
+def _boxes_of(box: Box, count: int, given: tuple[tuple[int, ...], str, bytes] | None) -> SystemBoxes:
+    if given is None:
+        return boxes_of(None, count, box, None)
+    shape, dtype, numbers = given
+    return boxes_of(np.frombuffer(numbers, dtype).reshape(shape), count, box, None)
 
 
 def _reach(radius: Any, count: int, dtype: np.dtype) -> tuple[float, np.ndarray | None]:
