@@ -58,7 +58,7 @@ BUDGET = {
     "command": 2850,
     "distributed": 3070,
     "fourier": 2180,
-    "grid": 6830,
+    "grid": 6840,
     "interpolate": 2970,
     "kernels": 250,
     "methods": 510,
