@@ -186,6 +186,7 @@ def test_a_grid_of_tensors_is_built_on_their_stream(backend):
             x.copy_(fresh)
             grid.build(x, check=False)
             got = grid.count(0.2)
+        torch.cuda.synchronize()
         expected = pm.UniformGrid((1.0,) * 3, cell_size=0.2).build(fresh).count(0.2)
         assert torch.equal(got, expected)
         x.zero_()

@@ -102,7 +102,8 @@ def test_calls_of_one_object_do_not_disturb_each_other(backend):
     plain = charges.call(made, [backend.array(a) for a in charges.arrays], virial=False)
     expected = dataclasses.replace(charges.call(charges.make()), virial=None)
     close(plain, expected, 1e-11, backend.host)
-    np.testing.assert_array_equal(backend.host(case.call(made, arrays).forces), first)
+    again = backend.host(case.call(made, arrays).forces)  # a GPU adds in any order
+    np.testing.assert_allclose(again, first, rtol=0, atol=1e-12 * abs(first).max())
 
 
 @pytest.mark.backends("opencl", "cuda")
@@ -140,6 +141,7 @@ def test_a_cuda_graph_captures_a_step(backend, kind):
         graph = stream.end_capture()
         assert pool.used_bytes() == used
         moved = x + np.sin(np.arange(x.size, dtype="f4")).reshape(x.shape) / 50
+        moved[(x == x[0]).all(1)] = moved[0]  # an excluded pair stays in one place: near it, float32 has few digits
         arrays[0].set(moved, stream=stream)
         graph.launch(stream)
         stream.synchronize()
