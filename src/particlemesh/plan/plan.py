@@ -756,7 +756,8 @@ class Plan(checks.Fixed):
         if not self.busy.acquire(False):
             raise in_use(self)
         try:
-            if kind is None or self.methods.captured:  # a capture and calls after it prepare again
+            # Calls on the host are not taped. A capture and calls after it prepare again.
+            if kind is None or kind.home == "cpu" or self.methods.captured:
                 return call()
             with kind.scope(given):
                 if self.backend.capturing():
