@@ -83,7 +83,7 @@ def test_calls_after_a_replay_see_its_positions(backend, monkeypatch, spread, in
             plan.set_positions(backend.array(positions[0]), check=False)
         for n in range(3):
             if n > 0:  # a replay: the device gets the same work, with other positions, and the plan stays as it is
-                before = plan._workspace, dict(vars(plan.particles)), set(plan.methods.prepared)
+                before = plan._workspace, dict(vars(plan.particles)), plan.methods.prepared
                 plan.set_positions(backend.array(positions[n]), check=False)
                 plan._workspace, state, plan.methods.prepared = before
                 vars(plan.particles).update(state)

@@ -40,6 +40,7 @@ class Kind:
 
     name: str
     home: str  # backend whose native arrays these are, without a copy
+    records = False  # whether its library may record calls for derivatives
     module: ClassVar[str]  # loaded wherever such an array exists
 
     def owns(self, array: Any) -> bool:
@@ -161,7 +162,7 @@ def _dtype_of_tensors(dtype: Any) -> np.dtype | None:
 
 
 class _Torch(Kind):
-    module = "torch"
+    module, records = "torch", True
 
     def recorder(self, array: Any) -> Any:
         if array.requires_grad and sys.modules["torch"].is_grad_enabled():
@@ -188,7 +189,7 @@ class _Torch(Kind):
             return None
         size = dtype.itemsize
         strides = tuple([size * step for step in array.stride()])
-        return ArrayForm(array.data_ptr(), tuple(array.shape), strides, dtype.char, size, array.get_device())
+        return array.data_ptr(), tuple(array.shape), strides, dtype.char, size, array.get_device()
 
     def dtype(self, array: Any) -> np.dtype:
         dtype = _dtype_of_tensors(array.dtype)

@@ -111,7 +111,7 @@ class CudaTape(Tape):
 def form_of(array: Any) -> ArrayForm:
     """Return what launches take from a CuPy array."""
     data, dtype = array.data, array.dtype
-    return ArrayForm(data.ptr, array.shape, array.strides, dtype.char, dtype.itemsize, data.device_id)
+    return data.ptr, array.shape, array.strides, dtype.char, dtype.itemsize, data.device_id
 
 
 class CudaKernel:
@@ -243,6 +243,7 @@ class CudaBackend(Taping):
     def signature(self, what: Any, *arrays: Any, same: bool = False) -> tuple[Any, ...] | None:
         key: list[Any] = [what]
         spans: list[tuple[int, int, int]] = []
+        several = len(arrays) > 1
         for array in arrays:
             form_of = FORMS.get(array.__class__)
             form = None if form_of is None else form_of(array)
@@ -250,17 +251,18 @@ class CudaBackend(Taping):
                 return None
             at, shape, strides, char, size, device = form
             key += at if same else at & 15, shape, strides, char, device
-            low, high = _reach(shape, strides, size)
-            for n, (other, first, last) in enumerate(spans):
-                if at + low < last and first < at + high:
-                    key += "shared", n, at - other
-            spans.append((at, at + low, at + high))
+            if several:
+                low, high = _reach(shape, strides, size)
+                for n, (other, first, last) in enumerate(spans):
+                    if at + low < last and first < at + high:
+                        key += "shared", n, at - other
+                spans.append((at, at + low, at + high))
         return tuple(key)
 
     def same_memory(self, native: Any, array: Any) -> bool:
         form_of = FORMS.get(array.__class__)
         form = None if form_of is None else form_of(array)
-        return form is not None and native.data.ptr == form.address and native.dtype.char == form.char
+        return form is not None and native.data.ptr == form[0] and native.dtype.char == form[3]
 
     def facts(self) -> dict[str, int]:
         return facts_of(self.compute)

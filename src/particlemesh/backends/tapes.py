@@ -6,20 +6,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 MOST_TAPES = 64  # of a few kilobytes each
 
 
-class ArrayForm(NamedTuple):
-    """What a launch takes from an array on a CUDA device."""
-
-    address: int  # of the first element
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in bytes
-    char: str  # of the dtype
-    itemsize: int
-    device: int  # its ordinal
+# What a launch takes from an array on a CUDA device: the address of its first element, shape, strides in bytes,
+# character and size of the dtype, ordinal of the device. A plain tuple: each call makes one for each of its arrays.
+ArrayForm = tuple[int, tuple[int, ...], tuple[int, ...], str, int, int]
 
 
 # By type of the user's arrays; a function returns None for arrays whose calls are not taped.

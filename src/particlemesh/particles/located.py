@@ -65,7 +65,7 @@ class DeviceParticles:
         self._packed: Any = None
         self._node: Any = None
         self._fraction: Any = None
-        self._is_packed = self._is_unpacked = False  # forms in which the particles are stored
+        self.forms = False, False  # whether the particles are stored packed, and unpacked
         self._axes = (MISSING, MISSING, MISSING)
         self.status = backend.upload(np.zeros(3, np.uint64))  # not finite, outside, ~first bad
 
@@ -85,15 +85,6 @@ class DeviceParticles:
         return sum(int(a.nbytes) for a in (self._packed, self._node, self._fraction) if a is not None)
 
     @property
-    def forms(self) -> tuple[bool, bool]:
-        """Whether the particles are stored packed, and unpacked."""
-        return self._is_packed, self._is_unpacked
-
-    @forms.setter
-    def forms(self, forms: tuple[bool, bool]) -> None:
-        self._is_packed, self._is_unpacked = forms
-
-    @property
     def node(self) -> Any:
         """First nodes of stencils."""
         self._unpack()
@@ -107,22 +98,23 @@ class DeviceParticles:
 
     def located(self) -> tuple[bool, Any, Any]:
         """Return whether the particles are packed, and ``node`` and ``fraction``, or twice the packed array."""
-        return (True, self._packed, self._packed) if self._is_packed else (False, self.node, self.fraction)
+        return (True, self._packed, self._packed) if self.forms[0] else (False, self.node, self.fraction)
 
     def _unpack(self) -> None:
         self.make_room(packed=False)
-        if self._is_packed and not self._is_unpacked and self.count:
+        packed, unpacked = self.forms
+        if packed and not unpacked and self.count:
             kernel = self._backend.kernel(
                 "particles/locate.c", "unpack_particles", self._defines(self.dtype, packed=True)
             )
             kernel(
                 self.count, self._packed, self._node, self._fraction, self.count, self.rows, axes_record(self._axes)
             )  # fmt: skip
-        self._is_unpacked = True
+        self.forms = packed, True
 
     def unpack_again(self) -> None:
         """Unpack ``node`` and ``fraction`` again when they are next read, as the packed ones may have changed."""
-        self._is_unpacked = not self._is_packed
+        self.forms = self.forms[0], not self.forms[0]
 
     def _defines(self, coordinate: np.dtype, *, packed: bool) -> dict[str, int]:
         wide = {"REAL_IS_DOUBLE": self.dtype, "COORDINATE_IS_DOUBLE": coordinate}
@@ -131,15 +123,16 @@ class DeviceParticles:
     def take_over(self, backend: Backend, other: DeviceParticles) -> None:
         """Copy the particles of ``other``, which has less memory."""
         used = min(other.rows, self.rows)
-        self.make_room(packed=other._is_packed)
-        if used and other._is_packed:
+        packed, _ = other.forms
+        self.make_room(packed=packed)
+        if used and packed:
             words = used * self.dtype.itemsize
             backend.copy(self._packed[:words], other._packed[:words])
         elif used:
             backend.copy(self._node[:, :used], other.node[:, :used])
             backend.copy(self._fraction[:, :used], other.fraction[:, :used])
         self.count, self.status = other.count, other.status
-        self._is_packed, self._is_unpacked, self._axes = other._is_packed, not other._is_packed, other._axes
+        self.forms, self._axes = (packed, not packed), other._axes
 
     def locate(
         self, backend: Backend, mesh: Mesh, axes: tuple[Axis, Axis, Axis], x: Coordinates, threads: Any, *,
@@ -193,7 +186,7 @@ class DeviceParticles:
     def set_count(self, count: int, axes: tuple[Axis, Axis, Axis], *, packed: bool) -> None:
         """Set the number of particles and their layout, once the kernels that locate them are submitted."""
         self.count, self._axes = count, axes
-        self._is_packed, self._is_unpacked = packed, not packed
+        self.forms = packed, not packed
 
     def place(self, workspace: Workspace) -> None:
         """Do nothing: particles are in place."""

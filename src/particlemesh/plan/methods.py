@@ -42,7 +42,7 @@ class PlanMethods:
     choice : Choice
     known : dict
         Methods by use: a direction, or a direction with what its own method lacks.
-    prepared : set of str
+    prepared : frozenset of str
         Uses that are prepared for the present particles.
     captured : bool
         Whether set_positions or a preparation was: replays change it without notice.
@@ -52,8 +52,10 @@ class PlanMethods:
 
     def __init__(self, plan: Any, choice: Choice) -> None:
         self._plan, self.choice = plan, choice
+        named = [m for what, name in choice.names.items() for m in METHODS[what] if m.name == name]
+        self._are_named, self._named_read_stencils = bool(named), any(m.reads_stencils for m in named)
         self.known: dict[str, Method] = {}
-        self.prepared: set[str] = set()
+        self.prepared: frozenset[str] = frozenset()
         self.captured = self.capturing = False
 
     def problem(self) -> Problem:
@@ -97,11 +99,11 @@ class PlanMethods:
             # Earlier preparations are of other positions or in no graph; a graph's own is made again by each replay.
             if (self.captured or capturing) and not (capturing and self.capturing):
                 workspace.forget()
-                self.prepared -= self.prepared.copy() if capturing else {use}
+                self.prepared = frozenset() if capturing else self.prepared - {use}
             self.captured, self.capturing = bool(self.captured or capturing), bool(capturing)
         if use not in self.prepared:
             method.prepare(workspace)
-            self.prepared.add(use)
+            self.prepared |= {use}
 
     def non_finite_values(self) -> bool:
         """Return whether any method has read values of these particles that were not finite."""
@@ -110,10 +112,11 @@ class PlanMethods:
 
     def pack(self, count: int) -> bool:
         """Return whether ``count`` particles are stored packed: if all known methods read orders only."""
-        known = [type(method) for method in self.known.values()]
-        known += [m for what, name in self.choice.names.items() for m in METHODS[what] if m.name == name]
+        for method in self.known.values():
+            if method.reads_stencils:
+                return False
         # The methods that are fastest for many particles read orders.
-        return all(not m.reads_stencils for m in known) if known else count >= MANY
+        return not self._named_read_stencils and (self._are_named or bool(self.known) or count >= MANY)
 
     def without_scratch(self) -> str:
         """Return the methods that need no scratch memory, for an error."""
@@ -163,18 +166,20 @@ class PlanMethods:
     def outlast_positions(self) -> bool:
         """Return whether tapes stay valid when positions change: nothing that depends on them is kept elsewhere."""
         workspace = self._plan.workspace
-        return bool(
-            workspace is not None and type(workspace.particles) is DeviceParticles and self._plan.systems is None
-            and not self.captured and all(method.prepares_orders for method in self.known.values())
-        )  # fmt: skip
+        if self.captured or workspace is None or type(workspace.particles) is not DeviceParticles:
+            return False
+        for method in self.known.values():  # a generator would take a call for each
+            if not method.prepares_orders:
+                return False
+        return self._plan.systems is None
 
     def key(self) -> tuple[Any, ...]:
         """Return what decides which kernels the next call submits, for the same method and arrays."""
         if not self.outlast_positions():
             return ()
-        workspace = self._workspace()
+        workspace = self._plan.workspace
         particles, memory = workspace.particles, workspace.memory
-        return id(particles), particles.forms, memory.counted, memory.block_cells, frozenset(self.prepared)
+        return id(particles), particles.forms, memory.counted, memory.block_cells, self.prepared
 
     def now(self) -> State | None:
         """Return the state, for a tape; None if tapes end with these positions."""
@@ -182,7 +187,7 @@ class PlanMethods:
             return None
         workspace = self._workspace()
         memory, orders = workspace.memory, workspace.orders.copy()
-        return State(frozenset(self.prepared), orders, memory.counted, memory.block_cells, workspace.particles.forms)
+        return State(self.prepared, orders, memory.counted, memory.block_cells, workspace.particles.forms)
 
     def restore(self, state: State | None) -> None:
         """Return to a state."""

@@ -222,7 +222,7 @@ class Plan(checks.Fixed):
                 # Methods get larger memory; their preparation is not copied there.
                 self._workspace = workspace = workspace.over(room, room.count)
                 workspace.memory.counted = None
-                self.methods.prepared.clear()
+                self.methods.prepared = frozenset()
                 self._tapes.clear()  # they hold addresses of the old memory
             methods = [self.methods.of(what) for what in METHODS]
             self._rooms.reserve(workspace, packed=self.methods.pack(count))
@@ -715,7 +715,9 @@ class Plan(checks.Fixed):
 
     def follow(self) -> Any:
         """Order later work after that of the last call; return the token of the current stream."""
-        self._token = token = self.backend.follow(self._token)
+        token = self._workspace.backend.follow(self._token)  # type: ignore[union-attr]  # there is one
+        if token is not self._token:
+            self._token = token
         return token
 
     def ready(self) -> None:
@@ -750,7 +752,8 @@ class Plan(checks.Fixed):
 
     def _again(self, what: Any, given: Any, outs: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         """Make a call with an input; from the third call for arrays of the same form on, replay its launches."""
-        kind, recorder = kind_of(given), recorder_of(given, *self._tracked)
+        kind = kind_of(given)
+        recorder = recorder_of(given, *self._tracked) if self._tracked or kind is None or kind.records else None
         if recorder is not None:
             return recorder.record(self, what, given, *outs)
         if not self.busy.acquire(False):
@@ -762,12 +765,10 @@ class Plan(checks.Fixed):
             with kind.scope(given):
                 if self.backend.capturing():
                     return call()
-                if all(out is None for out in outs):
+                if outs[0] is None and all(out is None for out in outs[1:]):
                     new = functools.partial(kind.new, like=given, backend=self.backend)
                     return self._tapes.again(self, what, (given,), call, state=self.methods, new_array=new)
-                return self._tapes.again(
-                    self, what, (given, *outs), call, outs[0] if len(outs) < 2 else outs, self.methods
-                )
+                return self._tapes.again(self, what, (given, *outs), call, outs if outs[1:] else outs[0], self.methods)
         finally:
             self.busy.release()
 
@@ -847,8 +848,8 @@ class Plan(checks.Fixed):
 
     def _stays(self, room: Any, count: int) -> bool:
         """Return whether tapes stay valid for ``count`` particles: as many as before, in memory of before."""
-        known = self._workspace is not None and (room is self.particles or room is self._rooms.spare)
-        return known and self.count == count and self.methods.outlast_positions()
+        held = room is self.particles or room is self._rooms.spare
+        return held and self.count == count and self.methods.outlast_positions()
 
     def _locating(self, room: Any) -> tuple[Any, ...]:
         """Return what decides how as many positions as before are located in ``room``."""
@@ -885,8 +886,8 @@ class Plan(checks.Fixed):
     def _adopt(self, located: Located) -> None:
         """Replace the old configuration: nothing can fail any more."""
         workspace, room, before = located.workspace, located.workspace.particles, self.particles
-        self._kind, self._boxes, self._tracked = located.kind, located.boxes, Tracked()
-        self.methods.prepared.clear()
+        vars(self).update(_kind=located.kind, _boxes=located.boxes, _tracked=Tracked())
+        self.methods.prepared = frozenset()
         block_order.counted(workspace, located.counting)
         self._workspace = workspace.over(None, 0)  # the memory of the particles before may be overwritten below
         room.place(workspace)
