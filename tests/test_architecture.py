@@ -32,9 +32,7 @@ TOP = {
     for name in [
         "__init__",
         "__main__",
-        "arguments",
         "box",
-        "busy",
         "checks",
         "functions",
         "ghosts",
@@ -43,7 +41,7 @@ TOP = {
 }
 # Code is a cost: the most lines of code (no comments, docstrings, blank lines) of each folder. They only fall.
 BUDGET = {
-    ".": 920,
+    ".": 890,
     "adapters": 260,
     "apps/brownian": 1710,
     "apps/dem": 1760,
@@ -72,8 +70,8 @@ BUDGET = {
 }
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [
-    ("values", ["box.py", "ghosts.py", "mesh.py", "window/", "arguments.py", "checks.py"]),
-    ("backends", ["backends/", "busy.py"]),
+    ("values", ["box.py", "ghosts.py", "mesh.py", "window/", "checks.py"]),
+    ("backends", ["backends/"]),
     ("arrays", ["arrays/"]),
     ("sorting", ["sorting/"]),
     ("particles", ["particles/"]),

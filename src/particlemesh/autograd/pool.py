@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box, Mesh, Plan, Window, bspline
-from particlemesh.busy import through_forks
+from particlemesh.checks import through_forks
 from particlemesh.window import window_of
 
 SPREAD = ("spread", "spread_gradient", "spread_hessian")  # by order of derivative

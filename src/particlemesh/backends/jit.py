@@ -20,7 +20,7 @@ from numba.core.errors import NumbaError
 
 from particlemesh.backends.folders import foreign, trusted, warn
 from particlemesh.backends.frozen import Frozen
-from particlemesh.busy import through_forks
+from particlemesh.checks import through_forks
 
 # A compiling thread takes Numba's lock, then LLVM's.
 through_forks(ffi.lib._lock._lock)

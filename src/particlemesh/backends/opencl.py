@@ -22,7 +22,7 @@ from particlemesh.backends.folders import cache, unwritable
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.source import File, Texts
 from particlemesh.backends.tapes import Tape, Taping
-from particlemesh.busy import through_forks
+from particlemesh.checks import through_forks
 
 PTX_PROBE = '__kernel void probe(__global float* p) { asm volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(1.0f) : "memory"); }'  # noqa: E501  # one line of C
 

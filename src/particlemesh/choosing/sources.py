@@ -19,7 +19,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 METHODS_IN = ("spread", "interpolate")  # folders
-DESCRIBE = ("arguments.py", "box.py", "checks.py", "ghosts.py", "mesh.py")
+DESCRIBE = ("box.py", "checks.py", "ghosts.py", "mesh.py")
 _IMPORT = re.compile(
     r"^( *)(?:from (particlemesh[\w.]*) import (\([^)]*\)|[^\n#]*)|import (particlemesh[\w.]*))", re.MULTILINE
 )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from particlemesh import checks
 from particlemesh.backends.cpu import at_most_cores, available_threads
-from particlemesh.busy import alone
+from particlemesh.checks import alone
 from particlemesh.distributed.domain import hash_of
 from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.transfer import (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.busy import alone
+from particlemesh.checks import alone
 from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged, module_of

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.busy import alone
+from particlemesh.checks import alone
 from particlemesh.distributed.domain import Domain, hash_of
 from particlemesh.distributed.migration import SKIP, Migration, Residents, UserPositions, few, listed, shift_of
 from particlemesh.distributed.routes import Departures, Route

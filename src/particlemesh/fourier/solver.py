@@ -17,7 +17,7 @@ from particlemesh.arrays import operands
 from particlemesh.arrays.geometry import check_size
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.box import Box
-from particlemesh.busy import alone
+from particlemesh.checks import alone
 from particlemesh.fourier.compensation import CHOICES, chosen, divisor
 from particlemesh.fourier.engines import engine, plain
 from particlemesh.fourier.green import named, table

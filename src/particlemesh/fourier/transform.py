@@ -15,7 +15,7 @@ from particlemesh.arrays import operands
 from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.backends.cpu import at_most_cores
-from particlemesh.busy import alone
+from particlemesh.checks import alone
 from particlemesh.fourier.bands import Bands
 from particlemesh.fourier.compensation import KINDS, POWERS, USES, divisor, noise_of, transform_of
 from particlemesh.fourier.engines import dense, plain

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.busy import alone
+from particlemesh.checks import alone
 from particlemesh.fourier.compensation import CHOICES, alias_sum, chosen, divisor
 from particlemesh.fourier.engines import dense, plain
 from particlemesh.fourier.green import table

@@ -23,7 +23,7 @@ from particlemesh.arrays.systems import indices
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
-from particlemesh.busy import through_forks
+from particlemesh.checks import through_forks
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_of

@@ -23,7 +23,7 @@ from particlemesh.arrays.systems import indices
 from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
-from particlemesh.busy import alone
+from particlemesh.checks import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS, BuilderChoice

@@ -15,8 +15,7 @@ from particlemesh.arrays.systems import indices, lattices
 from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
 from particlemesh.backends.branches import Branch, branch_of
-from particlemesh.busy import alone, through_forks
-from particlemesh.checks import Fixed
+from particlemesh.checks import Fixed, alone, through_forks
 from particlemesh.kernels.arrays import InOrder, Operand, Output, compile_kernel, give, take, to_host
 from particlemesh.sorting.scan import allocate_counts, scan
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of a program's arguments, with the messages of the library."""
 
-from particlemesh.arguments import (
+from particlemesh.checks import (
     at_least_zero,
     flag,
     flags,

@@ -22,7 +22,7 @@ from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
-from particlemesh.busy import alone, in_use
+from particlemesh.checks import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.ghosts import check_enough
