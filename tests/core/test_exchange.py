@@ -8,7 +8,7 @@ import pytest
 
 import particlemesh as pm
 from kinds import FIELD, MESH, SLOPES, VALUES, Q, X
-from particlemesh.arrays.exchange import foreign
+from particlemesh.arrays.kinds import foreign
 
 
 class Bare:

@@ -8,7 +8,7 @@ import oracle
 import particlemesh as pm
 from kinds import FIELD, MESH, SLOPES, VALUES, WINDOW, Q, X
 from particlemesh import backends
-from particlemesh.arrays import memory
+from particlemesh.arrays import operands
 
 Z = Q + 1j * Q[::-1]
 LAZY = {
@@ -100,7 +100,7 @@ def test_sub_buffers_that_overlap_are_refused(way):
         plan.set_positions(x)
         for apart in (0, STEP):
             values, field = pair(apart)
-            assert memory.overlap(values, field) and memory.overlap(field, values)
+            assert operands.overlap(values, field) and operands.overlap(field, values)
             with pytest.raises(ValueError, match="out shares memory with the input; give a separate array"):
                 plan.spread(values, out=field)
             with pytest.raises(ValueError, match="out shares memory with the input"):
@@ -108,7 +108,7 @@ def test_sub_buffers_that_overlap_are_refused(way):
             with pytest.raises(ValueError, match="two arrays of out share memory"):
                 plan.value_and_gradient(np.zeros(mesh.shape), out=(values, field.reshape(count, 1)))
         values, field = pair(2 * STEP)  # side by side
-        assert not memory.overlap(values, field)
+        assert not operands.overlap(values, field)
         values.set(q)
         for _ in range(4):  # played from a tape in the end
             assert plan.spread(values, out=field) is field
@@ -122,14 +122,14 @@ def test_elements_of_sub_buffers_are_compared_one_by_one():
     queue = device()
     parent = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8 * 8 * STEP)
     low, high = region(queue, parent, 0, (2 * STEP,)), region(queue, parent, STEP, (2 * STEP,))
-    assert memory.overlap(low[::2], high[::2])
-    assert not memory.overlap(low[::2], high[1::2])  # the others
-    assert not memory.overlap(low[:STEP], high)
-    assert memory.overlap(low[: STEP + 1], high)
-    assert memory.overlap(low[STEP:], high[:1])
-    assert not memory.overlap(low[:0], low)
+    assert operands.overlap(low[::2], high[::2])
+    assert not operands.overlap(low[::2], high[1::2])  # the others
+    assert not operands.overlap(low[:STEP], high)
+    assert operands.overlap(low[: STEP + 1], high)
+    assert operands.overlap(low[STEP:], high[:1])
+    assert not operands.overlap(low[:0], low)
     other = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8 * 8 * STEP)
-    assert not memory.overlap(low, region(queue, other, 0, (2 * STEP,)))
+    assert not operands.overlap(low, region(queue, other, 0, (2 * STEP,)))
 
 
 @pytest.mark.opencl
@@ -180,11 +180,11 @@ def test_an_output_whose_elements_share_memory_is_refused(named, accumulate):
 
 def test_arrays_of_the_host_are_compared_element_by_element():
     store = np.zeros((50, 4))
-    assert memory.overlap(store[:30], store[29:])
-    assert memory.overlap(store[::-1], store[:1])
-    assert not memory.overlap(store[:, 0], store[:, 1:])
-    assert not memory.overlap(store[:30], store[30:])
-    assert not memory.overlap(store[:0], store)
+    assert operands.overlap(store[:30], store[29:])
+    assert operands.overlap(store[::-1], store[:1])
+    assert not operands.overlap(store[:, 0], store[:, 1:])
+    assert not operands.overlap(store[:30], store[30:])
+    assert not operands.overlap(store[:0], store)
     with pm.Plan(MESH, WINDOW) as plan:
         plan.set_positions(X)
         both = np.zeros(VALUES.shape), np.zeros(SLOPES.shape)

@@ -10,7 +10,7 @@ import pytest
 import particlemesh as pm
 import ptx
 import walk_cases
-from particlemesh.arrays.views import Layout
+from particlemesh.arrays.operands import Layout
 from particlemesh.backends import cuda
 from particlemesh.methods.launches import Group
 from particlemesh.orders import visits

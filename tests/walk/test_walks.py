@@ -8,7 +8,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from particlemesh.arrays.views import Layout
+from particlemesh.arrays.operands import Layout
 from particlemesh.methods.launches import SINGLE
 from particlemesh.orders import block_order
 from particlemesh.walk import patch as patches

@@ -10,7 +10,7 @@ import numpy as np
 
 from particlemesh import checks, functions
 from particlemesh.adapters import check, library
-from particlemesh.arrays.exchange import of_pandas
+from particlemesh.arrays.kinds import of_pandas
 from particlemesh.grid.neighbour_list import neighbour_list as search
 from particlemesh.mesh import Mesh
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Users' positions as kernel arguments."""
+"""Users' positions, the systems they belong to, and their box, as kernel arguments (particles/coordinates.h).
+
+A box has three axes in kernels, missing ones first.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh import checks
 from particlemesh.arrays.kinds import NUMPY, Kind
 from particlemesh.arrays.operands import adopt, converted, real_dtype, to_backend
 from particlemesh.backends.base import Backend, Record
+from particlemesh.box import Box, faces
+
+INDEX = np.dtype(np.int32)
 
 
 @dataclass
@@ -167,3 +174,197 @@ def of_natives(natives: list[Any], dtype: np.dtype, backend: Backend, user: Any)
     offsets = tuple(getattr(x, "offset", 0) // step + c for x, c in zip(natives, columns, strict=True))
     strides = tuple(x.strides[0] // step for x in natives)
     return Coordinates(tuple(natives), offsets, strides, dtype, count, user)
+
+
+# ---- systems: to which one each particle belongs, and the box of each -----------------------------------------------
+
+
+def indices(system: Any, count: int, systems: int, backend: Backend, *, upload: bool, what: str = "particle") -> Any:
+    """Return the system of each of ``count`` particles as int32 on the backend; those on the host are checked.
+
+    Parameters
+    ----------
+    system : int array (N,)
+        Of any library. Arrays of int32 on the backend are returned as they are.
+    count, systems : int
+    backend : Backend
+    upload : bool
+        Whether arrays of the host are copied there.
+    what : str
+        Whose systems they are, for messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are no integers, too few, or on the host and out of range; the first wrong one is named.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import backend
+    >>> indices([0, 2, 1], 3, 3, backend("cpu"), upload=False)
+    array([0, 2, 1], dtype=int32)
+    """
+
+    def checked(host: np.ndarray) -> np.ndarray:
+        """Return a copy as int32, to which no caller writes."""
+        wrong = np.flatnonzero((host < 0) | (host >= systems))
+        if len(wrong):
+            raise ValueError(
+                f"system: {len(wrong)} of {len(host)} are no index of a system; the first is that of {what} "
+                f"{wrong[0]}, {host[wrong[0]]}. Allowed are 0 to {systems - 1}."
+            )
+        return host.astype(INDEX)
+
+    kind, array = adopt(system, "system")
+    if kind.dtype(array).kind not in "iu" and array.shape != (0,):
+        raise TypeError(f"system has dtype {kind.dtype(array)}; integers are needed, the index of each system.")
+    if tuple(array.shape) != (count,):
+        raise ValueError(f"system has shape {tuple(array.shape)}; one index per {what} is needed: ({count},).")
+    native = to_backend(kind, array, backend, "system", upload=upload, promoted=checked)
+    if isinstance(native, np.ndarray):
+        native = checked(native)
+    if native.strides != (native.dtype.itemsize,):  # PyOpenCL converts dense arrays only
+        dense = backend.empty((count,), native.dtype)
+        backend.copy(dense, native)
+        native = dense
+    return native if native.dtype == INDEX else converted(native, INDEX, "system")
+
+
+def lattices(boxes: Any, count: int, d: int) -> np.ndarray:
+    """Return lattice vectors of several boxes, on the host and in double precision.
+
+    Parameters
+    ----------
+    boxes : array (B, d) or (B, d, d)
+        Lengths, or lattice vectors as rows.
+    count : int
+        Number B of boxes.
+    d : int
+        Axes.
+
+    Returns
+    -------
+    NumPy array (B, d, d)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they are no boxes, or of another number; the first wrong one is named.
+
+    Examples
+    --------
+    >>> lattices([[1.0, 2.0], [3.0, 3.0]], 2, 2)[0]
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    kind, array = adopt(boxes, "boxes")
+    native = kind.native(array)
+    host = native if isinstance(native, np.ndarray) else kind.backend(array).download(native)
+    checks.number_type(np.dtype(host.dtype), "boxes")
+    given = host.shape
+    if host.dtype.kind == "c" or given not in ((count, d), (count, d, d)):
+        raise ValueError(
+            f"boxes has shape {given} and dtype {host.dtype}; real lengths ({count}, {d}) or lattice vectors as rows "
+            f"({count}, {d}, {d}) are needed."
+        )
+    host = host.astype(np.float64)
+    rows = host if host.ndim == 3 else np.where(np.eye(d, dtype=bool), host[:, :, None], 0.0)
+    with np.errstate(all="ignore"):
+        norms = np.linalg.norm(rows, axis=2)
+        flat = np.abs(np.linalg.det(np.where(norms[..., None] > 0, rows / norms[..., None], 0)))
+    good = np.isfinite(rows).all((1, 2)) & (flat > 1e-12) & ((host > 0).all(1) if host.ndim == 2 else True)
+    if not good.all():
+        wrong = int(np.flatnonzero(~good)[0])
+        raise ValueError(
+            f"boxes[{wrong}] is {host[wrong].tolist()}; positive finite lengths or independent lattice vectors are "
+            "needed."
+        )
+    return rows
+
+
+# ---- the box --------------------------------------------------------------------------------------------------------
+
+
+def open_bounds(
+    origin: np.ndarray, inverse: np.ndarray, lengths: np.ndarray | None, orthorhombic: bool, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of positions on open axes: coordinates, or fractions of a triclinic box.
+
+    Coordinates are exact. Fractions are rounded, so their bounds allow for the rounding.
+    """
+    if orthorhombic and lengths is not None:
+        return origin, origin + lengths
+    reach = np.abs(np.linalg.inv(inverse)).sum(1) + 2 * np.abs(origin)  # of |x| + |origin|, by coordinate
+    slack = 4 * np.finfo(dtype).eps * (np.abs(inverse) @ reach)
+    return -slack, 1 + slack
+
+
+def bounds_of(box: Box, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of positions: those of open axes, and the first and last numbers inside periodic ones.
+
+    They are coordinates, or fractions of a triclinic box.
+    """
+    open_ones = open_bounds(box.origin, box.inverse, box.lengths, box.orthorhombic, dtype)
+    unit = np.zeros(box.ndim), np.ones(box.ndim)
+    inside = faces(box.origin, box.lengths, dtype) if box.orthorhombic else faces(*unit, dtype)
+    lower, upper = (np.where(box.periodic, a, b) for a, b in zip(inside, open_ones, strict=True))
+    return lower, upper
+
+
+def tails_of(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the rounding errors of float64 numbers in a dtype."""
+    return np.asarray(numbers - numbers.astype(dtype).astype(np.float64))
+
+
+def check_range(box: Box, dtype: np.dtype) -> None:
+    """Check that a dtype holds a box: its lattice vectors, and their inverse.
+
+    Raises
+    ------
+    ValueError
+        If numbers overflow or underflow.
+    """
+    largest = max(float(np.abs(a).max()) for a in (box.matrix, box.inverse, box.origin))
+    if largest > float(np.finfo(dtype).max) / 16:
+        raise ValueError(
+            f"{box!r} is beyond the range of {dtype.name}: lengths, origin and 1 / length must be below "
+            f"{float(np.finfo(dtype).max) / 16:.2g}. Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        )
+
+
+def check_size(sizes: np.ndarray | float, dtype: np.dtype, what: str) -> None:
+    """Check that a dtype holds numbers of these sizes to rounding, and sums of them; 0, NaN and infinity are no sizes.
+
+    Raises
+    ------
+    ValueError
+        If the largest is near either end of the dtype's range.
+    """
+    size, info = float(np.max(np.abs(sizes), initial=0.0)), np.finfo(dtype)
+    least, most = float(info.tiny) * 2**16, float(info.max) / 2**16
+    if 0 < size < np.inf and not least <= size <= most:
+        raise ValueError(
+            f"{what} are of size {size:.2g}; {dtype.name} holds sizes from {least:.2g} to {most:.2g}. "
+            f"Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        )
+
+
+def geometry_record(box: Box, dtype: np.dtype) -> Record:
+    """Return ``Geometry`` in the coordinates' dtype."""
+    check_range(box, dtype)
+    missing = 3 - box.ndim
+    origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
+    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
+    origin[missing:] = box.origin
+    inverse[missing:, missing:] = box.inverse
+    rows[missing:, missing:] = box.matrix
+    lower[missing:], upper[missing:] = bounds_of(box, dtype)
+    tails = tails_of(rows, dtype)
+    numbers = (origin, inverse.ravel(), rows.ravel(), tails.ravel(), lower, upper, [1.0])
+    return Record(f"=37{dtype.char}", *np.concatenate(numbers))
+
+
+def frame_record(box: Box) -> Record:
+    """Return ``Frame``."""
+    missing = 3 - box.ndim
+    return Record("=5i", *[0] * missing, *(int(p) for p in box.periodic), int(box.orthorhombic), missing)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.views import COMPLEX, View, view
+from particlemesh.arrays.operands import COMPLEX, View, view
 from particlemesh.backends.base import Backend, allocate
 from particlemesh.backends.tapes import Tapes
 from particlemesh.methods.contract import Method

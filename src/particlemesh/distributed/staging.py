@@ -10,7 +10,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
-from particlemesh.arrays.views import COMPLEX, overlaps_itself
+from particlemesh.arrays.operands import COMPLEX, overlaps_itself
 
 DTYPES = tuple(map(np.dtype, ("f4", "f8", "c8", "c16")))  # by the number that ranks agree on
 

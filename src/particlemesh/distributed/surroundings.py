@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import open_bounds
+from particlemesh.arrays.positions import open_bounds
 from particlemesh.box import Box
 from particlemesh.distributed.domain import Domain, Part
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import open_bounds
+from particlemesh.arrays.positions import open_bounds
 from particlemesh.backends.base import As, Record, kept
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.routes import Departures

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.fft
 
 from particlemesh import checks
-from particlemesh.arrays.views import COMPLEX
+from particlemesh.arrays.operands import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.cpu import ranges, run
 from particlemesh.backends.jit import compiled, plain

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.fft
 
-from particlemesh.arrays.views import COMPLEX
+from particlemesh.arrays.operands import COMPLEX
 from particlemesh.backends.base import Backend, allocate, gapless
 from particlemesh.backends.cpu import default_threads
 

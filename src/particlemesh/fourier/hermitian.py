@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.arrays.views import COMPLEX
+from particlemesh.arrays.operands import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled, plain

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from particlemesh import checks
-from particlemesh.arrays.geometry import check_size
-from particlemesh.arrays.views import COMPLEX
+from particlemesh.arrays.operands import COMPLEX
+from particlemesh.arrays.positions import check_size
 from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import default_threads, ranges, run
 from particlemesh.backends.jit import compiled

@@ -14,7 +14,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.arrays.geometry import check_size
+from particlemesh.arrays.positions import check_size
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.box import Box
 from particlemesh.checks import alone

@@ -18,8 +18,7 @@ from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
-from particlemesh.arrays.positions import Coordinates, coordinates
-from particlemesh.arrays.systems import indices
+from particlemesh.arrays.positions import Coordinates, coordinates, indices
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box

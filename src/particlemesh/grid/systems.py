@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.geometry import tails_of
-from particlemesh.arrays.systems import lattices
+from particlemesh.arrays.positions import lattices, tails_of
 from particlemesh.box import Box, faces
 
 # Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
@@ -76,7 +75,7 @@ class SystemBoxes:
                 f"boxes[{wrong[0]}] is beyond the range of {dtype.name}: lengths, origin and 1 / length must be below "
                 f"{most:.2g}."
             )
-        # As in arrays/geometry.py, for all systems at once.
+        # As in arrays/positions.py, for all systems at once.
         size = np.abs(np.linalg.inv(inverse)).sum(2) + 2 * np.abs(self.origins)
         slack = 4 * np.finfo(dtype).eps * np.einsum("sab,sb->sa", np.abs(inverse), size)
         straight = self.orthorhombic[:, None]

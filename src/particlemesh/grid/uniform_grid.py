@@ -17,9 +17,8 @@ from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
-from particlemesh.arrays.memory import overlap
-from particlemesh.arrays.positions import Coordinates, coordinates
-from particlemesh.arrays.systems import indices
+from particlemesh.arrays.operands import overlap
+from particlemesh.arrays.positions import Coordinates, coordinates, indices
 from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.methods.by_copy import ByCopy
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import MOST, VALUES, Form, Group, Launch, targets, written

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.interpolate.shares import reading
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import (

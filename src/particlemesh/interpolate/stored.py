@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.interpolate.cpu.stored import Weights
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (

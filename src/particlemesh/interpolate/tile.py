@@ -8,7 +8,7 @@ import itertools
 import math
 from typing import Any, ClassVar
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.interpolate.shares import WEIGHTLESS, Lanes, Local, weightless
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, Form, Group, Launch, defines, targets, vector, written

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.views import View
+from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.interpolate.shares import WEIGHTLESS, weightless
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import Form, Group, Launch, targets, written

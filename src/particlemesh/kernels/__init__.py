@@ -8,10 +8,8 @@ works on native arrays, with a compiled kernel (:func:`compile_kernel`) or a loo
 """
 
 from particlemesh.arrays.kinds import Kind, kind_of
-from particlemesh.arrays.memory import overlap
-from particlemesh.arrays.operands import adopt, check_apart
-from particlemesh.arrays.positions import Coordinates, coordinates
-from particlemesh.arrays.systems import indices, lattices
+from particlemesh.arrays.operands import adopt, check_apart, overlap
+from particlemesh.arrays.positions import Coordinates, coordinates, indices, lattices
 from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
 from particlemesh.backends.branches import Branch, branch_of

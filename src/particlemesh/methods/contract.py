@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays.views import View
+from particlemesh.arrays.operands import View
 from particlemesh.particles.workspace import Sizes, Workspace
 
 

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import frame_record
-from particlemesh.arrays.positions import Coordinates
+from particlemesh.arrays.positions import Coordinates, frame_record
 from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
 from particlemesh.mesh import Mesh
 from particlemesh.particles.node_map import NodeMap, node_map

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.geometry import open_bounds
+from particlemesh.arrays.positions import open_bounds
 from particlemesh.box import Box
 from particlemesh.particles.stencil import Axis
 

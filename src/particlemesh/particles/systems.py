@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.arrays.geometry import frame_record
-from particlemesh.arrays.positions import Coordinates, of_natives
-from particlemesh.arrays.systems import indices, lattices
-from particlemesh.arrays.views import View, view
+from particlemesh.arrays.operands import View, view
+from particlemesh.arrays.positions import Coordinates, frame_record, indices, lattices, of_natives
 from particlemesh.backends.base import Record, Unread
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays import operands
-from particlemesh.arrays.geometry import check_size
+from particlemesh.arrays.positions import check_size
 
 INPUTS = "values", "vectors", "tensors"  # by the order of the derivative
 _POWERS = "", "", "**2"

@@ -19,8 +19,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, recorder_of
-from particlemesh.arrays.operands import Operand, adopt, to_backend
-from particlemesh.arrays.views import COMPLEX, View, integer_view, overlaps_itself
+from particlemesh.arrays.operands import COMPLEX, Operand, View, adopt, integer_view, overlaps_itself, to_backend
 from particlemesh.backends.base import allocate
 from particlemesh.plan.calls import INPUTS, check_slopes
 

@@ -17,8 +17,8 @@ import numpy as np
 from particlemesh import backends, checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of, recorder_of
+from particlemesh.arrays.operands import COMPLEX
 from particlemesh.arrays.positions import Coordinates, coordinates
-from particlemesh.arrays.views import COMPLEX
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes

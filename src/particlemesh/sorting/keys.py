@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.geometry import frame_record, geometry_record
-from particlemesh.arrays.positions import Coordinates
+from particlemesh.arrays.positions import Coordinates, frame_record, geometry_record
 from particlemesh.backends.base import Record
 from particlemesh.box import Box
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.views import View
+from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import CLEARED, PARTICLES_PER_THREAD, claimed, clear, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import (

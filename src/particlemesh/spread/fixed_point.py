@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.backends.base import As, Kernel, Record
 from particlemesh.backends.cpu import threads_for
 from particlemesh.methods.contract import Problem

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import LANES, MOST, SINGLE, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.orders import node_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import LANES, MOST, Form, Group, KernelMethod, Launch, kernel
 from particlemesh.orders import node_order

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.backends.base import As
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import NO_LANES, SINGLE, Form, Group, Launch, field_record, kernel

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import LANES, Form, Group, Launch, adding_width, kernel
 from particlemesh.particles.workspace import Workspace

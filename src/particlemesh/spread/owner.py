@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.backends.base import Kernel
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST, Form, Group, KernelMethod, Launch, vector

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from particlemesh.arrays.views import Layout, View
+from particlemesh.arrays.operands import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import Form, Group, Launch

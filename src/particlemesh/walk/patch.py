@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.views import Layout
+from particlemesh.arrays.operands import Layout
 from particlemesh.methods.contract import Option
 from particlemesh.methods.launches import Group, defines, vector
 from particlemesh.orders import block_order

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.arrays.geometry import bounds_of, check_range, tails_of
+from particlemesh.arrays.positions import bounds_of, check_range, tails_of
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fuse, fused, peek

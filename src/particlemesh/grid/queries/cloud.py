@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.geometry import open_bounds
+from particlemesh.arrays.positions import open_bounds
 from particlemesh.backends.base import Backend, Record
 from particlemesh.box import Box
 from particlemesh.grid.checks import check_squares

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import polynomial
 
-from particlemesh.arrays.views import View
+from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from particlemesh.arrays.views import View
+from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import claimed, ranges, run, threads_for
 from particlemesh.backends.jit import compiled, plain
 from particlemesh.backends.simd import prefetch
