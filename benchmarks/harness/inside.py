@@ -19,7 +19,7 @@ from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.predict import known
 from particlemesh.methods.contract import Method
 from particlemesh.plan import Plan
-from particlemesh.plan.methods import PlanMethods
+from particlemesh.plan.calls import PlanMethods
 from particlemesh.window import window_of
 
 __all__ = [

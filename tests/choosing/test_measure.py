@@ -12,7 +12,7 @@ from particlemesh.backends import cuda
 from particlemesh.backends.cpu import CpuBackend
 from particlemesh.choosing import trial
 from particlemesh.choosing.choice import METHODS
-from particlemesh.plan import methods as plan_methods
+from particlemesh.plan import calls
 from particlemesh.spread.colouring import Colouring
 
 MESH = pm.Mesh((16, 15, 14), (1.0, 1.0, 1.0))
@@ -129,7 +129,7 @@ def test_a_trial_leaves_everything_as_it_was(backend):
 
 @pytest.mark.parametrize("order", ["caller", "sorted"])
 def test_stencils_are_unpacked_for_trials_only(backend, order, monkeypatch):
-    monkeypatch.setattr(plan_methods, "MANY", 1000)  # are kept packed
+    monkeypatch.setattr(calls, "MANY", 1000)  # are kept packed
     x, q = X.astype(np.float32), np.ones(len(X), np.float32)
     plan = plan_of(backend.array(x), order=order, method="auto")
     held = plan.particles.nbytes

@@ -10,7 +10,7 @@ import particlemesh as pm
 from blocks import cut, number_of, staged_from
 from particlemesh.orders import block_order
 from particlemesh.particles.stencil import axes_of
-from particlemesh.plan.methods import PlanMethods
+from particlemesh.plan.calls import PlanMethods
 from particlemesh.window import window_of
 
 pytestmark = pytest.mark.backends("cuda", "opencl")  # processors have the order of tiles

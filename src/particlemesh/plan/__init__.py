@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users call (`plan`), the way of values (`calls`, `integers`), the methods and the memory of a plan."""
+"""What users call (`plan`), and what its calls work with (`calls`, `integers`)."""
 
 from particlemesh.plan.plan import Plan as Plan

@@ -33,8 +33,7 @@ from particlemesh.particles.systems import Boxes, Systems, assign_systems
 from particlemesh.particles.workspace import Memory, Workspace
 from particlemesh.plan import calls
 from particlemesh.plan import integers as sums
-from particlemesh.plan.methods import PlanMethods
-from particlemesh.plan.rooms import Located, Rooms, Tracked
+from particlemesh.plan.calls import Located, PlanMethods, Rooms, Tracked
 from particlemesh.walk.by_block import cells_to_sort_by
 from particlemesh.window import DEFAULT, Window, window_of
 
