@@ -13,7 +13,7 @@ import particlemesh as pm
 from pair_sums import add_value
 from particlemesh.backends import folders
 from particlemesh.backends.base import CompilationError
-from particlemesh.backends.frozen import Frozen
+from particlemesh.backends.jit import Frozen
 from particlemesh.kernels import cpu
 from ptx import without_nvrtc
 

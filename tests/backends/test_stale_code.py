@@ -10,7 +10,7 @@ import pytest
 from numba import cfunc, njit, vectorize
 from numba.extending import register_jitable
 
-from particlemesh.backends import frozen, jit_users
+from particlemesh.backends import jit
 from particlemesh.kernels import cpu
 
 # Modules of a user whose f(x) is x times VALUE, by what holds the number.
@@ -76,7 +76,7 @@ def modules(tmp_path, monkeypatch):
     names = set()
 
     def made(texts, value):
-        jit_users._loops.clear()
+        jit._loops.clear()
         for name, text in texts.items():
             path = tmp_path / f"{name}.py"
             text = text.replace("VALUE", repr(value)).replace("OPTIONS", "") + "\n"
@@ -151,13 +151,13 @@ def test_what_has_no_description_counts_by_identity(text, modules):
         exec(text.replace("VALUE", repr(value)), scope)
         module.g = scope["g"]
         assert with_loop(module.f) == value
-        assert not frozen.Frozen(module.f).lasting
+        assert not jit.Frozen(module.f).lasting
 
 
 def test_what_cannot_be_described_is_kept_for_this_process_only(modules, tmp_path):
     module = modules({"mine": "def f(x): return x * 2.0"}, 0.0)
-    assert frozen.Frozen(module.f).lasting
+    assert jit.Frozen(module.f).lasting
     for strange in (object(), types.SimpleNamespace(a=1), lambda x: x, pytest, np.frompyfunc(abs, 1, 1)):
         module.strange = strange
         exec("def h(x): return strange", vars(module))
-        assert not frozen.Frozen(module.h).lasting
+        assert not jit.Frozen(module.h).lasting

@@ -279,6 +279,36 @@ def clear(array: np.ndarray, threads: int | None = None) -> None:
     run(_fill_zero, used, numbers, CLEARED)
 
 
+class _Memory:
+    """An array's memory, presented to NumPy as writable."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # keeps the memory alive
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous array as a writable one of one axis, for a compiled function that only reads it.
+
+    Numba would compile the function again for read-only arrays.
+
+    Parameters
+    ----------
+    array : NumPy array
+        In C order.
+
+    Examples
+    --------
+    >>> x = np.arange(3.0)
+    >>> x.flags.writeable = False
+    >>> plain(x).flags.writeable
+    True
+    """
+    flat = array.reshape(-1)
+    return flat if flat.flags.writeable else np.asarray(_Memory(flat))
+
+
 class CpuBackend:
     """NumPy arrays, compiled functions, threads."""
 

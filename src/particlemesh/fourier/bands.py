@@ -14,8 +14,8 @@ import scipy.fft
 from particlemesh import checks
 from particlemesh.arrays.operands import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
-from particlemesh.backends.cpu import ranges, run
-from particlemesh.backends.jit import compiled, plain
+from particlemesh.backends.cpu import plain, ranges, run
+from particlemesh.backends.jit import compiled
 from particlemesh.fourier.engines import BACKWARD, FORWARD, engine
 
 _TEAM, _PIECE = 32, 256  # work-items that write so many numbers of a row

@@ -12,8 +12,8 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays.operands import COMPLEX
 from particlemesh.backends.base import Backend, Record, allocate
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled, plain
+from particlemesh.backends.cpu import plain, ranges, run, threads_for
+from particlemesh.backends.jit import compiled
 
 _FILE = "fourier/hermitian.c"
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.operands import View
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled, plain
+from particlemesh.backends.cpu import plain, ranges, run, threads_for
+from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import (
     fetch_add,
     fma,
@@ -26,13 +26,19 @@ from particlemesh.backends.simd import (
     store,
     sums,
 )
-from particlemesh.methods.by_tile import CALL, TileMethod
+from particlemesh.methods.by_tile import CALL, TileMethod, seconds_on_line
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.on_line import seconds_on_line
-from particlemesh.orders.cpu.boxes import copy_box
-from particlemesh.orders.cpu.particles import Line
-from particlemesh.orders.cpu.stencils import SPARSE, Rows, corner_of, place_of
-from particlemesh.orders.cpu.tiles import TileOrdering, box_of_task, box_pitch, last_stencil
+from particlemesh.orders.cpu.particles import Line, TileOrdering
+from particlemesh.orders.cpu.tiles import (
+    SPARSE,
+    Rows,
+    box_of_task,
+    box_pitch,
+    copy_box,
+    corner_of,
+    last_stencil,
+    place_of,
+)
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace

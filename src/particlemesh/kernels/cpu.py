@@ -19,9 +19,8 @@ Examples
 array([1., 2., 3.])
 """
 
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled, plain
-from particlemesh.backends.jit_users import loop_with
+from particlemesh.backends.cpu import plain, ranges, run, threads_for
+from particlemesh.backends.jit import compiled, loop_with
 from particlemesh.backends.simd import fetch_add
 
 __all__ = ["compiled", "fetch_add", "loop_with", "plain", "ranges", "run", "threads_for"]

@@ -41,7 +41,7 @@ from particlemesh.backends.simd import (
     sums,
 )
 from particlemesh.checks import integer, real_type
-from particlemesh.orders.cpu.stencils import Rows, rows_of
+from particlemesh.orders.cpu.tiles import Rows, rows_of
 from particlemesh.particles.stencil import MISSING, Axis
 from particlemesh.window import Window, window_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.operands import View
-from particlemesh.backends.cpu import CLEARED, PARTICLES_PER_THREAD, claimed, clear, run, threads_for
-from particlemesh.backends.jit import compiled, plain
+from particlemesh.backends.cpu import CLEARED, PARTICLES_PER_THREAD, claimed, clear, plain, run, threads_for
+from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import (
     add,
     alternate,
@@ -27,19 +27,21 @@ from particlemesh.backends.simd import (
     splat,
     store,
 )
-from particlemesh.methods.by_tile import CALL, TileMethod
+from particlemesh.methods.by_tile import CALL, TileMethod, seconds_on_line
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.on_line import seconds_on_line
-from particlemesh.orders.cpu.boxes import add_box, add_rows
-from particlemesh.orders.cpu.particles import Line
-from particlemesh.orders.cpu.stencils import SPARSE, Rows, corner_of, place_of
+from particlemesh.orders.cpu.particles import Line, TileOrdering
 from particlemesh.orders.cpu.tiles import (
-    TileOrdering,
+    SPARSE,
+    Rows,
+    add_box,
+    add_rows,
     await_count,
     await_turn,
     box_of_task,
     box_pitch,
+    corner_of,
     last_stencil,
+    place_of,
 )
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.stencil import Axis

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends.cpu import ranges, run
-from particlemesh.backends.jit import compiled
-from particlemesh.backends.jit_users import loop_with
+from particlemesh.backends.jit import compiled, loop_with
 from particlemesh.backends.simd import fetch_add, unowned
 from particlemesh.grid.cpu.search import (
     DONE,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, item, prefetch_to_write, put, store_record
 from particlemesh.box import Box
 from particlemesh.mesh import Mesh
-from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, Cells, TileOrdering, Tiling, list_tasks, tiling_of
+from particlemesh.orders.cpu.tiles import CHUNK, LOCAL_BITS, Cells, Tiling, box_pitch, list_tasks, tiling_of
 from particlemesh.particles.locate import (
     BLOCK,
     SKIP,
@@ -44,11 +44,85 @@ from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import counting_sort, histogram_rows, index_type, scan, share_of
 
+_CROWDED = 64  # a tile with more than this part of all tasks is crowded
 _LINE_BYTES = 64  # of the cache
 _FEW = 4 * PARTICLES_PER_THREAD
 _SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
 
 Axes = tuple[Axis, Axis, Axis]
+
+
+@dataclass(frozen=True)
+class TileOrdering:
+    """The particles of one configuration in the order of tiles.
+
+    Attributes
+    ----------
+    tiling, cells
+        How the mesh is cut into tiles, and a tile into cells, by which its particles follow each other.
+    records : (4 N,)
+        Fractions of each particle in this order, and its place in the tile as the bits of an integer.
+    order : (N,)
+        The caller's index of each; those from ``kept`` on have no weight.
+    tile, begin, end : (tasks,)
+        The tasks, as `list_tasks` lists them.
+    ready : (tiles, 2)
+        Where a tile's particles start, and how many tasks it has.
+    """
+
+    tiling: Tiling
+    cells: Cells
+    records: np.ndarray
+    order: np.ndarray
+    kept: int
+    tile: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    ready: np.ndarray
+
+    @functools.cached_property
+    def claims(self) -> tuple[np.ndarray, int, int]:
+        """Tasks of crowded tiles, then the others; how many of them are crowded; from how many on a tile is crowded.
+
+        In turns, the tasks of such a tile would keep most threads waiting.
+        """
+        limit = max(2, len(self.tile) // _CROWDED + 1)
+        crowded = self.ready[self.tile, 1] >= limit
+        return np.argsort(~crowded, kind="stable"), int(crowded.sum()), limit
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes beside ``records`` and ``order``, which may be longer than what is shown of them."""
+        return self.tile.nbytes + self.begin.nbytes + self.end.nbytes + self.ready.nbytes
+
+    @property
+    def packed(self) -> np.ndarray:
+        """The records as integers."""
+        return self.records.view(np.int32 if self.records.dtype == np.float32 else np.int64)
+
+    def located(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return first nodes and fractions (3, N) in the caller's order; nodes without weight are ``SKIP``."""
+        count, kept, tiling = len(self.order), self.kept, self.tiling
+        order = self.order[:kept]
+        node, fraction = np.full((3, count), SKIP, np.int32), np.zeros((3, count), self.records.dtype)
+        fraction[:, order] = self.records.reshape(-1, 4)[:kept, :3].T
+        starts = self.ready[:, 0]
+        tile = np.repeat(np.arange(len(starts)), np.diff(starts, append=kept))
+        within = self.packed[3 : 4 * kept : 4].astype(np.int64)
+        for a, corner in enumerate(np.unravel_index(tile, tiling.tiles)):
+            local = within >> (2 - a) * LOCAL_BITS & (1 << LOCAL_BITS) - 1
+            node[a, order] = tiling.low[a] + (corner << tiling.bits[a]) + local
+        return node, fraction
+
+    def box_size(self, parts: int, lanes: int) -> int:
+        """Return how many numbers the private box of any tile takes."""
+        size = 1
+        for a in range(3):
+            width, tiles = 1 << self.tiling.bits[a], self.tiling.tiles[a]
+            starts = max(width if tiles > 1 else 0, self.tiling.extent[a] - (tiles - 1) * width)
+            nodes = starts + self.tiling.support[a] - 1
+            size *= nodes if a < 2 else box_pitch(nodes, self.tiling.support[a], parts, lanes)
+        return size
 
 
 class HostParticles:

@@ -4,6 +4,8 @@
 A tile holds the particles whose stencil starts in it. Tiles are at least as wide as a stencil reaches,
 so only neighbours overlap. Work is cut into tasks: a tile and at most so many of its particles.
 Threads claim them in a fixed order; see `particlemesh.spread.colouring`.
+
+Stencils are read from rows of lanes, from which a particle's weights are made with vector instructions.
 """
 
 from __future__ import annotations
@@ -11,21 +13,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial import polynomial
 
 from particlemesh import checks
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import acquire, give_way, item
-from particlemesh.particles.locate import SKIP
+from particlemesh.backends.simd import WIDTHS, acquire, add, give_way, item, load, splat, store, width_of
 from particlemesh.particles.stencil import Axis
 
 CHUNK = 4096  # particles of a task at most, so that one crowded tile is shared among threads
 _LARGE_CHUNK = 16384  # the same of many particles: fewer boxes
 _TASKS = 512  # that are enough for many threads
-_CROWDED = 64  # a tile with more than this part of all tasks is crowded
 _TOGETHER = 64  # tiles of slabs that are listed together: 16 of each colour. With 128 they leave the caches
 _FEW = 256  # particles: a smaller box saves them less time than finding it takes
 _ALIGN = 8
@@ -67,79 +67,6 @@ class Cells(NamedTuple):
         if count < _IN_CELLS * math.prod(tiling.tiles) * math.prod(along):
             return cls(tiling.bits, (1, 1, 1), chunk)
         return cls(bits, along, chunk)
-
-
-@dataclass(frozen=True)
-class TileOrdering:
-    """The particles of one configuration in the order of tiles.
-
-    Attributes
-    ----------
-    tiling, cells
-        How the mesh is cut into tiles, and a tile into cells, by which its particles follow each other.
-    records : (4 N,)
-        Fractions of each particle in this order, and its place in the tile as the bits of an integer.
-    order : (N,)
-        The caller's index of each; those from ``kept`` on have no weight.
-    tile, begin, end : (tasks,)
-        The tasks, as `list_tasks` lists them.
-    ready : (tiles, 2)
-        Where a tile's particles start, and how many tasks it has.
-    """
-
-    tiling: Tiling
-    cells: Cells
-    records: np.ndarray
-    order: np.ndarray
-    kept: int
-    tile: np.ndarray
-    begin: np.ndarray
-    end: np.ndarray
-    ready: np.ndarray
-
-    @functools.cached_property
-    def claims(self) -> tuple[np.ndarray, int, int]:
-        """Tasks of crowded tiles, then the others; how many of them are crowded; from how many on a tile is crowded.
-
-        In turns, the tasks of such a tile would keep most threads waiting.
-        """
-        limit = max(2, len(self.tile) // _CROWDED + 1)
-        crowded = self.ready[self.tile, 1] >= limit
-        return np.argsort(~crowded, kind="stable"), int(crowded.sum()), limit
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes beside ``records`` and ``order``, which may be longer than what is shown of them."""
-        return self.tile.nbytes + self.begin.nbytes + self.end.nbytes + self.ready.nbytes
-
-    @property
-    def packed(self) -> np.ndarray:
-        """The records as integers."""
-        return self.records.view(np.int32 if self.records.dtype == np.float32 else np.int64)
-
-    def located(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return first nodes and fractions (3, N) in the caller's order; nodes without weight are ``SKIP``."""
-        count, kept, tiling = len(self.order), self.kept, self.tiling
-        order = self.order[:kept]
-        node, fraction = np.full((3, count), SKIP, np.int32), np.zeros((3, count), self.records.dtype)
-        fraction[:, order] = self.records.reshape(-1, 4)[:kept, :3].T
-        starts = self.ready[:, 0]
-        tile = np.repeat(np.arange(len(starts)), np.diff(starts, append=kept))
-        within = self.packed[3 : 4 * kept : 4].astype(np.int64)
-        for a, corner in enumerate(np.unravel_index(tile, tiling.tiles)):
-            local = within >> (2 - a) * LOCAL_BITS & (1 << LOCAL_BITS) - 1
-            node[a, order] = tiling.low[a] + (corner << tiling.bits[a]) + local
-        return node, fraction
-
-    def box_size(self, parts: int, lanes: int) -> int:
-        """Return how many numbers the private box of any tile takes."""
-        size = 1
-        for a in range(3):
-            width, tiles = 1 << self.tiling.bits[a], self.tiling.tiles[a]
-            starts = max(width if tiles > 1 else 0, self.tiling.extent[a] - (tiles - 1) * width)
-            nodes = starts + self.tiling.support[a] - 1
-            size *= nodes if a < 2 else box_pitch(nodes, self.tiling.support[a], parts, lanes)
-        return size
 
 
 @compiled
@@ -353,3 +280,182 @@ def await_turn(tiling, ready, limit, done, tile, chunk):
         if group == mine:  # itself, or across the seam of an odd number of tiles
             target = min(target, chunk + 1 if other < tile else chunk)
         await_count(done, other, target)
+
+
+# ---- rows of lanes, and the nodes of a stencil ----------------------------------------------------------------------
+
+
+# Below so many stencil rows of particles per row of the tile's box, particles go without that box
+# (EPYC 9005, 128^3 nodes).
+SPARSE = 3.0
+
+
+class Rows(NamedTuple):
+    """A window for values of so many parts.
+
+    Attributes
+    ----------
+    table
+        Polynomials of the three axes, then of their slopes: ``terms`` rows each, highest power first. There is
+        one lane per node, on the last axis one per part of a node. Lanes past the support are zero.
+    terms
+        Rows of each polynomial.
+    parts
+        Reals of a value.
+    width
+        Its length is the number of lanes.
+    missing
+        Axes that the mesh does not have: the first ones, whose only weight is 1.
+    """
+
+    table: np.ndarray
+    terms: int
+    parts: int
+    width: tuple[int, ...]
+    missing: int
+
+
+def rows_of(
+    window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: np.dtype, along: int | None = None
+) -> Rows:
+    """Return the rows of a window's table (support, degree + 1), ascending powers, for the mesh's axes.
+
+    With ``along``, an axis, they are those of the window's derivative along it: its slopes are second derivatives.
+    """
+    terms = window_table.shape[1]
+    width = width_of(max(axis.support for axis in axes) * parts, np.dtype(dtype).itemsize)
+    table = np.zeros((2, 3, terms, len(width)), dtype)
+    missing = 0
+    for a, axis in enumerate(axes):
+        copies = parts if a == 2 else 1
+        lanes = axis.support * copies
+        if axis.size == 1 and axis.scale == 0:  # a missing axis: weight 1, slope 0
+            table[0, a, -1, :lanes] = 1
+            missing += 1
+            continue
+        for slope in (0, 1):
+            derived = polynomial.polyder(window_table, slope + (a == along), axis=1)
+            table[slope, a, terms - derived.shape[1] :, :lanes] = np.repeat(derived[:, ::-1].T, copies, axis=1)
+    return Rows(table.reshape(-1), terms, parts, width, missing)
+
+
+@compiled
+def place_of(node, size, wraps):
+    """Return the place of a node along one axis, or -1 if there is none."""
+    if wraps:
+        return node % size if node >= size else node
+    return node if 0 <= node < size else -1
+
+
+@compiled
+def corner_of(low, local):
+    """Return the first node of a particle's stencil, of its tile's first node and its place in the tile."""
+    return low[0] + (local >> 20), low[1] + (local >> 10 & 1023), low[2] + (local & 1023)
+
+
+# One particle's weights, for methods that store them: their time is not what counts.
+
+
+@compiled
+def factors_at(table, terms, lanes, x, y, z, slopes, factors):
+    """Write the weights along the three axes, and if ``slopes`` then theirs, ``lanes`` numbers each.
+
+    ``table``, ``terms`` and ``lanes`` are those of `Rows` for one part.
+    """
+    for number in range(6 if slopes else 3):
+        axis = number % 3
+        at = x if axis == 0 else y if axis == 1 else z
+        out, row = number * lanes, number * terms * lanes
+        for j in range(lanes):
+            factors[out + j] = table[row + j]
+        for _ in range(1, terms):
+            row += lanes
+            for j in range(lanes):
+                factors[out + j] = factors[out + j] * at + table[row + j]
+
+
+@compiled
+def slopes_of(factors, lanes, i, j, jacobian, across):
+    """Write what a node's weight and slope along z are multiplied by to give its slope in user coordinates.
+
+    For each coordinate b: ``across[2 b] * wz + across[2 b + 1] * dz``.
+    """
+    wx, wy = factors[i], factors[lanes + j]
+    dx, dy = factors[3 * lanes + i], factors[4 * lanes + j]
+    for b in range(jacobian.shape[1]):
+        across[2 * b] = jacobian[0, b] * dx * wy + jacobian[1, b] * wx * dy
+        across[2 * b + 1] = jacobian[2, b] * wx * wy
+
+
+# ---- boxes of nodes between a field and private memory, by true modulo or clipped -----------------------------------
+
+
+_WIDTH = WIDTHS[8]
+
+
+@compiled
+def add_rows(tiling, parts, box, low, rows, pitch, planes, lines, clears, field):
+    """Add rows of the private ``box``, of a range of planes and of lines, to the field. See `add_box`."""
+    size = tiling.size[2]
+    zero = splat(box.dtype.type(0), _WIDTH)
+    for i in range(planes[0], planes[1]):
+        x = place_of(low[0] + i, tiling.size[0], tiling.wraps[0])
+        for j in range(lines[0], lines[1]):
+            y = place_of(low[1] + j, tiling.size[1], tiling.wraps[1])
+            source = (i * rows[1] + j) * pitch
+            if x >= 0 and y >= 0:
+                target = (x * tiling.size[1] + y) * size * parts
+                k = 0 if tiling.wraps[2] else max(0, -low[2])
+                last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
+                while k < last:
+                    z = (low[2] + k) % size
+                    length = min(last - k, size - z) * parts
+                    a, b = target + z * parts, source + k * parts
+                    whole = length - length % 8
+                    for n in range(0, whole, 8):
+                        store(field, a + n, add(load(field, a + n, _WIDTH), load(box, b + n, _WIDTH)))
+                    for n in range(whole, length):
+                        field[a + n] += box[b + n]
+                    k += size - z
+            if clears:
+                for n in range(0, pitch, 8):  # the pitch is a multiple of 8
+                    store(box, source + n, zero)
+
+
+@compiled
+def add_box(tiling, parts, box, low, rows, pitch, field):
+    """Add the private ``box`` to the field and clear it.
+
+    ``low`` is the box's first node and ``rows`` its number of nodes, per axis. Two of its rows along the
+    last axis begin ``pitch`` numbers apart.
+    """
+    add_rows(tiling, parts, box, low, rows, pitch, (0, rows[0]), (0, rows[1]), True, field)
+
+
+@compiled
+def copy_box(tiling, parts, field, low, rows, pitch, box):
+    """Copy part of the field into the private ``box``, as `add_box` adds it; zero where there is no node."""
+    size = tiling.size[2]
+    zero = splat(box.dtype.type(0), _WIDTH)
+    for i in range(rows[0]):
+        x = place_of(low[0] + i, tiling.size[0], tiling.wraps[0])
+        for j in range(rows[1]):
+            y = place_of(low[1] + j, tiling.size[1], tiling.wraps[1])
+            target = (i * rows[1] + j) * pitch
+            if x < 0 or y < 0 or not tiling.wraps[2]:
+                for n in range(0, pitch, 8):
+                    store(box, target + n, zero)
+            if x >= 0 and y >= 0:
+                source = (x * tiling.size[1] + y) * size * parts
+                k = 0 if tiling.wraps[2] else max(0, -low[2])
+                last = rows[2] if tiling.wraps[2] else min(rows[2], size - low[2])
+                while k < last:
+                    z = (low[2] + k) % size
+                    length = min(last - k, size - z) * parts
+                    a, b = source + z * parts, target + k * parts
+                    whole = length - length % 8
+                    for n in range(0, whole, 8):
+                        store(box, b + n, load(field, a + n, _WIDTH))
+                    for n in range(whole, length):
+                        box[b + n] = field[a + n]
+                    k += size - z
