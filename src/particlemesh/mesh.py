@@ -357,3 +357,16 @@ class Mesh(Ghosted):
                 checks.open_shift(axis, self.offset[axis], shifts[axis])
                 shape[axis] = self.intervals[axis] + (moved[axis] == 0)
         return Mesh(shape, self.box, offset=moved, ghosts=self.ghosts)
+
+
+def mesh_of(mesh: Any) -> Mesh:
+    """Return an argument that has to be a mesh.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+    return mesh

@@ -11,7 +11,7 @@ import numpy as np
 from sphinx.util.docutils import SphinxDirective
 
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import Problem
+from particlemesh.grid.sizes import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 BIBLIOGRAPHY = ROOT / "src" / "particlemesh" / "reference.bib"

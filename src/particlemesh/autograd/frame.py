@@ -8,15 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from particlemesh import Mesh
+from particlemesh.mesh import mesh_of
 
 Numbers = tuple[list[float] | None, list[Any]]
 
 
 def numbers_of(mesh: Mesh) -> Numbers:
     """Return origin (None at zero) and lengths (d,) or lattice vectors (d, d) of a mesh as Python numbers."""
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
-    box = mesh.box
+    box = mesh_of(mesh).box
     cell = box.lengths.tolist() if box.orthorhombic else box.matrix.tolist()
     return (box.origin.tolist() if box.origin.any() else None), cell
 

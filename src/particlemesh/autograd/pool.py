@@ -20,6 +20,7 @@ import numpy as np
 
 from particlemesh import Box, Mesh, Plan, Window, bspline
 from particlemesh.checks import through_forks
+from particlemesh.mesh import mesh_of
 from particlemesh.window import window_of
 
 SPREAD = ("spread", "spread_gradient", "spread_hessian")  # by order of derivative
@@ -56,8 +57,7 @@ def text_of(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
     Operators of torch take text, and traces contain it. It holds all facts, so that it means the same in another
     process.
     """
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+    mesh = mesh_of(mesh)
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise TypeError(f"option {unknown[0]!r} is not allowed here; the options are {', '.join(sorted(_OPTIONS))}.")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh import checks
-from particlemesh.mesh import Mesh
+from particlemesh.mesh import Mesh, mesh_of
 
 Nodes: TypeAlias = tuple[int, ...]
 PARTS = "blocks", "pencils", "slabs", "bisection"
@@ -154,9 +154,7 @@ class Domain:
     per_rank: int
 
     def __init__(self, mesh: Mesh, size: int, parts: Any = "blocks", per_rank: int = 1) -> None:
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
-        if any(map(any, mesh.ghosts)):
+        if any(map(any, mesh_of(mesh).ghosts)):
             raise ValueError(f"the mesh has ghosts {mesh.ghosts}: give one without; parts have ghosts.")
         size = checks.integer(size, "size", 1, 2**31 - 1)
         per_rank = checks.integer(per_rank, "per_rank", 1, 2**16)

@@ -17,7 +17,6 @@ from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
-from particlemesh.arrays.operands import overlap
 from particlemesh.arrays.positions import Coordinates, coordinates, indices
 from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
@@ -25,8 +24,9 @@ from particlemesh.backends.tapes import Tapes
 from particlemesh.checks import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
-from particlemesh.grid.builders import METHODS, BuilderChoice
+from particlemesh.grid.builders import METHODS
 from particlemesh.grid.builders.build import Build, accepted, build_on_gpu
+from particlemesh.grid.builders.builder import BuilderChoice
 from particlemesh.grid.cpu.build import CpuBuild, build_on_cpu
 from particlemesh.grid.queries import nearest
 from particlemesh.grid.queries.cloud import few_images
@@ -143,7 +143,7 @@ class UniformGrid(common.Fixed):
         checks.few_enough(self.cells, "cells")
         common.method_name(method, METHODS, "method")
         checks.options_of(method, METHODS, options)
-        self._choice = BuilderChoice(method, options)
+        self._choice = BuilderChoice(METHODS, method, options)
         for builder in METHODS:
             if builder.name == method and builder(**options).one_level:  # an option that is not allowed is an error now
                 self._sizes = replace(self._sizes, follows_radii=False)
@@ -850,7 +850,7 @@ class UniformGrid(common.Fixed):
                 f"out has shape {tuple(out.shape)} and dtype {kind.dtype(out)}; this call writes {shape} of {dtype}."
             )
         target, other = kind.target(out), kind_of(values)
-        if other is not None and other.home == kind.home and overlap(target, other.native(values)):
+        if other is not None and other.home == kind.home and operands.overlap(target, other.native(values)):
             raise ValueError("out shares memory with the input; give a separate array.")
         return target
 

@@ -14,12 +14,11 @@ from particlemesh.arrays import operands
 from particlemesh.backends.base import Backend
 from particlemesh.grid import checks
 from particlemesh.grid.builders.builder import NO_POSITIONS, Builder, Built
-from particlemesh.grid.builders.job import I32, U64, Job, Problem
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.queries.device_queries import DeviceQueries
 from particlemesh.grid.queries.search import Search
 from particlemesh.grid.room import Room, Rooms
-from particlemesh.grid.sizes import Input, Sizes
+from particlemesh.grid.sizes import I32, U64, Input, Job, Problem, Sizes
 from particlemesh.grid.storage import SortedCells, Storage
 from particlemesh.sorting.keys import BAD_RADIUS, FIRST, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
 

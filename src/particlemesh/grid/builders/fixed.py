@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
-from particlemesh.grid.builders.order import order_of_slots
+from particlemesh.grid.builders.builder import Builder, order_of_slots
 from particlemesh.grid.cpu.builders import slots_of
+from particlemesh.grid.sizes import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.storage import Slots, SortedCells
 
 
@@ -22,7 +21,7 @@ def usual_capacity(count: int, cells: int) -> int:
     return max(4, math.ceil(mean + 5 * math.sqrt(mean) + 2))
 
 
-class Fixed(Builder):
+class FixedSlots(Builder):
     """Every cell has room for ``capacity`` particles; an atomic gives each its slot.
 
     The default of the option ``capacity`` follows from the mean, and then it grows. With ``grow`` an overflow builds

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
-from particlemesh.grid.builders.order import order_of_lists
+from particlemesh.grid.builders.builder import Builder, order_of_lists
 from particlemesh.grid.cpu.builders import linked_lists
+from particlemesh.grid.sizes import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.storage import LinkedLists, SortedCells
 
 

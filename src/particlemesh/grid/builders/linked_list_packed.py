@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from particlemesh.grid.builders.job import CpuJob, Job, Problem
+from particlemesh.grid.builders.builder import order_of_lists
 from particlemesh.grid.builders.linked_list_loose import LinkedListLoose
-from particlemesh.grid.builders.order import order_of_lists
 from particlemesh.grid.cpu.builders import packed_lists
+from particlemesh.grid.sizes import CpuJob, Job, Problem
 from particlemesh.grid.storage import PackedLists, SortedCells
 
 

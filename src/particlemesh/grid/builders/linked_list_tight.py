@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.cpu import builders as cpu
 from particlemesh.grid.queries.cloud import reach_record
+from particlemesh.grid.sizes import U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.storage import SortedCells, TightLists
 from particlemesh.sorting import counting
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from particlemesh.backends.base import Backend, Unread
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import I32, U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.cpu.builders import by_cell
+from particlemesh.grid.sizes import I32, U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import counting
 from particlemesh.sorting.keys import Keys

@@ -7,8 +7,8 @@ from typing import Any
 
 from particlemesh import checks
 from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.builders.job import U32, CpuJob, Job, Problem, cpu_bytes
 from particlemesh.grid.cpu.builders import along_curve
+from particlemesh.grid.sizes import U32, CpuJob, Job, Problem, cpu_bytes
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import radix
 

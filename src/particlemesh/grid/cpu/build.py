@@ -12,11 +12,10 @@ import numpy as np
 from particlemesh.backends import cpu
 from particlemesh.grid import checks
 from particlemesh.grid.builders.builder import NO_POSITIONS, Builder, Built
-from particlemesh.grid.builders.job import CpuJob, Problem
 from particlemesh.grid.cpu.builders import by_cell
 from particlemesh.grid.cpu.locate import CpuBoxes, cpu_boxes, known_cells, locate
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
-from particlemesh.grid.sizes import Input, Sizes
+from particlemesh.grid.sizes import CpuJob, Input, Problem, Sizes
 from particlemesh.grid.storage import SortedCells, Storage
 
 

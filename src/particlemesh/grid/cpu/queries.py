@@ -16,32 +16,48 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.cpu import ranges, run, threads_for
-from particlemesh.backends.jit import compiled
+from particlemesh.backends.cpu import STOPPED, claimed, ranges, run, threads_for
+from particlemesh.backends.jit import compiled, loop_with
 from particlemesh.backends.memory import check_room, empty
+from particlemesh.backends.simd import acquire, fetch_add, unowned
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.lanes import PAD
 from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, locate
-from particlemesh.grid.cpu.nearest import nearest
 from particlemesh.grid.cpu.search import (
+    DONE,
+    POINTS,
     UNIFORM,
     CpuCloud,
     Query,
     Search,
     SearchBoxes,
+    begin_search,
+    gather,
+    group_of,
     images_of,
+    most_steps,
     no_rows,
+    query_in,
+    room_of,
+    rooms_for,
     search_boxes,
     search_for,
+    search_in,
     search_of,
+    search_run,
+    squared,
+    threads_of,
+    width_for,
 )
-from particlemesh.grid.cpu.sums import sums
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.sparse import numbers_of, uneven
 from particlemesh.sorting.cpu import SHARE, counting_sort, shares_for
 
 _FEW = 10**6  # pairs whose memory needs no check
+
+
+_GROWTH = 1.5  # of the radius: three times the volume
 
 
 class CpuQueries:
@@ -332,3 +348,237 @@ def cloud_of(
     points = sorted_points(folded, order, threads)
     extents = sorted_sizes(sizes, order, len(folded), cells)
     return CpuCloud(cells, start, order, points, len(folded), turns, extents, systems=systems)
+
+
+# ---- the nearest particles of each particle or point ----------------------------------------------------------------
+
+
+# A first radius is guessed from how many particles the cell holds, and grows until it holds enough of them.
+
+
+@compiled(forceinline=True)
+def _insert(squares, indices, row, length, square, index):
+    """Put a neighbour into a sorted list, by square, then index; return the new length."""
+    at = length
+    if length == squares.shape[1]:
+        at -= 1
+        if square > squares[row, at] or (square == squares[row, at] and index >= indices[row, at]):
+            return length
+    while at > 0 and (
+        square < squares[row, at - 1] or (square == squares[row, at - 1] and index < indices[row, at - 1])
+    ):
+        squares[row, at], indices[row, at] = squares[row, at - 1], indices[row, at - 1]
+        at -= 1
+    squares[row, at], indices[row, at] = square, index
+    return min(length + 1, squares.shape[1])
+
+
+@compiled
+def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter):
+    """List the nearest particles of shares of points until no share is left."""
+    query, search, squares, indices = unowned(query), unowned(search), unowned(squares), unowned(indices)
+    room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
+    low, high, extent = unowned(room.bounds[0]), unowned(room.bounds[1]), unowned(room.bounds[2])
+    bx, by, bz = unowned(room.real[0]), unowned(room.real[1]), unowned(room.real[2])
+    points, sizes, runs, shifts, hits, held = query.points, query.sizes, room.runs, room.shifts, room.hits, room.place
+    called, numbers = room.called, query.numbers
+    first, count, most = query.begin, query.end - query.begin, squares.shape[1]
+    real = squares.dtype.type
+    scale, mean, power = guess
+    while True:  # measured: with ranges() a search takes up to a twentieth longer
+        share = fetch_add(counter, 0, 1)
+        if share * POINTS >= count:
+            return
+        k, last = first + share * POINTS, first + min(count, (share + 1) * POINTS)
+        while k < last:
+            if acquire(counter, 0) >= STOPPED:
+                return
+            members = group_of(points, k, last, search, low, high)
+            cell = 0
+            for a in range(3):
+                size = search.shape[0, a]
+                place = min(max(low[a] * real(size), real(0)), real(size - 1))
+                cell = cell * size + np.int64(place)
+            radius = scale * (real(search.start[cell + 1] - search.start[cell]) + mean) ** power
+            while True:
+                radius = min(search.radius, radius)
+                begin_search(search, k, members, sizes, room.state, extent)
+                extent[0] = radius
+                reach = search.square if radius == search.radius else radius * radius
+                held[:members] = 0
+                while room.state[DONE] == 0:
+                    run_count = gather(
+                        search, k, low, high, extent, room.state, room.reach, room.real, bx, by, bz, called, runs,
+                        shifts, width,
+                    )  # fmt: skip
+                    for n in range(members):
+                        x, y, z = points[0, k + n], points[1, k + n], points[2, k + n]
+                        number = np.int64(numbers[k + n])
+                        mine = number if query.is_particle else np.int64(-1)
+                        for r in range(run_count):
+                            bound = min(reach, squares[number, most - 1]) if held[n] == most else reach
+                            got = search_run(
+                                bx, by, bz, bx, bx, bx, called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k + n,
+                                shifts, r, UNIFORM, bound, mine, -1, hits, 1, width,
+                            )  # fmt: skip
+                            for h in range(got):
+                                p = hits[h]
+                                dx, dy = (bx[p] - x) + shifts[r, 0], (by[p] - y) + shifts[r, 1]
+                                square = squared(dx, dy, (bz[p] - z) + shifts[r, 2])
+                                held[n] = _insert(squares, indices, number, held[n], square, called[p])
+                full = True
+                for n in range(members):
+                    number = np.int64(numbers[k + n])
+                    for m in range(query.images.shape[0]):
+                        square = squared(query.vectors[m, 0], query.vectors[m, 1], query.vectors[m, 2])
+                        if square <= reach:
+                            held[n] = _insert(squares, indices, number, held[n], square, number)
+                    full = full and held[n] == most
+                if full or radius == search.radius:
+                    break
+                radius *= real(_GROWTH)
+            for n in range(members):
+                number = np.int64(numbers[k + n])
+                for m in range(most):
+                    inside = m < held[n]
+                    squares[number, m] = np.sqrt(squares[number, m]) if inside else real(np.inf)
+                    indices[number, m] = indices[number, m] if inside else -1
+            k += members
+
+
+@compiled
+def _nearest_pieces(query, search, boxes, guess, squares, indices, rooms, width, counter):
+    """List the nearest particles of pieces of systems until no piece is left."""
+    state = np.array([0, fetch_add(counter, 1, 1)])
+    scale, mean, power = guess
+    for p in claimed(counter, boxes.pieces.shape[0]):
+        begin, end, s = boxes.pieces[p, 0], boxes.pieces[p, 1], boxes.pieces[p, 2]
+        state[0], thread = 0, state[1]
+        _nearest_rows(
+            query_in(query, boxes, begin, end, s), search_in(search, boxes, s), (scale * boxes.scale[s], mean, power),
+            squares, indices, rooms, width, state,
+        )  # fmt: skip
+        state[1] = thread
+
+
+def nearest(
+    cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, k: int, rows: int, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices and distances (rows, k) of the particles nearest to each point of a query."""
+    real = search.x.dtype
+    indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
+    used = threads_of(query, boxes, threads)
+    missing = cloud.cells.missing
+    volume = abs(np.linalg.det(cloud.cells.rows[missing:, missing:].astype(float)))
+    first = checks.first_radius(k, volume, cloud.cells.shape[missing:], len(cloud.order) / cloud.boxes)
+    guess = tuple(real.type(number) for number in first)
+    results = guess, distances, indices, rooms_for(used, real), width_for(real)
+    if boxes is None:
+        run(_nearest_rows, used, query, search, *results, steps=most_steps(query, search))
+    else:
+        run(_nearest_pieces, used, query, search, boxes, *results, steps=most_steps(query, search))
+    return indices, distances
+
+
+# ---- sums of a user's pair function over neighbours, without a list -------------------------------------------------
+
+# The function is compiled into the loop, so the loop is compiled for each function anew. What it calls is not.
+
+
+@compiled
+def _begin(query, search, room, k, last):
+    """Begin a group at place ``k``; return how many members it has."""
+    low, high, extent = room.bounds[0], room.bounds[1], room.bounds[2]
+    members = group_of(query.points, k, last, search, low, high)
+    begin_search(search, k, members, query.sizes, room.state, extent)
+    return members
+
+
+@compiled
+def _candidates(search, room, k, width):
+    """Fill the room with the next candidates; return how many runs there are."""
+    low, high, extent = room.bounds[0], room.bounds[1], room.bounds[2]
+    return gather(
+        search, k, low, high, extent, room.state, room.reach, room.real, room.real[0], room.real[1], room.real[2],
+        room.called, room.runs, room.shifts, width,
+    )  # fmt: skip
+
+
+@compiled
+def _hits(room, r, x, y, z, sizes, criterion, square, k, width):
+    """Write where in the room the neighbours of place ``k`` in one run are; return how many there are."""
+    b, runs = room.real, room.runs
+    return search_run(
+        b[0], b[1], b[2], b[3], b[4], b[5], room.called, runs[r, 0], runs[r + 1, 0], x, y, z, sizes, k, room.shifts,
+        r, criterion, square, k, -1, room.hits, 1, width,
+    )  # fmt: skip
+
+
+def pair_function(r2, d, i, j, a, b, p, sums):
+    """Stand for the user's function, which takes this name when the loop is compiled."""
+    raise NotImplementedError
+
+
+def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, width, counter):
+    """Add up over the neighbours of shares of particles until no share is left; ``pair_function`` is the user's.
+
+    Without systems ``boxes`` is None, and nothing is compiled for them.
+    """
+    query, search, order = unowned(query), unowned(search), unowned(order)
+    values, parameters, totals = unowned(values), unowned(parameters), unowned(totals)
+    room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
+    b, hits, called, shifts, points = room.real, room.hits, room.called, room.shifts, query.points
+    vector = unowned(room.bounds[3])
+    here, first_image, last_image = search, np.int64(0), np.int64(query.images.shape[0])
+    for begin, last in ranges(counter, order.size, POINTS):
+        k, end = begin, last
+        while k < last:
+            if boxes is not None and k in (begin, end):  # of the next system
+                s = np.searchsorted(boxes.begins, k, side="right") - 1
+                end = min(last, boxes.begins[s + 1])
+                here = unowned(search_in(search, boxes, s))
+                first_image, last_image = boxes.first[s], boxes.first[s + 1]
+            members = _begin(query, here, room, k, end)
+            while room.state[DONE] == 0:
+                run_count = _candidates(here, room, k, width)
+                for q in range(k, k + members):
+                    x, y, z = points[0, q], points[1, q], points[2, q]
+                    i = np.int64(order[q])
+                    for r in range(run_count):
+                        for h in range(_hits(room, r, x, y, z, query.sizes, search.criterion, search.square, q, width)):
+                            p = hits[h]
+                            vector[0] = (b[0, p] - x) + shifts[r, 0]
+                            vector[1] = (b[1, p] - y) + shifts[r, 1]
+                            vector[2] = (b[2, p] - z) + shifts[r, 2]
+                            square = squared(vector[0], vector[1], vector[2])
+                            j = called[p]
+                            pair_function(
+                                square, vector, i, np.int64(order[j]), values[q], values[j], parameters, totals[i]
+                            )
+            for q in range(k, k + members):
+                i = np.int64(order[q])
+                for m in range(first_image, last_image):
+                    vector[:] = query.vectors[m]
+                    square = squared(vector[0], vector[1], vector[2])
+                    if square <= search.square:
+                        pair_function(square, vector, i, i, values[q], values[q], parameters, totals[i])
+            k += members
+
+
+def sums(
+    cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, function: PairFunction, values: Any,
+    threads: int,
+) -> np.ndarray:  # fmt: skip
+    """Return the sums (count, results) of a pair function over the neighbours of the particles of a query."""
+    real = search.x.dtype
+    per_particle = np.empty((cloud.particles, 0), real) if values is None else values
+    per_particle = per_particle if per_particle.ndim == 2 else per_particle[:, None]
+    by_place = np.ascontiguousarray(per_particle[cloud.order], real)
+    totals = np.zeros((cloud.particles, function.results), real)
+    used = max(1, min(threads, -(-len(cloud.order) // POINTS)))
+    run(
+        loop_with(_sum_rows, "pair_function", function.on_cpu), used, query, search, boxes, cloud.order, by_place,
+        np.array(function.parameters, real), totals, rooms_for(used, real), width_for(real),
+        steps=most_steps(query, search),
+    )  # fmt: skip
+    return totals

@@ -30,8 +30,8 @@ MOST_POINTS = 8  # of a group: more share a copy, but their strips are longer
 ROOM = 1024  # candidates of a buffer, so that it stays in the first cache
 RUNS = 64  # strips of a buffer at most whose images differ
 MOST_IMAGES = 2**20  # boxes that a reach may span
-SHARE = 256  # points that a thread claims at a time
-_PIECE = 16 * SHARE  # points of a system
+POINTS = 256  # points that a thread claims at a time
+_PIECE = 16 * POINTS  # points of a system
 _COMPARED = 1e8  # pairs compared in a piece where points meet many images
 # Where a search is: level, image, cell along the first two axes, place; whether it is at its end.
 _LEVEL, _IMAGE, _CELL, _PLACE, DONE, STATE = 0, 1, 4, 6, 7, 8
@@ -573,9 +573,9 @@ def search_rows(query, search, counts, rows, keep, rooms, width, counter):
     plain = rows.i.size + rows.distance.size + rows.vector.size + rows.shift.size + rows.named == 0
     while True:  # measured: with ranges() a search takes up to a twentieth longer
         share = fetch_add(counter, 0, 1)
-        if share * SHARE >= count:
+        if share * POINTS >= count:
             return
-        k, last = first + share * SHARE, first + min(count, (share + 1) * SHARE)
+        k, last = first + share * POINTS, first + min(count, (share + 1) * POINTS)
         while k < last:
             if acquire(counter, 0) >= STOPPED:  # a share of dense points may take seconds
                 return
@@ -748,5 +748,5 @@ def search_for(
 
 def threads_of(query: Query, boxes: SearchBoxes | None, threads: int) -> int:
     """Return how many threads find work."""
-    shares = -(-(query.end - query.begin) // SHARE) if boxes is None else len(boxes.pieces)
+    shares = -(-(query.end - query.begin) // POINTS) if boxes is None else len(boxes.pieces)
     return max(1, min(threads, shares))
