@@ -25,9 +25,8 @@ from particlemesh.checks import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
-from particlemesh.grid.builders.build import Build, accepted, build_on_gpu
+from particlemesh.grid.builders.build import Build, CpuBuild, accepted, build_on_cpu, build_on_gpu
 from particlemesh.grid.builders.builder import BuilderChoice
-from particlemesh.grid.cpu.build import CpuBuild, build_on_cpu
 from particlemesh.grid.queries import nearest
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.pair_function import PairFunction

@@ -16,14 +16,20 @@ import numpy as np
 from particlemesh.backends.base import As, Backend
 from particlemesh.backends.memory import check_room
 from particlemesh.choosing import candidates
-from particlemesh.grid.cpu.builders import by_cell
 from particlemesh.grid.sizes import I32, U32, CpuJob, Job, Problem
 from particlemesh.grid.storage import Slots, SortedCells, Storage
+from particlemesh.sorting.cpu import counting_sort
 from particlemesh.sorting.scan import allocate_counts, scan
 
 _SMALL = 10**6  # particles and cells that memory is not in doubt for
 NO_POSITIONS = "this grid keeps no positions: they need build, not build_keys, and queries=True."
 ALL_BACKENDS = frozenset({"cpu", "cuda", "opencl"})
+
+
+def by_cell(keys: np.ndarray, cells: int, threads: int | None = None) -> SortedCells:
+    """Return particles sorted by the number of their cell, with the library's counting sort."""
+    counted = counting_sort(keys, cells, threads)
+    return SortedCells(counted.start, counted.order[: counted.start[-1]])
 
 
 class Builder:

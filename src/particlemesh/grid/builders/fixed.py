@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.backends.cpu import claimed, ranges, run, threads_for
+from particlemesh.backends.jit import compiled
 from particlemesh.grid.builders.builder import Builder, order_of_slots
-from particlemesh.grid.cpu.builders import slots_of
 from particlemesh.grid.sizes import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.storage import Slots, SortedCells
+from particlemesh.sorting.cpu import SHARE, count_keys, histogram_rows, share_of, shares_for
 
 
 def usual_capacity(count: int, cells: int) -> int:
@@ -103,3 +105,56 @@ class FixedSlots(Builder):
         slotted = np.arange(len(order.order)) - np.repeat(order.start[:-1], lengths) < storage.capacity
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.minimum(lengths, storage.capacity))])
         return SortedCells(start, order.order[slotted])
+
+
+# ---- on the CPU: a fixed number of slots in every cell --------------------------------------------------------------
+
+
+@compiled
+def _first_slots(histogram, count, counter):
+    """Turn the counts of ranges into each range's first slot, and write the sums."""
+    cells = count.size
+    for begin, end in ranges(counter, cells, SHARE):
+        count[begin:end] = 0
+        for row in range(histogram.shape[0]):
+            for c in range(begin, end):
+                here = histogram[row, c]
+                histogram[row, c] = count[c]
+                count[c] += here
+
+
+@compiled
+def _fill_slots(keys, place, capacity, along_cell, along_slot, slots, counter):
+    """Write the particles of each range to their slots; leaves in ``place`` how many slots the cells need."""
+    rows = place.shape[0]
+    for row in claimed(counter, rows):
+        places = place[row]
+        begin, end = share_of(keys.size, rows, row)
+        for k in range(begin, end):
+            key = keys[k]
+            if key >= 0:
+                slot = np.int64(places[key])
+                places[key] += np.int32(1)
+                if slot < capacity:
+                    slots[key * along_cell + slot * along_slot] = k
+
+
+def slots_of(
+    keys: np.ndarray, cells: int, capacity: int, strides: tuple[int, int], threads: int | None = None
+) -> tuple[Slots, tuple[int, int]]:
+    """Return particles in slots, ascending in each cell, and the first of the fullest cells with its particles.
+
+    Particles beyond the ``capacity`` of a cell are only counted. ``strides`` are those of cells and of slots.
+    """
+    threads = threads_for(threads, len(keys))
+    slots = np.empty(capacity * cells, np.int32)
+    rows = histogram_rows(len(keys), cells, threads)
+    count = np.zeros(cells, np.int32)
+    place = count.reshape(1, cells)
+    if rows > 1:
+        place = np.empty((rows, cells), np.int32)
+        run(count_keys, rows, keys, place)
+        run(_first_slots, shares_for(cells, threads), place, count)
+    run(_fill_slots, rows, keys, place, capacity, *strides, slots)
+    cell = int(count.argmax()) if cells else 0
+    return Slots(count, slots, capacity, *strides), (cell, int(count[cell]) if cells else 0)

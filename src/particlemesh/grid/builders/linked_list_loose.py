@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from particlemesh.backends.cpu import claimed, ranges, run, threads_for
+from particlemesh.backends.jit import compiled
 from particlemesh.grid.builders.builder import Builder, order_of_lists
-from particlemesh.grid.cpu.builders import linked_lists
 from particlemesh.grid.sizes import U32, CpuJob, Job, Problem, cpu_bytes, histogram_bytes, order_bytes
 from particlemesh.grid.storage import LinkedLists, SortedCells
+from particlemesh.sorting.cpu import SHARE, histogram_rows, share_of, shares_for
 
 
 class LinkedListLoose(Builder):
@@ -47,3 +51,60 @@ class LinkedListLoose(Builder):
 
     def order(self, job: Job, storage: LinkedLists) -> SortedCells:
         return order_of_lists(job, storage.next, 1)
+
+
+# ---- on the CPU: a list for each cell -------------------------------------------------------------------------------
+
+
+@compiled
+def _link(keys, head, tail, following, counter):
+    """Put the particles of each range in front of the range's own lists."""
+    rows = head.shape[0]
+    for row in claimed(counter, rows):
+        first, last = head[row], tail[row]
+        first[:] = 0
+        begin, end = share_of(keys.size, rows, row)
+        for k in range(begin, end):
+            key = keys[k]
+            if key < 0:
+                following[k] = 0
+                continue
+            before = first[key]
+            following[k] = before
+            first[key] = k + 1
+            if before == 0 and row > 0:  # nothing is put behind the lists of the first range
+                last[key] = k
+
+
+@compiled
+def _join_lists(head, tail, following, joined, counter):
+    """Put the lists of later ranges in front of those of earlier ones."""
+    cells = joined.size
+    for begin, end in ranges(counter, cells, SHARE):
+        joined[begin:end] = head[0, begin:end]
+        for row in range(1, head.shape[0]):
+            for c in range(begin, end):
+                if head[row, c] != 0:
+                    following[tail[row, c]] = joined[c]
+                    joined[c] = head[row, c]
+
+
+def lists_of(keys: np.ndarray, cells: int, following: np.ndarray, threads: int | None) -> np.ndarray:
+    """Write what follows each entry, and return the heads."""
+    threads = threads_for(threads, len(keys))
+    # Two histograms' worth of memory each, so half as many as a counting sort has.
+    rows = histogram_rows(len(keys), 2 * cells, threads)
+    head = np.empty((rows, cells), np.int32)
+    tail = np.empty((rows, cells if rows > 1 else 0), np.int32)
+    run(_link, rows, keys, head, tail, following)
+    if rows == 1:
+        return head[0]
+    joined = np.empty(cells, np.int32)
+    run(_join_lists, shares_for(cells, threads), head, tail, following, joined)
+    return joined
+
+
+def linked_lists(keys: np.ndarray, cells: int, threads: int | None = None) -> LinkedLists:
+    """Return a list of particles for each cell, the last particle first, from the cell of each particle (N,)."""
+    following = np.empty(len(keys), np.int32)
+    return LinkedLists(lists_of(keys, cells, following, threads), following)

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from particlemesh.backends.cpu import ranges, run, threads_for
+from particlemesh.backends.jit import compiled
 from particlemesh.grid.builders.builder import order_of_lists
-from particlemesh.grid.builders.linked_list_loose import LinkedListLoose
-from particlemesh.grid.cpu.builders import packed_lists
+from particlemesh.grid.builders.linked_list_loose import LinkedListLoose, lists_of
 from particlemesh.grid.sizes import CpuJob, Job, Problem
 from particlemesh.grid.storage import PackedLists, SortedCells
+from particlemesh.sorting.cpu import SHARE, shares_for
 
 
 class LinkedListPacked(LinkedListLoose):
@@ -45,3 +49,24 @@ class LinkedListPacked(LinkedListLoose):
 
     def order(self, job: Job, storage: PackedLists) -> SortedCells:  # type: ignore[override]  # other lists
         return order_of_lists(job, storage.nodes, 4)
+
+
+# ---- on the CPU: links beside positions -----------------------------------------------------------------------------
+
+
+@compiled
+def _copy_positions(folded, records, counter):
+    """Copy shares of positions into records until none is left."""
+    for begin, end in ranges(counter, folded.shape[0], SHARE):
+        for k in range(begin, end):
+            for a in range(3):
+                records[k, a] = folded[k, a]
+
+
+def packed_lists(keys: np.ndarray, folded: np.ndarray, cells: int, threads: int | None = None) -> PackedLists:
+    """Return lists of particles by cell whose links are the fourth number of each particle's record."""
+    records = np.empty((len(keys), 4), folded.dtype)
+    used = shares_for(len(keys), threads_for(threads, len(keys)))
+    run(_copy_positions, used, folded, records)
+    links = records.view(np.int32 if records.itemsize == 4 else np.int64)[:, 3]
+    return PackedLists(lists_of(keys, cells, links, threads), records)

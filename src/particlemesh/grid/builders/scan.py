@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from particlemesh.backends.base import Backend, Unread
-from particlemesh.grid.builders.builder import Builder
-from particlemesh.grid.cpu.builders import by_cell
+from particlemesh.grid.builders.builder import Builder, by_cell
 from particlemesh.grid.sizes import I32, U32, U64, CpuJob, Job, Problem, cpu_bytes, histogram_bytes
 from particlemesh.grid.storage import SortedCells
 from particlemesh.sorting import counting
