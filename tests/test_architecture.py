@@ -278,8 +278,8 @@ def test_every_method_has_its_kernel_beside_it(direction):
         assert method.__module__ == f"{PACKAGES[direction].__name__}.{name}"
         assert method.backends
         assert method.backends <= {"cpu", "cuda", "opencl"}
-        assert kernel_beside(method) == bool(method.backends & {"cuda", "opencl"}), name
-        assert inspect.getdoc(method).splitlines()[0].endswith("."), name
+        assert kernel_beside(method) == bool(method.backends & {"cuda", "opencl"}), f"{name}.c is missing, or unused"
+        assert (method.__doc__ or "").partition("\n")[0].endswith("."), f"{name} has no docstring of its own"
         if method.order_independent:
             assert method.deterministic
 
@@ -345,8 +345,8 @@ def test_every_builder_is_in_the_tuple_and_has_its_kernel_beside_it():
         assert stem == builder.name
         assert builder.backends
         assert builder.backends <= {"cpu", "cuda", "opencl"}
-        assert (folder / f"{stem}.c").exists() == builder.kernels, stem
-        assert inspect.getdoc(builder).splitlines()[0].endswith("."), stem
+        assert (folder / f"{stem}.c").exists() == builder.kernels, f"{stem}.c is missing, or unused"
+        assert (builder.__doc__ or "").partition("\n")[0].endswith("."), f"{stem} has no docstring of its own"
         assert builder.cite in keys()
 
 

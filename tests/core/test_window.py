@@ -11,6 +11,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.interpolate import BSpline
 
+from particlemesh.window import window as named
 from particlemesh.window.polynomials import at
 from particlemesh.window.window import (
     MAX_SUPPORT,
@@ -46,6 +47,18 @@ def peskin(x):
 
 
 # Every window
+
+
+def test_every_function_that_returns_a_window_has_a_name_in_the_table():
+    """Laws of windows, and users who give a name, know no other."""
+    returned = {
+        thing.__name__
+        for name, thing in vars(named).items()
+        if getattr(thing, "__module__", "") == named.__name__ and name[0] != "_" and name != "window_of"
+        and getattr(thing, "__annotations__", {}).get("return") == "Window"
+    }  # fmt: skip
+    assert returned - {getattr(make, "func", make).__name__ for make in WINDOWS.values()} == set(), "add to WINDOWS"
+    assert {"bspline", "m4prime"} <= returned
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pairs and counts of grids on every backend, from every builder, in every form, against all images of all pairs."""
 
+import inspect
 import itertools
 
 import hypothesis.strategies as st
@@ -24,10 +25,29 @@ from grid_cases import (
     turned,
 )
 from grid_checks import WALK, order_of, own_radii, put
+from particlemesh.grid.cpu.queries import CpuQueries
+from particlemesh.grid.queries.device_queries import DeviceQueries
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
 PLANE = Case("skewed plane", (5, 3), "wrapped", 150, "f8")
+
+
+def questions(side):
+    """The public methods of a class, and what they take."""
+    return {
+        name: [*inspect.signature(f).parameters] for name, f in vars(side).items() if name[0] != "_" and callable(f)
+    }
+
+
+def test_a_query_is_a_method_of_both_sides_and_of_grids():
+    host, device = questions(CpuQueries), questions(DeviceQueries)
+    of_unchecked = {"asked_again", "check", "rows_of"}  # lists of GPUs, and of parts
+    assert {name: host.get(name) for name in device.keys() - of_unchecked} == {
+        name: device.get(name) for name in host.keys() - of_unchecked
+    }
+    assert host.keys() - of_unchecked - questions(pm.UniformGrid).keys() == set()
+    assert {"pairs", "nearest"} <= host.keys()
 
 
 def check_pairs_of(backend, grid, box, x, radius, oracle=None, form="coo", half=True):

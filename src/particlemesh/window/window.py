@@ -7,6 +7,7 @@ To add a window, write one more function that returns a `Window`, and add its na
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -270,9 +271,11 @@ WINDOWS: dict[str, Callable[[], Window]] = {
     **{f"prolate{support}": partial(prolate, support) for support in range(2, MAX_SUPPORT + 1)},
 }
 
-_NAMES = f"'ngp', 'cic', 'tsc', 'pcs', 'bspline1' to 'bspline{MAX_SUPPORT}', 'm4prime', 'peskin4', " + ", ".join(
-    f"'{name}2' to '{name}{MAX_SUPPORT}'" for name in ("kaiser_bessel", "prolate")
-)
+
+def _listed() -> str:
+    """Return all names; a family by its first and last."""
+    families = [list(names) for _, names in itertools.groupby(WINDOWS, lambda name: name.rstrip("0123456789"))]
+    return ", ".join(" to ".join(repr(names[end]) for end in sorted({0, len(names) - 1})) for names in families)
 
 
 def window_of(window: str | Window) -> Window:
@@ -298,9 +301,9 @@ def window_of(window: str | Window) -> Window:
     if isinstance(window, Window):
         return window
     if not isinstance(window, str):
-        raise TypeError(f"window is {window!r}; give a Window or a name: {_NAMES}.")
+        raise TypeError(f"window is {window!r}; give a Window or a name: {_listed()}.")
     if window not in WINDOWS:
         near = difflib.get_close_matches(window.lower(), WINDOWS, n=3)
         meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        raise ValueError(f"window is {window!r}{meant} Names are {_NAMES}.")
+        raise ValueError(f"window is {window!r}{meant} Names are {_listed()}.")
     return WINDOWS[window]()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particles come back from every format as they are, in parts and as a whole; what is wrong with a file is said."""
 
+import importlib
+import pkgutil
 import re
 import tracemalloc
 import warnings
@@ -10,7 +12,9 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.files import open_particles, read_particles, spread_particles, writing_table
+from particlemesh.apps.files import particles as formats
 from particlemesh.apps.files.particles import FORMATS
+from particlemesh.apps.files.particles.reader import Reader
 from particlemesh.apps.files.trajectory import Frame, writer
 
 LENGTHS = np.array([4.0, 5.0, 6.0])
@@ -139,9 +143,17 @@ CASES = {
 }
 
 
-def test_every_format_has_a_case():
+def subclasses(parent):
+    return {below for child in parent.__subclasses__() for below in {child, *subclasses(child)}}
+
+
+def test_no_format_is_missing_in_the_tuple():
+    for entry in pkgutil.iter_modules(formats.__path__):
+        importlib.import_module(f"{formats.__name__}.{entry.name}")
+    readers = {reader for reader in subclasses(Reader) if "suffixes" in vars(reader)}
+    forms = {reader for reader in readers if any(base in FORMATS for base in reader.__mro__[1:])}  # of a file, as H5MD
+    assert readers - forms - set(FORMATS) == set(), "add it to FORMATS"
     assert {suffix for form in FORMATS for suffix in form.suffixes} >= {".npz", ".h5", ".gsd", ".xyz", ".pdb", ".csv"}
-    assert len(FORMATS) == 10
 
 
 @pytest.mark.parametrize("case", CASES)
