@@ -286,7 +286,7 @@ def semicircle(x):
             ValueError,
             "window is 'bspline17'; did you mean 'bspline.*Names are 'ngp', 'cic', .*'m4prime'",
         ),
-        (lambda: window_of("CIC"), ValueError, "window is 'CIC'; did you mean 'cic'. Names are .{,160}$"),
+        (lambda: window_of("CIC"), ValueError, "window is 'CIC'; did you mean 'cic'. Names are .{,250}$"),
         (lambda: window_of("sinc"), ValueError, "window is 'sinc'"),
         (lambda: window_of(4), TypeError, "window is 4; give a Window or a name: 'ngp', 'cic'"),
         (lambda: Window("w", ()), ValueError, "window 'w' has 0 polynomials; give 1 to 16"),
