@@ -59,9 +59,9 @@ def _counted(r2, d, i, j, a, b, p, sum):
     sum[0] += p[0]
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
-def test_comments_returns_and_branches_of_a_text_are_kept(backend, monkeypatch, lanes):
-    monkeypatch.setattr(sums_of_pairs, "lanes_of", lambda *_: lanes)  # on GPUs work-items share a particle's neighbours
+@pytest.mark.parametrize("members", [0, 4])
+def test_comments_returns_and_branches_of_a_text_are_kept(backend, monkeypatch, members):
+    monkeypatch.setattr(sums_of_pairs, "members_of", lambda *_: members)  # on GPUs
     # The weight falls to zero at the radius, so that rounding there does not matter.
     x, oracle = CASE.positions, all_pairs(CASE.domain, CASE.positions, 0.6)
     near = oracle.where(oracle.distance <= 0.6)

@@ -8,6 +8,7 @@ from particlemesh.apps.pme import PME
 from particlemesh.apps.pme.direct import pair_function
 from particlemesh.apps.pme.split import Gaussian, polynomials
 from particlemesh.backends import cuda
+from particlemesh.grid.queries import sums
 from pme_cases import TRICLINIC, random_charges
 from ptx import without_nvrtc
 
@@ -44,6 +45,27 @@ def test_tensors_give_tensors():
     for name in NAMES:
         assert isinstance(getattr(result, name), torch.Tensor)
         np.testing.assert_allclose(getattr(result, name).numpy(), getattr(expected, name), rtol=0, atol=1e-12)
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_charges_with_many_neighbours_are_summed_by_clusters(backend, monkeypatch, dtype):
+    searches, plain = [], sums.members_of
+    monkeypatch.setattr(sums, "members_of", lambda *a: searches.append(plain(*a)) or 4)
+    rng, side = np.random.default_rng(4), 8
+    lattice = np.stack(np.meshgrid(*[np.arange(side)] * 3), -1).reshape(-1, 3)
+    x = ((lattice + rng.uniform(0.2, 0.8, lattice.shape)) * 3 / side).astype(dtype)
+    q = rng.standard_normal(len(x)).astype(dtype)
+    options = dict(cutoff=1.4, splitting=2.0, shape=16, window="bspline5")
+    expected = PME((3.0, 3.0, 3.0), **options)(x, q)
+    pme = PME((3.0, 3.0, 3.0), **options, backend=backend.name, deterministic=True)
+    result = pme(x, q)
+    assert len(searches) == 1 and pme._core.grid.shape[2] > 2 * pme._core.grid.shape[1]
+    for name in NAMES:
+        right, size = getattr(expected, name), np.abs(getattr(expected, name)).max()
+        np.testing.assert_allclose(
+            getattr(result, name), right, rtol=0, atol=(1e-5 if dtype == "float32" else 1e-12) * size
+        )
 
 
 @pytest.mark.turns(2)

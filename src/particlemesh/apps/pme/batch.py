@@ -74,10 +74,12 @@ class PMEBatch(Calculation):
         self._known = KnownPairs()
 
     def _make(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
-        p = self._one.chosen(max(1, round(count / self.systems)), dtype, backend.name != "cpu")
+        each = max(1, round(count / self.systems))
+        p = self._one.chosen(each, dtype, backend.name != "cpu")
         return Batch(
             self.box, p, backend, dtype, self._one.coulomb_constant, gradient="window",
-            named=self._named, threads=self._threads, systems=self.systems, deterministic=self._deterministic,
+            named=self._named, threads=self._threads, count=each, systems=self.systems,
+            deterministic=self._deterministic,
         )  # fmt: skip
 
     @alone

@@ -107,7 +107,7 @@ class Dispersion(Calculation):
             )
         return LennardJones(
             self.box, p, backend, dtype, mixing=self.mixing, shift=self.shift, named=self._named,
-            threads=self._threads,
+            threads=self._threads, count=count,
         )  # fmt: skip
 
     def explain(self) -> str:

@@ -278,7 +278,7 @@ class PME(Calculation):
         chosen = self.chosen(count, dtype, on_gpu)
         return Core(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
-            named=self._named, threads=self._threads, **self._options,
+            named=self._named, threads=self._threads, count=count, **self._options,
         )  # fmt: skip
 
     def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:

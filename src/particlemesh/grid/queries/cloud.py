@@ -94,9 +94,15 @@ def reach_record(cells: Cells) -> Record:
     missing = 3 - box.ndim
     per, margin = np.zeros(3), np.zeros(3)
     per[missing:] = np.sqrt((box.inverse**2).sum(1)) * (1 + 4 * np.finfo(dtype).eps)
-    lower, _ = open_bounds(box.origin, box.inverse, None, False, dtype)
-    margin[missing:] = -4 * lower
+    margin[missing:] = margin_of(cells)
     return Record(f"=6{dtype.char}", *per, *margin)
+
+
+def margin_of(cells: Cells) -> np.ndarray:
+    """Return what rounding may take from the difference of two fractions of the box, (d,)."""
+    box = cells.box
+    lower, _ = open_bounds(box.origin, box.inverse, None, False, cells.dtype)
+    return -4 * lower
 
 
 def few_images(radius: float, box: Box, per: np.ndarray | None = None) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -126,7 +127,7 @@ class PairFunction(checks.Fixed):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self.function, self.results, self.values, self.parameters)
 
-    @property
+    @functools.cached_property
     def only_adds(self) -> bool:
         """Whether the C body adds to ``sum`` and does nothing else with it, so that work-items can share a sum."""
         adding = re.findall(r"(?:^|[;{})])\s*sum\s*\[[^\]]*\]\s*[+-]=", self.text)  # statements of their own

@@ -1,41 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums of a function of pairs over the neighbours of each particle, without a list. LANES work-items per particle, in
-// cell order, share its neighbours; the first of them adds their sums up. RESULTS sums, VALUES reals per particle.
+// Sums of a function of pairs over the neighbours of each particle, without a list: a work-item per particle, in cell
+// order. RESULTS sums, VALUES reals per particle.
 
 #include "grid/queries/search.h"
-
-#ifndef LANES
-#define LANES 1
-#endif
-#define AT_LEAST_ONE(n) ((n) > 0 ? (n) : 1)
-
-typedef struct {
-    coordinate radius, limit; // the largest square of a distance within it
-} Ask;
-
-// PARAMETERS: how many the function has. So few are arguments of the kernel, which GPUs read without loads; 0 if more.
-#if PARAMETERS
-typedef struct {
-    real p[PARAMETERS];
-} Parameters;
-#define PARAMETER_MEMORY PRIVATE
-#define PARAMETER_ARRAY
-#define PARAMETER_RECORD , const Parameters parameters
-#define PARAMETER_VALUES parameters.p
-#else
-#define PARAMETER_MEMORY GLOBAL
-#define PARAMETER_ARRAY GLOBAL const real *RESTRICT parameters,
-#define PARAMETER_RECORD
-#define PARAMETER_VALUES parameters
-#endif
-
-// Visible to the user's C code: the squared distance, the vector from particle i to particle j's image, their indices
-// in the caller's order, their values, parameters, and the sums of particle i.
-DEVICE void pair_function(const real r2, PRIVATE const real* d, const i64 i, const i64 j, PRIVATE const real* a,
-                          PRIVATE const real* b, PARAMETER_MEMORY const real* p, PRIVATE real* sum)
-{
-#include <pair function>
-}
+#include "grid/queries/pair_function.h"
 
 // Values in cell order, so that those of neighbours are adjacent.
 KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
@@ -56,28 +24,21 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
 {
     const i64 valid = start[bins];
     const coordinate limit = ask.limit;
-    const int lane = LOCAL_ID % LANES, together = GROUP_SIZE / LANES; // particles of a group
-#if LANES > 1
-    LOCAL_ARRAY(real, shared, GROUP_SIZE * RESULTS);
-#endif
-    for (i64 first = GROUP_ID * together; first < valid; first += GROUP_COUNT * together) {
-        const i64 k = first + LOCAL_ID / LANES;
-        i64 i = 0;
+    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < valid; k += GROUP_COUNT * GROUP_SIZE) {
+        IN_SYSTEM_OF_PARTICLE(k)
+        const real4 own = READ_4(records + 4 * k);
+        const i64 i = INDEX_OF_REAL(own.w);
+        const coordinate x[3] = {own.x, own.y, own.z};
+        coordinate s[3];
+        fractions(s, x, &geometry);
         real sum[RESULTS];
         for (int r = 0; r < RESULTS; r++) sum[r] = 0;
-        if (k < valid) {
-            IN_SYSTEM_OF_PARTICLE(k)
-            const real4 own = READ_4(records + 4 * k);
-            i = INDEX_OF_REAL(own.w);
-            const coordinate x[3] = {own.x, own.y, own.z};
-            coordinate s[3];
-            fractions(s, x, &geometry);
-            real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)];
-            for (int v = 0; v < VALUES; v++) a[v] = values[k * VALUES + v];
+        real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)];
+        for (int v = 0; v < VALUES; v++) a[v] = values[k * VALUES + v];
 #define FIRST_LEVEL 0
 #define REACH_OF(level) ask.radius
 #define STRIP                                                                                 \
-    for (i64 q = from + lane; q < to; q += LANES) {                                           \
+    for (i64 q = from; q < to; q++) {                                                         \
         const real4 other = READ_4(records + 4 * q);                                          \
         coordinate d[3];                                                                      \
         VECTOR(d, other, x, shift);                                                           \
@@ -88,16 +49,6 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
         }                                                                                     \
     }
 #include "grid/queries/strips.h"
-        }
-#if LANES > 1
-        for (int r = 0; r < RESULTS; r++) shared[r * GROUP_SIZE + LOCAL_ID] = sum[r];
-        BARRIER();
-        if (lane == 0)
-            for (int other = 1; other < LANES; other++)
-                for (int r = 0; r < RESULTS; r++) sum[r] += shared[r * GROUP_SIZE + LOCAL_ID + other];
-        BARRIER(); // read before the next particles' are written
-#endif
-        if (k < valid && lane == 0)
-            for (int r = 0; r < RESULTS; r++) sums[sums_at + i * sums_step + r * sums_column] = sum[r];
+        for (int r = 0; r < RESULTS; r++) sums[sums_at + i * sums_step + r * sums_column] = sum[r];
     }
 }

@@ -3,33 +3,70 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
 
 from particlemesh.backends import base
-from particlemesh.backends.base import Backend, Record
+from particlemesh.backends.base import Record
 from particlemesh.grid.checks import square_within
-from particlemesh.grid.queries.cloud import Cloud, kernel_radius
+from particlemesh.grid.queries.cloud import Cloud, kernel_radius, margin_of
 from particlemesh.grid.queries.pair_function import PairFunction
+from particlemesh.sorting.keys import Cells
 from particlemesh.sorting.scan import Allocate
 
 _FEW = 64  # parameters that are arguments of the kernel
-# Work-items that a GPU's multiprocessor needs to hide its loads, and those of a particle at most (H200).
-_BUSY = 2048
-_MOST_LANES = 4
-_MOST_LOCAL = 2**14  # bytes of a group's partial sums: more would leave fewer groups per multiprocessor
+# Clusters (grid/queries/clusters.h; H200, cubes of uniform particles).
+_EACH = 512  # particles for each multiprocessor, of which there are few with less
+_LEAST_NEIGHBOURS = {False: 64, True: 8}  # for which clusters gain, by whether particles are few
+_MOST_SUMS = {8: 50, 4: 72}  # registers of a work-item, by the particles of a cluster
+_MOST_SUMS_OF_FEW = 112
+_MOST_REACH = 0.99  # fractions of a box along periodic axes: turns are -1, 0 and 1
+_MOST_CLUSTERED = 2**26  # particles: candidates of 32 columns and their images are counted in 32 bits
+_REGISTERS, _OTHERS, _MOST_GROUPS = 512, 33, 8  # of 128 work-items one behind the other; those not for sums
 
 
-def lanes_of(backend: Backend, function: PairFunction, count: int, size: int) -> int:
-    """Return how many work-items share a particle's neighbours: several where particles are few for the device."""
-    partial = backend.group_size * function.results * size
-    if not backend.facts()["HAS_WARP"] or not function.only_adds or partial > _MOST_LOCAL:
-        return 1
-    lanes = 1
-    while lanes < _MOST_LANES and count * lanes < backend.units * _BUSY:
-        lanes *= 2
-    return lanes
+def members_of(cloud: Cloud, radius: float, function: PairFunction) -> int:
+    """Return how many particles a warp takes together, or 0 if each one is searched for alone.
+
+    Clusters serve functions that add few sums, on one level of cells in their order, and a radius of less than a box.
+    They gain where particles have many neighbours, or are few for the device.
+    """
+    backend, cells, count, size = cloud.backend, cloud.cells, cloud.count, cloud.cells.dtype.itemsize
+    if not (backend.facts()["HAS_WARP"] and function.only_adds) or cloud.ends is not None or cells.levels > 1:
+        return 0
+    few = count < backend.units * _EACH
+    if count * near_of(cells, radius) < _LEAST_NEIGHBOURS[few] or count > _MOST_CLUSTERED:
+        return 0
+    if not few and registers_of(function, 8, size) <= _MOST_SUMS[8]:
+        return 8  # fewer, and more warps, hide the loads of few particles
+    return 4 if registers_of(function, 4, size) <= (_MOST_SUMS_OF_FEW if few else _MOST_SUMS[4]) else 0
+
+
+@functools.lru_cache(maxsize=64)
+def near_of(cells: Cells, radius: float) -> float:
+    """Return the share of the particles within a radius of one of them, if all are spread evenly over open boxes.
+
+    0 if the radius is a box along a periodic axis, or more.
+    """
+    box = cells.box
+    rounding = margin_of(cells) * cells.per / np.sqrt((box.inverse**2).sum(1))  # of the smallest system
+    if ((radius * cells.per + rounding) * np.array(box.periodic) > _MOST_REACH).any():
+        return 0.0
+    ball = (2 * radius, math.pi * radius**2, 4 / 3 * math.pi * radius**3)[box.ndim - 1]
+    return ball / box.volume / max(cells.systems, 1)
+
+
+def registers_of(function: PairFunction, members: int, size: int) -> int:
+    """Return how many registers hold the sums of a cluster and the values of a neighbour."""
+    return (members * function.results + function.values) * size // 4
+
+
+def resident_groups(function: PairFunction, members: int, size: int) -> int:
+    """Return how many groups share the registers of a multiprocessor; with more of them sums would spill."""
+    return max(1, min(_MOST_GROUPS, _REGISTERS // (registers_of(function, members, size) + _OTHERS * size // 4)))
 
 
 def sums(
@@ -56,7 +93,6 @@ def sums(
         **cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values,
         "PARAMETERS": len(parameters) * few,
     }  # fmt: skip
-    lanes = lanes_of(backend, function, count, dtype.itemsize)
     bins, gathered, step = cells.count, cloud.records, dtype.itemsize
     if values is not None:
         gathered = allocate("values", (count * function.values,), dtype)
@@ -66,12 +102,15 @@ def sums(
             count * function.values, cloud.records, cloud.start, values, gathered, count, bins,
             getattr(values, "offset", 0) // step, values.strides[0] // step, column,
         )  # fmt: skip
-    run = backend.kernel("grid/queries/sums.c", "stream", {**defines, "LANES": lanes}, texts)
-    run(
-        count * lanes, *cloud.rows(), cloud.records, cloud.start,
-        cloud.start if cloud.ends is None else cloud.ends, gathered,
-        *([] if few else [function.parameters_on(backend, parameters)]), totals, count, bins,
-        getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step, *cloud.geometry(),
-        ask, *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else []),
-    )  # fmt: skip
+    given = gathered, *([] if few else [function.parameters_on(backend, parameters)]), totals
+    places = getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step
+    records = *cloud.geometry(), ask, *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else [])
+    if members := members_of(cloud, radius, function):
+        defines |= {"MEMBERS": members, "RESIDENT_GROUPS": resident_groups(function, members, step)}
+        run = backend.kernel("grid/queries/cluster_sums.c", "stream", defines, texts)
+        run(-(-count // members) * 32, *cloud.rows(), cloud.records, cloud.start, *given, bins, *places, *records)
+        return totals
+    ends = cloud.start if cloud.ends is None else cloud.ends
+    run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
+    run(count, *cloud.rows(), cloud.records, cloud.start, ends, *given, count, bins, *places, *records)
     return totals
