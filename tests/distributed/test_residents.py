@@ -137,7 +137,7 @@ def test_a_gpu_lists_strays(backend, real):
 @pytest.mark.backends("opencl")
 def test_no_room_for_a_list(backend, monkeypatch):
     """More strays than there is room for are counted, and not listed."""
-    monkeypatch.setattr("particlemesh.particles.strays._LEAST", 8)
+    monkeypatch.setattr("particlemesh.distributed.migration._LEAST", 8)
     domain = pmd.Domain(pm.Mesh((8, 8), (1.0, 1.0)), 2)
     part = domain.mesh.part((0, 0), (4, 8), [(1, 2), (0, 0)])
     x = np.random.default_rng(1).random((100, 2))

@@ -22,9 +22,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from particlemesh.backends.lanewise import below, div, root
+from llvmlite import ir
+from numba.extending import intrinsic
+
 from particlemesh.backends.simd import (
     WIDTHS,
+    _call,
+    _lanewise,
+    _suffix,
     add,
     alternate,
     fma,
@@ -106,3 +111,21 @@ def window_rows(window: Window, ndim: int, parts: int, dtype: Any) -> Rows:
     window, ndim, parts = window_of(window), integer(ndim, "ndim", 1, 3), integer(parts, "parts", 1, 2)
     axis = Axis(2, True, 0, 2, window.support, 2, 0.0)  # of any size: the rows know its support only
     return rows_of(window.table, [MISSING] * (3 - ndim) + [axis] * ndim, parts, real_type(dtype))
+
+
+@intrinsic
+def div(typing, a, b):
+    """Return ``a / b``, lane by lane."""
+    return a(a, a), _lanewise(ir.IRBuilder.fdiv)
+
+
+@intrinsic
+def root(typing, a):
+    """Return the square root of ``a``, lane by lane."""
+    return a(a), _lanewise(lambda builder, v: _call(builder, f"llvm.sqrt.{_suffix(v.type)}", v.type, v))
+
+
+@intrinsic
+def below(typing, a, b, yes, no):
+    """Return ``yes`` where ``a < b``, else ``no``, lane by lane."""
+    return a(a, a, a, a), _lanewise(lambda builder, a, b, *v: builder.select(builder.fcmp_ordered("<", a, b), *v))

@@ -2,7 +2,7 @@
 """The first node of each particle's stencil, and its fraction, on the CPU (GPUs: particles/locate.c).
 
 The cell is computed once, exactly, and every method reads it, so that roundings cannot differ. The fraction is rounded
-once or twice (`particlemesh.particles.node_map`). Particles are located in blocks.
+once or twice (`particlemesh.particles.stencil`). Particles are located in blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, fused, peek
-from particlemesh.particles.node_map import node_map
+from particlemesh.particles.stencil import node_map
 
 if TYPE_CHECKING:
     from particlemesh.box import Box

@@ -14,8 +14,7 @@ import numpy as np
 from particlemesh.arrays.positions import Coordinates, frame_record
 from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
 from particlemesh.mesh import Mesh
-from particlemesh.particles.node_map import NodeMap, node_map
-from particlemesh.particles.stencil import MISSING, Axis, base_of
+from particlemesh.particles.stencil import MISSING, Axis, NodeMap, base_of, node_map
 from particlemesh.particles.systems import Systems
 from particlemesh.particles.workspace import Workspace
 
@@ -140,7 +139,7 @@ class DeviceParticles:
         """Locate particles, and count them by the blocks of a ``Counting``; ``status`` records bad positions.
 
         If there are several systems, ``axes`` are those of all. Of a part of a mesh, ``strays`` lists those elsewhere,
-        and they are not bad: see strays.py.
+        and they are not bad: see distributed/migration.py.
         """
         packed = packed and packable(axes, self.dtype)
         self.make_room(packed=packed)

@@ -793,7 +793,7 @@ class Plan(checks.Fixed):
         """Locate particles; with ``check`` those that the plan has stay as they are.
 
         Coordinates that the user's ``positions`` hold are located from a tape if these lie where earlier ones did. With
-        ``strays``, memory of ``particles/strays.py``, a GPU lists particles that are elsewhere.
+        ``strays``, memory of ``distributed/migration.py``, a GPU lists particles that are elsewhere.
         """
         self._token = backend.follow(self._token)
         before = self._workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
