@@ -217,6 +217,14 @@ class Backend(Protocol):
         """
         ...
 
+    @property
+    def tape(self) -> Any:
+        """The tape that records the present call, if any."""
+        ...
+
+    def submit_call(self, call: Callable[..., None], *arrays: Any) -> None:
+        """Call ``call(*arrays)``, by which a library submits work on native arrays; a replay calls it again."""
+
     def untaped(self) -> None:
         """Report that something was submitted that cannot be replayed."""
         ...

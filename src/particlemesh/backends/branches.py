@@ -22,11 +22,13 @@ class Branch:
     ----------
     cuda : module
         ``cupy.cuda``; its current device is that of the stream.
+    backend : Backend
+        Whose tape records both branches.
     """
 
-    def __init__(self, cuda: Any) -> None:
-        self._current = cuda.get_current_stream
-        self._stream = cuda.Stream(non_blocking=True, priority=_AHEAD)
+    def __init__(self, cuda: Any, backend: Any) -> None:
+        self._current, self._backend = cuda.get_current_stream, backend
+        self.stream = cuda.Stream(non_blocking=True, priority=_AHEAD)
         self._forks, self._joins = cuda.Event(disable_timing=True), cuda.Event(disable_timing=True)
 
     @contextlib.contextmanager
@@ -36,16 +38,22 @@ class Branch:
         The branch begins after all that the current stream has got so far. The streams join also after an error: what
         follows it, such as freeing memory, then comes after both.
         """
-        current = self._current()
+        current, tape = self._current(), self._backend.tape
         self._forks.record(current)
-        self._stream.wait_event(self._forks)
+        self.stream.wait_event(self._forks)
         try:
-            with self._stream:
-                work()
-            yield
+            with contextlib.nullcontext(_go_on) if tape is None else tape.forking(self) as go_on:
+                with self.stream:
+                    work()
+                go_on()
+                yield
         finally:
-            self._joins.record(self._stream)
+            self._joins.record(self.stream)
             current.wait_event(self._joins)
+
+
+def _go_on() -> None:
+    """Begin the rest of the block: no tape records it."""
 
 
 def branch_of(backend: Any) -> Branch | None:
@@ -72,4 +80,4 @@ def branch_of(backend: Any) -> Branch | None:
     import cupy
 
     with backend.scope():
-        return Branch(cupy.cuda)
+        return Branch(cupy.cuda, backend)

@@ -316,6 +316,7 @@ class CpuBackend:
     group_size: ClassVar[int] = 1
     units: ClassVar[int] = os.cpu_count() or 1
     local_bytes: ClassVar[int] = 0
+    tape: ClassVar[None] = None  # calls are not taped
 
     default_threads = staticmethod(default_threads)
     run = staticmethod(run)
@@ -334,6 +335,9 @@ class CpuBackend:
 
     def mark(self, *arrays: Any) -> None:
         """Calls return when their work is done."""
+
+    def submit_call(self, call: Callable[..., None], *arrays: Any) -> None:
+        call(*arrays)
 
     def untaped(self) -> None:
         """Calls are not taped."""

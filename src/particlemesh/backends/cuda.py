@@ -11,13 +11,14 @@ import os
 import statistics
 import struct
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.backends import nvrtc, source
 from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, As, batch_of, gapless
+from particlemesh.backends.branches import Branch
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.source import File, Texts
 from particlemesh.backends.tapes import FORMS, ArrayForm, Tape, Taping
@@ -63,11 +64,58 @@ def _reach(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple
     return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + size
 
 
+class View(NamedTuple):
+    """An array of a tape: by the place of the caller's array that has its memory and a distance, or itself."""
+
+    place: int | None
+    distance: int
+    array: Any  # itself, or what CuPy makes an array of: shape, dtype and strides
+
+    def of(self, pointers: list[int]) -> Any:
+        """Return the array over the memory of a replay's arrays."""
+        if self.place is None:
+            return self.array
+        cupy, (shape, dtype, strides) = _cupy(), self.array
+        memory = cupy.cuda.UnownedMemory(pointers[self.place] + self.distance, 0, None)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides)
+
+
+# The commands of a tape: functions of the addresses of a replay's arrays, the stream, and their own arguments.
+
+
+def _launch(
+    pointers: list[int], at: int, function: int, groups: int, size: int, local_bytes: int, block: Any, patches: Any
+) -> None:
+    for offset, place, distance in patches:
+        struct.pack_into("=q", block.buffer, offset, pointers[place] + distance)
+    _cupy().cuda.driver.launchKernel(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
+
+
+def _clear(pointers: list[int], at: int, place: int | None, distance: int, size: int) -> None:
+    address = distance if place is None else pointers[place] + distance
+    _cupy().cuda.runtime.memsetAsync(address, 0, size, at)
+
+
+def _call(pointers: list[int], at: int, call: Callable[..., None], views: tuple[View, ...]) -> None:
+    call(*[view.of(pointers) for view in views])
+
+
+def _play(launches: list[Any], pointers: list[int], at: int) -> None:
+    for command, *arguments in launches:
+        command(pointers, at, *arguments)
+
+
+def _fork(pointers: list[int], at: int, branch: Branch, background: list[Any], foreground: list[Any]) -> None:
+    with branch.in_background(lambda: _play(background, pointers, branch.stream.ptr)):
+        _play(foreground, pointers, at)
+
+
 class CudaTape(Tape):
-    """Launches with their packed parameters, and memory to clear, by address or by an array's place and a distance."""
+    """Launches with their packed parameters and other commands; arrays by place and distance, or by address."""
 
     def __init__(self, *arrays: Any) -> None:
         self._places: list[tuple[int, int, int]] = []  # address, first and last byte
+        self._kept: list[Any] = []  # arrays that are in no place
         super().__init__(*arrays)
 
     def place(self, array: Any) -> None:
@@ -90,22 +138,54 @@ class CudaTape(Tape):
                 address = argument.__index__() if isinstance(argument, As) else argument.data.ptr
                 if (place := self.place_of(address)) is not None:
                     patches.append((8 * n, *place))
+                else:
+                    self._kept.append(argument)
         return tuple(patches)
 
+    def record_clear(self, array: Any) -> None:
+        """Record that memory without gaps is cleared."""
+        place = self.place_of(array.data.ptr)
+        if place is None:
+            self._kept.append(array)
+        self.launches.append((_clear, *(place or (None, array.data.ptr)), array.nbytes))
+
+    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+        places = [self.place_of(array.data.ptr) for array in arrays]
+        views = tuple(
+            View(None, 0, array) if place is None else View(*place, (array.shape, array.dtype, array.strides))
+            for array, place in zip(arrays, places, strict=True)
+        )
+        self.launches.append((_call, call, views))
+
+    @contextlib.contextmanager
+    def forking(self, branch: Branch) -> Iterator[Callable[[], None]]:
+        """Record work in the background of the rest of the block, until the function returned is called."""
+        whole, background, foreground = self.launches, [], []  # type: ignore[var-annotated]
+        whole.append((_fork, branch, background, foreground))
+        self.launches = background
+
+        def rest() -> None:
+            self.launches = foreground
+
+        try:
+            yield rest
+        finally:
+            self.launches = whole
+
     def play(self, stream: Any, *arrays: Any) -> None:
-        cuda, at = _cupy().cuda, stream.ptr
-        launch, clear, pack = cuda.driver.launchKernel, cuda.runtime.memsetAsync, struct.pack_into
         native = _cupy().ndarray
-        pointers = [array.data.ptr if array.__class__ is native else array.data_ptr() for array in arrays]
-        for entry in self.launches:
-            if len(entry) == 3:
-                place, distance, size = entry
-                clear(distance if place is None else pointers[place] + distance, 0, size, at)
-            else:
-                function, groups, size, local_bytes, block, patches = entry
-                for offset, place, distance in patches:
-                    pack("=q", block.buffer, offset, pointers[place] + distance)
-                launch(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
+        _play(
+            self.launches, [array.data.ptr if array.__class__ is native else array.data_ptr() for array in arrays],
+            stream.ptr,
+        )  # fmt: skip
+
+
+def _fill(array: Any) -> None:
+    array.fill(0)
+
+
+def _copy(target: Any, source_array: Any) -> None:
+    _cupy().copyto(target, source_array)
 
 
 def form_of(array: Any) -> ArrayForm:
@@ -181,7 +261,8 @@ class CudaKernel:
         tape = self._owner.tape
         if tape is not None:
             patches = tape.patches(arguments[:leading])
-            tape.launches.append((self._function, groups, self._group_size, local_bytes, self._parameters(), patches))
+            size, block = self._group_size, self._parameters()
+            tape.launches.append((_launch, self._function, groups, size, local_bytes, block, patches))
 
 
 def facts_of(compute: int) -> dict[str, int]:
@@ -303,15 +384,12 @@ class CudaBackend(Taping):
         if gapless(array):
             array.data.memset_async(0, array.nbytes)
             if self.tape is not None:
-                place = self.tape.place_of(array.data.ptr)
-                self.tape.launches.append((*(place or (None, array.data.ptr)), array.nbytes))
+                self.tape.record_clear(array)
         else:
-            array.fill(0)
-            self.untaped()
+            self.submit_call(_fill, array)
 
     def copy(self, target: Any, source_array: Any) -> None:
-        _cupy().copyto(target, source_array)
-        self.untaped()
+        self.submit_call(_copy, target, source_array)
 
     def upload(self, array: np.ndarray) -> Any:
         return _cupy().asarray(array)

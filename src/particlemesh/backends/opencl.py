@@ -111,6 +111,15 @@ class OpenClTape(Tape):
         self.launches.append((command, fixed, borrowed, size))
         return borrowed
 
+    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+        kind = _cl().array.Array
+        forms = [((a.queue, a.shape, a.dtype), {"strides": a.strides, "offset": a.offset}) for a in arrays]
+
+        def repeat(values: list[Any], _: tuple[int, ...], borrowed: Collection[int]) -> None:
+            call(*(kind(*form, data=value, **more) for value, (form, more) in zip(values, forms, strict=True)))
+
+        self.record(repeat, [array.base_data for array in arrays], ())
+
     def play(self, stream: Any, *arrays: Any) -> None:
         for command, fixed, borrowed, size in self.launches:
             values = fixed.copy()
@@ -317,7 +326,6 @@ class OpenClBackend(Taping):
 
     def copy(self, target: Any, source_array: Any) -> None:
         self._strided(target, source_array)
-        self.untaped()  # the source may be a temporary, which a tape would keep alive
 
     def upload(self, array: np.ndarray) -> Any:
         self._wait()

@@ -24,7 +24,8 @@ class Tape:
     """The commands of one call, to be replayed for arrays of the same form with the driver's overhead only.
 
     Commands hold the place of an array among those of the call, so each replay may be for others. A tape keeps no
-    reference to the caller's arrays.
+    reference to the caller's arrays. It keeps all other memory that its commands use: temporaries of the call, and what
+    its owner may have replaced since.
 
     Attributes
     ----------
@@ -52,6 +53,10 @@ class Tape:
 
     def play(self, stream: Any, *arrays: Any) -> None:
         """Submit all commands to a stream or queue."""
+        raise NotImplementedError
+
+    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+        """Record a function of native arrays that submits work."""
         raise NotImplementedError
 
 
@@ -99,6 +104,20 @@ class Taping:
         """Return whether a native array is a user's array, or a view of all its memory."""
         return native is array
 
+    def submit_call(self, call: Callable[..., None], *arrays: Any) -> None:
+        """Call ``call(*arrays)``, by which a library submits work on native arrays; a replay calls it again.
+
+        What it downloads and uploads in between is part of it.
+        """
+        tape = self.tape
+        self._recording.tape = None
+        try:
+            call(*arrays)
+        finally:
+            self._recording.tape = tape
+        if tape is not None:
+            tape.record_call(call, arrays)
+
     def untaped(self) -> None:
         """Report that something was submitted that is on no tape."""
         if self.tape is not None:
@@ -118,6 +137,7 @@ class Tapes:
     def __init__(self) -> None:
         self._by_key: dict[Any, Any] = {}
         self._shown = False
+        self.cleared = 0  # how often: tapes of other owners that depend on this one's memory end then, too
 
     def show(self) -> None:
         """Play calls for the same arrays only from now on: the caller gets some of the owner's memory.
@@ -131,9 +151,12 @@ class Tapes:
     def clear(self) -> None:
         """Drop all tapes: the memory they refer to is freed."""
         self._by_key.clear()
+        self.cleared += 1
 
     def find(self, owner: Any, what: Any, arrays: tuple[Any, ...]) -> tuple[Any, Any] | None:
-        """Return the tape of a call and what it returned, or None if the call is not on tape yet."""
+        """Return the tape of a call and what it returned, or None if there is none or the call joins another's tape."""
+        if owner.backend.tape is not None:
+            return None
         key = owner.backend.signature(what, *arrays, same=self._shown)
         return None if key is None else self._by_key.get(key)
 
@@ -142,6 +165,8 @@ class Tapes:
         state: State | None = None, new_array: Callable[..., Any] | None = None,
     ) -> Any:  # fmt: skip
         """Make a call; from the third time on for arrays of the same form, replay its commands.
+
+        Within a call that is recorded it joins that call's tape.
 
         ``what`` and the backend's ``signature`` of the arrays identify a call. A replayed call returns ``result``. By
         default it returns what it returned when it was recorded or, with ``new_array``, a new array or a tuple of them:
@@ -153,7 +178,7 @@ class Tapes:
         def name() -> Any:
             return backend.signature(what if state is None else (what, *state.key()), *arrays, same=self._shown)
 
-        key = name()
+        key = name() if backend.tape is None else None
         if key is None:
             return call()
         known = self._by_key.get(key)
@@ -184,3 +209,77 @@ class Tapes:
             # Keep no reference to arrays of the caller.
             self._by_key[key] = tape, None if result is not None or new_array else returned
         return returned
+
+
+class Replays:
+    """Calls of an object of yours that are replayed on a GPU as one, with the driver's overhead only.
+
+    A call is recorded at its second time. What it submits must follow from the forms of its arrays, from what you name,
+    and from the positions of the plans: never from numbers that it reads back. It submits by kernels, plans, grids and
+    backends; expressions of CuPy or PyOpenCL are not recorded. On the CPU and in captures calls are made as they are.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the calls work.
+    *plans : Plan
+        Whose positions are set outside of the calls.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm
+    >>> from particlemesh.kernels import Replays, backend
+    >>> plan = pm.Plan(pm.Mesh((8, 8), (1.0, 1.0))).set_positions([[0.1, 0.2], [0.5, 0.7]])
+    >>> there, replays = np.empty(2), Replays(backend("cpu"), plan)
+    >>> def smooth(values, out):
+    ...     replays("smooth", (values, out), lambda: plan.interpolate(plan.spread(values), out=out))
+    >>> smooth(np.ones(2), there)
+    >>> bool((there > 0).all())
+    True
+    """
+
+    def __init__(self, backend: Any, *plans: Any) -> None:
+        self.backend, self._plans = backend, plans
+        self._tapes = Tapes()
+        self._token: Any = None  # of the last call's stream
+
+    def __call__(self, what: Any, arrays: tuple[Any, ...], call: Callable[[], Any]) -> None:
+        """Make a call that reads and writes native arrays; from the third time on, replay it for others of their form.
+
+        Parameters
+        ----------
+        what : hashable
+            All else that decides what the call submits.
+        arrays : tuple of native arrays
+            Inputs and outputs.
+        call : callable
+            Makes the call, and returns nothing.
+        """
+        backend = self.backend
+        if backend.name == "cpu" or backend.capturing() or any(plan.methods.captured for plan in self._plans):
+            call()
+            return
+        for plan in self._plans:
+            plan.follow()
+        self._tapes.again(self, what, arrays, call, True, self)
+
+    def clear(self) -> None:
+        """Forget all calls: they depend on something else now."""
+        self._tapes.clear()
+
+    def follow(self) -> Any:
+        """Order later work after that of the last call; return the token of the current stream."""
+        self._token = token = self.backend.follow(self._token)
+        return token
+
+    # ---- the state of the plans, as tapes see it ----------------------------------------------------------
+
+    def key(self) -> tuple[Any, ...]:
+        return tuple([plan.methods.key() for plan in self._plans])
+
+    def now(self) -> Any:
+        return [plan.methods.now() for plan in self._plans]
+
+    def restore(self, state: Any) -> None:
+        for plan, before in zip(self._plans, state, strict=True):
+            plan.methods.restore(before)

@@ -188,8 +188,8 @@ class CuFftEngine(Engine):
     def run(self, array: Any, sign: int, out: Any = None) -> Any:
         out, batch = self._out(array, out, sign)
         if batch:
-            self._plan(batch, sign).fft(array, out, sign)
-            self.backend.untaped()
+            plan = self._plan(batch, sign)
+            self.backend.submit_call(lambda source, target: plan.fft(source, target, sign), array, out)
         return out
 
 
@@ -225,8 +225,11 @@ class VkFftEngine(Engine):
         source, target = self._plain(array), array if in_place else self._plain(out)
         source = source.reshape(batch, *source.shape[source.ndim - len(self.shape) :])
         target = source if in_place else target.reshape(batch, *target.shape[target.ndim - len(self.shape) :])
-        (app.fft if sign == FORWARD else app.ifft)(source, target)
-        self.backend.untaped()
+        transform = app.fft if sign == FORWARD else app.ifft
+        if in_place:
+            self.backend.submit_call(lambda array: transform(array, array), source)
+        else:
+            self.backend.submit_call(transform, source, target)
         return out
 
     def _plain(self, array: Any) -> Any:
@@ -245,10 +248,14 @@ class HostEngine(SciPyEngine):
         return f"{super().describe()} ({why})"
 
     def run(self, array: Any, sign: int, out: Any = None) -> Any:
-        result = super().run(self.backend.download(array), sign)
-        if out is None:
-            return self.backend.upload(result)
-        self.backend.copy(out.reshape(-1), self.backend.upload(result).reshape(-1))  # copies take five axes
+        backend, transform = self.backend, super().run
+        out, _ = self._out(array, out, sign)
+
+        def by_host(source: Any, target: Any) -> None:
+            result = backend.upload(transform(backend.download(source), sign))
+            backend.copy(target.reshape(-1), result.reshape(-1))  # copies take five axes
+
+        backend.submit_call(by_host, array, out)
         return out
 
 

@@ -16,6 +16,7 @@ from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.positions import check_size
 from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.backends.tapes import Replays
 from particlemesh.box import Box
 from particlemesh.checks import alone
 from particlemesh.fourier.compensation import CHOICES, chosen, divisor
@@ -35,7 +36,8 @@ _MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver a
 class Work:
     """What a solver has on a plan's backend: the engine of transforms of fields with ``nodes``, and memory by name."""
 
-    def __init__(self, plan: Plan, nodes: tuple[int, ...]) -> None:
+    def __init__(self, plans: Sequence[Plan], nodes: tuple[int, ...]) -> None:
+        plan, *_ = plans
         owner, dtype = plan.backend, plan.dtype
         if owner is None or dtype is None:
             raise RuntimeError("this solver has no particles yet: call set_positions first.")
@@ -43,7 +45,13 @@ class Work:
         self.on_cpu = owner.name == "cpu"
         self.backend: Backend = owner if self.on_cpu else kept(owner, {})
         self.engine = engine(self.backend, nodes, dtype, real=True, threads=plan.threads)
+        self.with_plans, self.alone = Replays(self.backend, *plans), Replays(self.backend)
         self._memory: dict[str, Any] = {}
+        self._token: Any = None  # of the last call's stream
+
+    def follow(self) -> None:
+        """Order later work after that of the last call."""
+        self._token = self.backend.follow(self._token)
 
     @property
     def nbytes(self) -> int:
@@ -76,7 +84,6 @@ class MeshSolver(checks.Fixed):
     plan: Plan
     _given: dict[str, Any]  # arguments of the constructor
     _work: Any = None
-    _token: Any = None  # of the last call's stream
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The arguments, never handles: the copy starts without positions.
@@ -93,13 +100,16 @@ class MeshSolver(checks.Fixed):
         return operand
 
     def _run(
-        self, work: Work, operand: operands.Operand, array: Any, outs: Sequence[Any],
+        self, work: Work, replays: Replays, what: Any, operand: operands.Operand, array: Any, outs: Sequence[Any],
         cores: Sequence[tuple[int, ...]], write: Callable[..., None],
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Return the user's arrays, of the operand's batch and these cores, whose native arrays ``write`` writes."""
+        """Return the user's arrays, of the operand's batch and these cores, whose native arrays ``write`` writes.
+
+        ``what`` it does is repeated by ``replays``.
+        """
         operands.check_apart(*(o for o in outs if o is not None))
         with operand.kind.scope(array), work.backend.scope(operand.native):
-            self._token = work.backend.follow(self._token)
+            work.follow()
             results = [
                 operands.give(
                     out, operand, operand.batch + core, len(core), len(core), work.owner, accumulate=False,
@@ -108,7 +118,7 @@ class MeshSolver(checks.Fixed):
                 for out, core in zip(outs, cores, strict=True)
             ]  # fmt: skip
             natives = [result.native for result in results]
-            write(*natives)
+            replays(what, (operand.native, *natives), lambda: write(*natives))
             work.backend.mark(operand.native, *natives)
             return tuple(result.finish() for result in results)
 
@@ -283,7 +293,7 @@ class Solver(MeshSolver):
         if checks.flag(virial, "virial"):
             self._strain(work)
         with work.backend.scope():
-            self._token = work.backend.follow(self._token)
+            work.follow()
             work.reserve(count, channels)
             for mesh in _MESHES if self._plans[1:] else ():
                 work.take("p" + mesh, (channels, count))
@@ -510,10 +520,12 @@ class Solver(MeshSolver):
         """Return engine, memory and tables on the plan's backend, in its type; those of these boxes are made once."""
         work = self._work
         if work is None or work.owner is not self.plan.backend or work.dtype != self.plan.dtype:
-            self._work = work = _Work(self.plan, self._modes.shape, self._stack)
+            self._work = work = _Work(self._plans, self._modes.shape, self._stack)
         if work.by_box is not self._by_box:
             work.factors = Factors(work.backend, self._stacked(self._by_box), work.dtype, threads=work.threads)
             work.by_box, work.slopes, work.strain, work.slopes_fit = self._by_box, [], None, False
+            work.with_plans.clear()
+            work.alone.clear()
         return work
 
     def _slopes(self, work: _Work) -> list[Factors]:
@@ -569,7 +581,7 @@ class Solver(MeshSolver):
                 work.average(halves[0][p], halves[1][p])
                 work.backend.copy(native, halves[0][p])
 
-        return self._run(work, operand, values, outs, [cores[p] for p in parts], write)
+        return self._run(work, work.with_plans, parts, operand, values, outs, [cores[p] for p in parts], write)
 
     def _write(self, work: _Work, plan: Plan, operand: operands.Operand, natives: dict[str, Any]) -> None:
         """Write the parts that a plan's mesh gives."""
@@ -644,14 +656,14 @@ class Solver(MeshSolver):
                 work.backend.copy(target, potential[inner])
 
         cores = [core, (*self._stack, *(self.mesh.ndim,) * 2)][: len(outs)]
-        return self._run(work, operand, field, outs, cores, write)
+        return self._run(work, work.alone, "field", operand, field, outs, cores, write)
 
 
 class _Work(Work):
     """The engine and memory of a solver, and its tables."""
 
-    def __init__(self, plan: Plan, nodes: tuple[int, ...], stack: tuple[int, ...]) -> None:
-        super().__init__(plan, nodes)
+    def __init__(self, plans: Sequence[Plan], nodes: tuple[int, ...], stack: tuple[int, ...]) -> None:
+        super().__init__(plans, nodes)
         self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
         self.by_box: list[np.ndarray] = []  # what the tables are made of
         self.factors: Factors

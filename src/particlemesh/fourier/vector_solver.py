@@ -219,7 +219,7 @@ class VectorSolver(MeshSolver):
         self.plan.ready()
         work = self._work
         if work is None or work.owner is not self.plan.backend or work.dtype != self.plan.dtype:
-            self._work = work = Work(self.plan, self._modes.shape)
+            self._work = work = Work([self.plan], self._modes.shape)
             # Of the noise, whose modes have the variance `size`, the root of the factors is needed.
             root = np.sqrt(np.maximum(self._factors, 0) / work.engine.size)
             self._projection = Projection(
@@ -248,7 +248,8 @@ class VectorSolver(MeshSolver):
                 field = work.engine.backward(target.reshape((*lead, *modes_of)), field)
                 self.plan.interpolate(field, out=result[index])
 
-        return self._run(work, operand, user, [out], [(*self._core, self.plan.count)], write)[0]
+        cores = [(*self._core, self.plan.count)]
+        return self._run(work, work.with_plans, (parts, which), operand, user, [out], cores, write)[0]
 
     def _groups(self, batch: tuple[int, ...], dtype: np.dtype) -> Any:
         """Yield indices of channels that are transformed together."""

@@ -573,7 +573,7 @@ class UniformGrid(common.Fixed):
     @property
     def status(self) -> checks.GridStatus:
         """What was wrong with the last build; waits for the device."""
-        return self._from_build(lambda built: built.status())
+        return self._from_build(lambda built: built.status(), shows=False)
 
     @alone
     def check(self) -> None:
@@ -588,7 +588,7 @@ class UniformGrid(common.Fixed):
             )
         if status.fullest:
             raise checks.overflow(status, built.capacity, built.method.remedy(status.fullest), taken=True)
-        self._from_build(lambda built: built.check_queries())
+        self._from_build(lambda built: built.check_queries(), shows=False)
 
     @property
     def storage(self) -> Storage:
@@ -729,7 +729,7 @@ class UniformGrid(common.Fixed):
         self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool,
         boxes: SystemBoxes | None = None, system: Any = None,
     ) -> Self:  # fmt: skip
-        first, count = (given, int(given.shape[0])) if x is None else (x.user, x.count)
+        first, count = (given, given.shape[0]) if x is None else (x.user, x.count)
         checks.few_enough(count, "particles")
         if self._choice.capacity and not check and count > self._choice.capacity:
             raise ValueError(
@@ -788,10 +788,11 @@ class UniformGrid(common.Fixed):
         return self._built
 
     @alone
-    def _from_build(self, read: Callable[[Any], Any]) -> Any:
+    def _from_build(self, read: Callable[[Any], Any], *, shows: bool = True) -> Any:
         """Read from the build, on the stream or queue that made it, and return the result as the user's kind."""
         built = self.ready()
-        self._tapes.show()
+        if shows:
+            self._tapes.show()
         with self._stream(), built.backend.scope():
             self.follow()
             return self._out(read(built))

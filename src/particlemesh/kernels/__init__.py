@@ -13,6 +13,7 @@ from particlemesh.arrays.positions import Coordinates, coordinates, indices, lat
 from particlemesh.backends import current as backend
 from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
 from particlemesh.backends.branches import Branch, branch_of
+from particlemesh.backends.tapes import Replays
 from particlemesh.checks import Fixed, alone, through_forks
 from particlemesh.kernels.arrays import InOrder, Operand, Output, compile_kernel, give, take, to_host
 from particlemesh.sorting.scan import allocate_counts, scan
@@ -29,6 +30,7 @@ __all__ = [
     "Operand",
     "Output",
     "Record",
+    "Replays",
     "Unread",
     "adopt",
     "allocate",

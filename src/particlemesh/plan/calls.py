@@ -19,6 +19,7 @@ from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind
 from particlemesh.arrays.positions import check_size
 from particlemesh.backends.base import Backend
+from particlemesh.backends.tapes import Tapes
 from particlemesh.choosing import candidates
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import KEYWORDS, METHODS, Choice
@@ -137,8 +138,8 @@ class PlanMethods:
         Whether the last call was captured.
     """
 
-    def __init__(self, plan: Any, choice: Choice) -> None:
-        self._plan, self.choice = plan, choice
+    def __init__(self, plan: Any, choice: Choice, tapes: Tapes) -> None:
+        self._plan, self.choice, self._tapes = plan, choice, tapes
         named = [m for what, name in choice.names.items() for m in METHODS[what] if m.name == name]
         self._are_named, self._named_read_stencils = bool(named), any(m.reads_stencils for m in named)
         self.known: dict[str, Method] = {}
@@ -262,11 +263,12 @@ class PlanMethods:
 
     def key(self) -> tuple[Any, ...]:
         """Return what decides which kernels the next call submits, for the same method and arrays."""
+        cleared = self._tapes.cleared
         if not self.outlast_positions():
-            return ()
+            return (cleared,)
         workspace = self._plan.workspace
         particles, memory = workspace.particles, workspace.memory
-        return id(particles), particles.forms, memory.counted, memory.block_cells, self.prepared
+        return cleared, id(particles), particles.forms, memory.counted, memory.block_cells, self.prepared
 
     def now(self) -> State | None:
         """Return the state, for a tape; None if tapes end with these positions."""

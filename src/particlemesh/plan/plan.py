@@ -163,10 +163,10 @@ class Plan(checks.Fixed):
         self._kind: Kind | None = None
         self._tracked = Tracked()
         self._rooms = Rooms(mesh, self._sorted)
-        self.methods = PlanMethods(self, choice)
+        self._tapes = Tapes()
+        self.methods = PlanMethods(self, choice, self._tapes)
         self._chosen_for = 0  # particles
         self._reserved = False  # methods stay, because their memory is allocated
-        self._tapes = Tapes()
         self._token: Any = None  # the stream of the last call
         self._closed = False
         self.busy = threading.RLock()

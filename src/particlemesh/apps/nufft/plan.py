@@ -385,8 +385,15 @@ class Plan(Fixed):
             if out is not None and overlap(values, result):
                 raise ArgumentError("Argument `out` shares memory with `data`; give a separate array.")
             call = self._call(target)
-            for part in self._parts():
-                call(values[part], sign, result[part])
+
+            def transform() -> None:
+                for part in self._parts():
+                    call(values[part], sign, result[part])
+
+            if isinstance(self._core, Uniform):
+                self._core.replays((target, sign), (values, result), transform)
+            else:
+                transform()
             return spaces.given(result, batch) if out is None else out
 
     def _with_points(self) -> Spaces:

@@ -14,6 +14,7 @@ import particlemesh as pm
 from particlemesh.apps.nufft.factors import byte_bounded_cache, of_modes
 from particlemesh.apps.nufft.sizes import Sizes, window_for
 from particlemesh.fourier import Bands, Halves
+from particlemesh.kernels import Replays
 
 
 def _bytes(bands: Bands) -> int:
@@ -83,6 +84,11 @@ class Uniform:
         mesh = pm.Mesh(self.sizes.nodes, self.lengths, origin=self._origin)
         components = 1 if self.real else 2
         return pm.Plan(mesh, self.window, dtype=self.dtype.name, components=components, **self._options)
+
+    @functools.cached_property
+    def replays(self) -> Replays:
+        """What repeats calls."""
+        return Replays(self.backend, self.plan)
 
     @property
     def field_bytes(self) -> int:

@@ -189,6 +189,7 @@ class Batch(Core):
         Lattice vectors of the next step's boxes; None for the grid's.
     """
 
+    replayed = False  # systems and boxes are not among the arrays
     owners: Any = None
     rows: np.ndarray | None = None
 

@@ -21,7 +21,7 @@ from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.split import polynomials
 from particlemesh.fourier import Solver
-from particlemesh.kernels import Coordinates, Record, Unread, allocate, branch_of, compile_kernel, kept
+from particlemesh.kernels import Coordinates, Record, Replays, Unread, allocate, branch_of, compile_kernel, kept
 
 _FILE = Path(__file__).with_name("assemble.c")
 _ONES = 2**64 - 1  # ~i of a particle i
@@ -152,6 +152,7 @@ class Core:
 
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
     weighted = True  # whether sums over neighbours are without the particle's own charge
+    replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
     dipoles: Any = None  # what makes steps with dipoles
 
     def __init__(
@@ -183,6 +184,8 @@ class Core:
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `StepErrors`
         self._sums: Any = None
+        self._replays, self._count = Replays(self.backend), -1  # repeats steps of so many particles
+        self.clean = False  # whether a look at the last step has found nothing wrong
 
     # ---- what subclasses have of their own ------------------------------------------------------------
 
@@ -302,7 +305,7 @@ class Core:
             name: self.dense(f"dense {name}", result.native, (sets, *shapes[name]), copy=False)
             for name, result in results.items()
         }
-        steps.step(x, given[0] if len(given) == 1 else given, dense, check)
+        self._submit(steps, x, given, dense, check)
         for name, result in results.items():
             if not result.native.flags.c_contiguous:
                 self.owner.copy(result.native, dense[name].reshape(result.native.shape))
@@ -310,6 +313,26 @@ class Core:
         if number and not first.batch and isinstance(answers["energy"], np.ndarray):
             answers["energy"] = answers["energy"][()]
         return kind(**answers)
+
+    def _submit(self, steps: Any, x: Coordinates, given: list[Any], out: dict[str, Any], check: bool) -> None:
+        """Make a step. On a GPU repeated ones are replayed, and what is wrong is looked for at their end only."""
+        step = functools.partial(steps.step, x, given[0] if len(given) == 1 else given, out)
+        again, self._count, self.clean = x.count == self._count, x.count, False
+        if not again:
+            self._replays.clear()  # `check` reads what the last plain step wrote
+        if not (self.on_gpu and self.replayed) or (check and not again):
+            step(check)
+            return
+        positions = native(x)
+        arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values()
+        self._replays((type(steps), "virial" in out, self.exclusions), arrays, lambda: step(False))
+        if check:
+            plan, grid = self.solver.plan.status, self.grid.status
+            wrong = plan.not_finite, plan.outside, plan.non_finite_values, grid.bad, grid.fullest
+            self.clean = not (any(wrong) or self.backend.download(self.status).any())
+            if not self.clean:  # with room for what did not fit, or an error that names the first particle
+                self._replays.clear()
+                step(True)
 
     def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
         """Write dense outputs (sets, ...) for dense numbers of particles; both halves at once where there are branches.

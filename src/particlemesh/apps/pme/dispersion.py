@@ -164,7 +164,7 @@ class Dispersion(Calculation):
             core.exclusions = pairs
             result = core.result(core, Result, taken, x, True, check, out, number=out is None)
             self._core = core
-            if check:
+            if check and not core.clean:
                 self._check(core, taken)
             return result
 
