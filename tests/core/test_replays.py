@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Repeated calls of solvers, transforms and PME are replayed as one: the same results as on the CPU, for any arrays."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.apps import nufft
+from particlemesh.apps.pme import PME, Dispersion
+from particlemesh.apps.pme.core import Core
+from particlemesh.apps.pme.dipoles import Dipoles
+from particlemesh.fourier import Solver, VectorSolver
+from particlemesh.kernels import Replays
+
+pytestmark = pytest.mark.backends("cuda", "opencl")
+N, MESH, TURNS = 120, pm.Mesh((8, 9, 10), (1.0, 1.0, 1.0)), 7
+RNG = np.random.default_rng(3)
+X = RNG.random((N, 3))
+
+
+def numbers(*shape, complex_numbers=False):
+    values = RNG.normal(size=shape)
+    return values + 1j * RNG.normal(size=shape) if complex_numbers else values
+
+
+def solver(**options):
+    return Solver(MESH, "bspline4", **options)
+
+
+def moved(made, x, q):
+    return made.set_positions(x).potential(q)
+
+
+def transformed(made, x, y, values):
+    made.setpts(x, y)
+    return made.execute(values)
+
+
+def energies(made, *arrays, **named):
+    result = made(*arrays, **named)
+    return result.energies, result.forces, result.virial
+
+
+def with_dipoles(made, x, q, dipoles):
+    return *energies(made, x, q, dipoles=dipoles), made(x, q, dipoles=dipoles).torques
+
+
+def electrostatics(**options):
+    return PME((2.0,) * 3, cutoff=0.6, splitting=5.0, shape=16, window="bspline6", **options)
+
+
+def potentials(**options):
+    return solver(**options), "potential", [functools.partial(numbers, N)]
+
+
+# What is made, a method or a function of it and of arrays, and these arrays' numbers.
+CALLS = {
+    "potential": potentials(),
+    "potential by ik, twice": (solver(), "potential_and_gradient", [functools.partial(numbers, 2, N)]),
+    "potential, interlaced": potentials(interlaced=True),
+    "virial": (solver(green="ewald", alpha=5.0), "potential_gradient_virial", [functools.partial(numbers, N)]),
+    "potential of a field": (solver(), "potential_field", [lambda: numbers(*MESH.shape)]),
+    "potential of new positions": (solver(), moved, [lambda: RNG.random((N, 3)), functools.partial(numbers, N)]),
+    "vectors": (VectorSolver(MESH, "bspline4"), "field", [lambda: numbers(3, N)]),
+    "noise": (VectorSolver(MESH, "bspline4"), "sample", [lambda: numbers(3, *MESH.shape)]),
+    "transform 1": (
+        nufft.Plan(1, (6, 7), eps=1e-6), transformed,
+        [*[lambda: 6 * RNG.random(N)] * 2, lambda: numbers(N, complex_numbers=True)],
+    ),
+    "transform 2": (
+        nufft.Plan(2, (6, 7), eps=1e-6), transformed,
+        [*[lambda: 6 * RNG.random(N)] * 2, lambda: numbers(6, 7, complex_numbers=True)],
+    ),
+    "PME": (electrostatics(), energies, [lambda: 2 * RNG.random((N, 3)), functools.partial(numbers, N)]),
+    "PME, sets and exclusions": (
+        electrostatics(exclusions=[(0, 1), (4, 9)]), energies, [lambda: 2 * RNG.random((N, 3)), lambda: numbers(2, N)],
+    ),
+    "PME with dipoles": (
+        electrostatics(), with_dipoles,
+        [lambda: 2 * RNG.random((N, 3)), functools.partial(numbers, N), lambda: 0.01 * numbers(N, 3)],
+    ),
+    "dispersion": (
+        Dispersion((2.0,) * 3, cutoff=0.6, splitting=5.0, shape=16, window="bspline6"), energies,
+        [lambda: 2 * RNG.random((N, 3)), lambda: RNG.random(N)],
+    ),
+}  # fmt: skip
+
+
+def of(made, call):
+    return getattr(made, call) if isinstance(call, str) else functools.partial(call, made)
+
+
+def placed(made, on=np.asarray):
+    """Return a new object with the same arguments, with positions if it takes them apart from values."""
+    kind, arguments = made.__reduce__()
+    new = kind(*arguments)
+    return new.set_positions(on(X)) if hasattr(new, "set_positions") else new
+
+
+def refuse(*_, **__):
+    raise AssertionError("this call is worked out, not replayed")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_replayed_as_one_for_any_arrays_of_its_form(backend, monkeypatch, name):
+    made, call, forms = CALLS[name]
+    here, there, kept = placed(made), placed(made, backend.array), []
+    for turn in range(TURNS):
+        arrays = [form() for form in forms]
+        expected = of(here, call)(*arrays)
+        with monkeypatch.context() as patch:
+            if turn > 4:
+                for where, what in ((pm.Plan, "spread"), (pm.Plan, "interpolate"), (Core, "step"), (Dipoles, "step")):
+                    patch.setattr(where, what, refuse)
+            got = of(there, call)(*map(backend.array, arrays))
+        kept.append((got, expected))  # no call writes to another's result
+    for pair in kept:
+        for got, expected in zip(*((p if isinstance(p, tuple) else (p,)) for p in pair), strict=True):
+            np.testing.assert_allclose(backend.host(got), expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+def test_numbers_of_particles_and_outputs_may_alternate(backend):
+    """Memory of one form is another's in between, or was replaced: tapes have what they need."""
+    here, there = electrostatics(), electrostatics()
+    for turn in range(12):
+        count, virial = (60, 120, 90)[turn // 2 % 3] if turn < 6 else 120, turn % 2 == 0
+        x, q = 2 * RNG.random((count, 3)), numbers(count)
+        expected = here(x, q, virial=virial)
+        got = there(backend.array(x), backend.array(q), virial=virial)
+        np.testing.assert_allclose(backend.host(got.forces), expected.forces, atol=1e-9 * np.abs(expected.forces).max())
+        assert (got.virial is None) == (expected.virial is None)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_replayed_step_reports_what_is_wrong(backend, check):
+    pme = electrostatics()
+    x, q = 2 * RNG.random((N, 3)), numbers(N)
+    twins, lost, charged = x.copy(), x.copy(), q.copy()
+    twins[3], lost[7, 1], charged[5] = x[100], np.nan, np.inf
+    forces = electrostatics()(x, q).forces
+    for _ in range(3):
+        for _ in range(4):
+            np.testing.assert_allclose(backend.host(pme(backend.array(x), backend.array(q)).forces), forces, atol=1e-9)
+        for bad, charges, message in (
+            (lost, q, "not finite of 120" if check else "not finite"),
+            (twins, q, "lie on top of each other: 3"),
+            (x, charged, "charges are not finite; the first is that of particle 5"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                pme(backend.array(bad), backend.array(charges), check=check)
+                pme.check()
+
+
+def test_boxes_of_systems_end_what_is_replayed(backend):
+    def made(on):
+        system = on(np.arange(N, dtype=np.int32) % 3)
+        solver = Solver(MESH, "bspline4", green="ewald", alpha=5.0, systems=3)
+        return solver, lambda boxes: solver.set_positions(on(X), system=system, boxes=boxes)
+
+    (here, place_here), (there, place_there) = made(np.asarray), made(backend.array)
+    for turn in range(8):
+        boxes = np.full((3, 3), 1.0 + 0.1 * (turn // 4))
+        q = numbers(N)
+        place_here(boxes), place_there(boxes)
+        expected, got = here.potential(q), there.potential(backend.array(q))
+        np.testing.assert_allclose(backend.host(got), expected, atol=1e-9 * np.abs(expected).max())
+
+
+def test_what_reads_numbers_back_is_not_replayed(backend):
+    library, calls = backend.library, []
+    replays, target = Replays(library), backend.array(np.zeros(4))
+
+    def largest(values, out):
+        def call():
+            calls.append(float(library.download(values).max()))
+            library.copy(out, values)
+
+        replays("largest", (values, out), call)
+
+    for turn in range(5):
+        largest(backend.array(np.full(4, float(turn))), target)
+    assert calls == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert backend.host(target).tolist() == [4.0] * 4
