@@ -11,7 +11,7 @@ from streams import Cuda
 
 def test_a_branch_begins_after_the_past_and_ends_before_the_future():
     cuda = Cuda()
-    branch = Branch(cuda)
+    branch = Branch(cuda, CpuBackend())
     for turn in range(3):
         cuda.does(("before", turn))
         with branch.in_background(lambda turn=turn: cuda.does(("branch", turn))):
@@ -32,7 +32,7 @@ def test_a_branch_begins_after_the_past_and_ends_before_the_future():
 @pytest.mark.parametrize("where", ["branch", "main"])
 def test_streams_join_after_an_error(where):
     cuda = Cuda()
-    branch = Branch(cuda)
+    branch = Branch(cuda, CpuBackend())
 
     def work(name):
         cuda.does(name)
@@ -52,7 +52,7 @@ def test_streams_join_after_an_error(where):
 
 def test_a_capture_holds_both_branches_and_has_no_open_end():
     cuda = Cuda()
-    branch = Branch(cuda)
+    branch = Branch(cuda, CpuBackend())
 
     def step():
         with branch.in_background(lambda: captured.append(cuda.current.captures)):
@@ -76,7 +76,7 @@ def test_a_capture_holds_both_branches_and_has_no_open_end():
 
 def test_a_branch_follows_whatever_stream_is_current():
     cuda = Cuda()
-    branch, other = Branch(cuda), cuda.Stream()
+    branch, other = Branch(cuda, CpuBackend()), cuda.Stream()
     with other:
         cuda.does("before")
         with branch.in_background(lambda: cuda.does("branch")):
