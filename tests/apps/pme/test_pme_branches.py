@@ -9,6 +9,7 @@ import pytest
 from particlemesh.apps.pme import PME, Dispersion, PMEBatch, Result, core
 from particlemesh.backends.base import Unread
 from particlemesh.backends.branches import Branch
+from particlemesh.backends.cpu import CpuBackend
 from particlemesh.backends.signature import _KERNEL, _expanded, _preprocessed
 from particlemesh.backends.source import program
 from pme_cases import TRICLINIC, random_charges
@@ -123,7 +124,7 @@ def test_halves_share_no_memory_that_one_writes(backend, monkeypatch, make, chec
     owner, call = make(backend)
     out = call()
     before = backend.host(out.forces)
-    owner._core.branch = Branch(cuda)
+    owner._core.branch = Branch(cuda, CpuBackend())
     launches = Launches(monkeypatch, cuda)
     for _ in range(2):  # the first command of a step must wait for the last of the step before
         call(check=check, out=out)
@@ -148,7 +149,7 @@ def test_memory_that_both_halves_write_would_be_noticed(backend, monkeypatch):
     out = pme(*given)
     memory = pme._core._memory
     memory["sums"] = memory["gradient"] = backend.library.empty(50 * 11, np.float32)
-    pme._core.branch = Branch(cuda)
+    pme._core.branch = Branch(cuda, CpuBackend())
     launches = Launches(monkeypatch, cuda)
     pme(*given, check=False, out=out)
     assert any(STREAM in pair for pair in launches.races())
