@@ -215,8 +215,9 @@ class Replays:
     """Calls of an object of yours that are replayed on a GPU as one, with the driver's overhead only.
 
     A call is recorded at its second time. What it submits must follow from the forms of its arrays, from what you name,
-    and from the positions of the plans. A call that reads numbers back is never replayed. Submit by kernels, plans, grids
-    and backends: expressions of CuPy or PyOpenCL are not recorded. On the CPU and in captures calls are made as they are.
+    and from the positions of the plans. A call that reads numbers back is never replayed. Submit by kernels, plans,
+    grids and backends: expressions of CuPy or PyOpenCL are not recorded. On the CPU and in captures calls are made as
+    they are.
 
     Parameters
     ----------
