@@ -51,7 +51,7 @@ BUDGET = {
     "apps/pme": 2770,
     "arrays": 810,
     "autograd": 820,
-    "backends": 3110,
+    "backends": 3130,
     "choosing": 860,
     "command": 2850,
     "distributed": 3080,

@@ -13,6 +13,7 @@ from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.dipoles import Dipoles
 from particlemesh.fourier import Solver, VectorSolver
 from particlemesh.kernels import Replays
+from tracing import functions_entered
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 N, MESH, TURNS = 120, pm.Mesh((8, 9, 10), (1.0, 1.0, 1.0)), 7
@@ -183,3 +184,51 @@ def test_what_reads_numbers_back_is_not_replayed(backend):
         largest(backend.array(np.full(4, float(turn))), target)
     assert calls == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert backend.host(target).tolist() == [4.0] * 4
+
+
+@pytest.fixture
+def waits(backend, monkeypatch):
+    """Counts how often numbers are read back: each time waits once."""
+    kind, counts = type(backend.library), [0, 0]
+
+    def counted(read):
+        def call(*arguments):
+            counts[0] += counts[1] == 0
+            counts[1] += 1
+            try:
+                return read(*arguments)
+            finally:
+                counts[1] -= 1
+
+        return call
+
+    for name in ("download", "read"):
+        monkeypatch.setattr(kind, name, counted(getattr(kind, name)))
+    return counts
+
+
+def test_a_replayed_step_waits_once(backend, waits):
+    if backend.name == "opencl":
+        pytest.importorskip("pyvkfft", reason="transforms by the host wait, too: install pyvkfft")
+    pme = electrostatics()
+    for turn in range(TURNS):
+        waits[0] = 0
+        pme(backend.array(2 * RNG.random((N, 3))), backend.array(numbers(N)))
+        if turn > 3:
+            assert waits[0] == 1
+    waits[0] = 0
+    pme(backend.array(2 * RNG.random((N, 3))), backend.array(numbers(N)), check=False)
+    assert waits[0] == 0
+
+
+# PyOpenCL's scopes and transforms by the host enter more.
+@pytest.mark.parametrize(
+    ("name", "cuda", "opencl"), [("PME", 300, 450), ("potential", 110, 180), ("transform 2", 190, 280)]
+)
+def test_a_replayed_call_enters_few_functions(backend, name, cuda, opencl):
+    made, call, forms = CALLS[name]
+    there = placed(made, backend.array)
+    for _ in range(TURNS):
+        of(there, call)(*(backend.array(form()) for form in forms))
+    arrays = [backend.array(form()) for form in forms]
+    assert functions_entered(lambda: of(there, call)(*arrays)) <= {"cuda": cuda, "opencl": opencl}[backend.name]

@@ -2,7 +2,6 @@
 """Calls for arrays of earlier calls are played: the same results, without working anything out."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from late_work import FIELDS, MESH, Q, X, here, plan_on, wait
 from particlemesh.grid import uniform_grid
 from particlemesh.grid.builders import METHODS
 from particlemesh.plan import calls
+from tracing import functions_entered
 
 pytestmark = pytest.mark.backends("cuda", "opencl")
 TURNS = 5  # the third call for the same arrays is the first that is played
@@ -193,22 +193,6 @@ def test_a_grid_of_tensors_is_built_on_their_stream(backend):
         x.zero_()
 
 
-def entered(call):
-    """Return how many functions of the library a call enters."""
-    package, count = str(Path(pm.__file__).parent), 0
-
-    def note(frame, event, _):
-        nonlocal count
-        count += event == "call" and frame.f_code.co_filename.startswith(package)
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def test_a_played_call_enters_few_functions(backend, plan):
     x, q, field = backend.array(X), backend.array(Q[0]), backend.array(np.zeros(MESH.shape))
     most = {"set_positions": (90, lambda: plan.set_positions(x)), "spread": (60, lambda: plan.spread(q)),
@@ -217,7 +201,7 @@ def test_a_played_call_enters_few_functions(backend, plan):
         for _, call in most.values():
             call()
     for name, (limit, call) in most.items():
-        assert entered(call) <= limit, name
+        assert functions_entered(call) <= limit, name
 
 
 @pytest.mark.parametrize("used", [False, True], ids=["alone", "with values"])

@@ -262,6 +262,10 @@ class Backend(Protocol):
         """Copy a native array to the host; waits for it."""
         ...
 
+    def read(self, *arrays: Any) -> list[np.ndarray]:
+        """Copy native arrays to the host with one wait."""
+        ...
+
     def free_bytes(self) -> int:
         """Return the device memory that can still be allocated."""
         ...

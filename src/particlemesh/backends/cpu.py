@@ -369,6 +369,9 @@ class CpuBackend:
     def download(self, array: np.ndarray) -> np.ndarray:
         return array
 
+    def read(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        return list(arrays)
+
     def free_bytes(self) -> int:
         return memory.free_bytes()
 

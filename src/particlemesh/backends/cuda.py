@@ -395,17 +395,24 @@ class CudaBackend(Taping):
         return _cupy().asarray(array)
 
     def download(self, array: Any) -> np.ndarray:
+        return self.read(array)[0]
+
+    def read(self, *arrays: Any) -> list[np.ndarray]:
         self.untaped()
-        if array.nbytes > _FEW_BYTES or not array.flags.c_contiguous:
-            return _cupy().asnumpy(array)
-        if not hasattr(self._pinned, "bytes"):
+        ends = list(itertools.accumulate([-(-array.nbytes // 8) * 8 for array in arrays], initial=0))
+        if ends[-1] > _FEW_BYTES or not all([array.flags.c_contiguous for array in arrays]):  # noqa: C419  # quicker
+            return [_cupy().asnumpy(array) for array in arrays]
+        pinned, copy, stream = self._pinned, _cupy().cuda.runtime.memcpyAsync, self._get_stream()
+        if not hasattr(pinned, "bytes"):
             memory = _cupy().cuda.alloc_pinned_memory(_FEW_BYTES)
-            self._pinned.at, self._pinned.bytes = memory.ptr, np.frombuffer(memory, np.uint8, _FEW_BYTES)
-        stream = self._get_stream()
-        _cupy().cuda.runtime.memcpyAsync(self._pinned.at, array.data.ptr, array.nbytes, _TO_HOST, stream.ptr)
+            pinned.at, pinned.bytes = memory.ptr, np.frombuffer(memory, np.uint8, _FEW_BYTES)
+        for array, begin in zip(arrays, ends, strict=False):
+            copy(pinned.at + begin, array.data.ptr, array.nbytes, _TO_HOST, stream.ptr)
         stream.synchronize()
-        copied: np.ndarray = self._pinned.bytes[: array.nbytes].view(array.dtype).reshape(array.shape).copy()
-        return copied
+        return [
+            pinned.bytes[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape).copy()
+            for array, begin in zip(arrays, ends, strict=False)
+        ]
 
     def free_bytes(self) -> int:
         cupy = _cupy()

@@ -340,6 +340,9 @@ class OpenClBackend(Taping):
         self._wait()
         return array.get(queue=self.queue)
 
+    def read(self, *arrays: Any) -> list[np.ndarray]:
+        return [self.download(array) for array in arrays]  # after the first the queue is empty
+
     def free_bytes(self) -> int:
         return int(self._device.global_mem_size)  # OpenCL does not report free memory
 

@@ -327,9 +327,9 @@ class Core:
         arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values()
         self._replays((type(steps), "virial" in out, self.exclusions), arrays, lambda: step(False))
         if check:
-            plan, grid = self.solver.plan.status, self.grid.status
-            wrong = plan.not_finite, plan.outside, plan.non_finite_values, grid.bad, grid.fullest
-            self.clean = not (any(wrong) or self.backend.download(self.status).any())
+            grid: Any = self.grid.ready()
+            words = self.status, self.solver.plan.particles.status, grid.words
+            self.clean = not any(array.any() for array in self.backend.read(*words))
             if not self.clean:  # with room for what did not fit, or an error that names the first particle
                 self._replays.clear()
                 step(True)

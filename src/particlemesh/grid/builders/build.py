@@ -52,9 +52,14 @@ class Build(Built):
         if self.queries is not None:
             self.queries.check()
 
+    @property
+    def words(self) -> Any:
+        """What `status` reads, on the device: zeros if nothing was wrong."""
+        return self.job.status[:STATUS_WORDS]
+
     def status(self) -> checks.GridStatus:
         """Return what was wrong; waits for the device."""
-        words = self.backend.download(self.job.status[:STATUS_WORDS])
+        words = self.backend.download(self.words)
         not_finite, outside, bad_radius = (int(words[w]) for w in (NOT_FINITE, OUTSIDE, BAD_RADIUS))
         first = int(~words[FIRST]) if not_finite + outside + bad_radius else -1
         fullest, cell = int(words[FULLEST] >> np.uint64(32)), int(words[FULLEST] & np.uint64(0xFFFFFFFF))
