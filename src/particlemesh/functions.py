@@ -234,8 +234,7 @@ def locate(positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, check:
     axes = axes_of(whole, bspline(2 - window_of(window).support % 2))
     with kind.scope(x.user), backend.scope(*x.arrays):
         if backend.name == "cpu":
-            cells, fractions, bad = locate_all(x.arrays, axes, whole.box)
-            status = Status(x.count, bad.not_finite, bad.outside, bad.first)
+            cells, fractions, status = locate_all(x.arrays, axes, whole.box)
         else:
             room = DeviceParticles(backend, x.dtype, x.count)
             room.locate(backend, whole, axes, x, None)

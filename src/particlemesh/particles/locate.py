@@ -15,6 +15,7 @@ import numpy as np
 from particlemesh.backends.cpu import ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, fused, peek
+from particlemesh.particles.located import Status
 from particlemesh.particles.stencil import node_map
 
 if TYPE_CHECKING:
@@ -27,18 +28,6 @@ OUTSIDE = 2
 BLOCK = 1024  # particles at a time: their data along an axis fit the first-level cache
 _FARTHEST = 2.0**50  # nodes: up to here float64 divides them by the nodes of an axis with an error below one
 _IN_X, _IN_NODES = 1, 2  # unit of the test of whether a particle is on an open axis: position, or node
-
-
-class Located(NamedTuple):
-    """Counts of bad particles, and the first one."""
-
-    not_finite: int
-    outside: int
-    first: int  # index of the first bad particle, or -1
-    kind: int  # of the first bad particle: NOT_FINITE or OUTSIDE
-
-
-NOTHING_WRONG = Located(0, 0, -1, 0)
 
 
 class Arithmetic(NamedTuple):
@@ -333,7 +322,7 @@ def _locate_all(address, stride, frame, cells, fractions, status, counter):
 
 def locate_all(
     columns: tuple[np.ndarray, ...], axes: tuple[Axis, Axis, Axis], box: Box
-) -> tuple[np.ndarray, np.ndarray, Located]:
+) -> tuple[np.ndarray, np.ndarray, Status]:
     """Return first nodes and fractions of stencils (d, N) in the order of the positions, and what is wrong with them.
 
     Parameters
@@ -349,7 +338,7 @@ def locate_all(
     threads = threads_for(None, count)
     status = new_status(threads)
     run(_locate_all, threads, address, stride, frame_of(axes, box, real), cells, fractions, status, steps=10 * count)
-    return cells, fractions, located(status)
+    return cells, fractions, sum_status(status, count)
 
 
 def columns_of(columns: tuple[np.ndarray, ...]) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
@@ -361,13 +350,13 @@ def columns_of(columns: tuple[np.ndarray, ...]) -> tuple[tuple[np.ndarray, ...],
 
 @compiled(inline="always")
 def note_bad(begin, length, bad, record):
-    """Count bad particles of a block: not finite, outside, index and kind of the first."""
+    """Count bad particles of a block: not finite, outside, and index of the first."""
     for k in range(length):
         if bad[k] != 0:
             kind = NOT_FINITE if bad[k] & NOT_FINITE else OUTSIDE
             record[kind - 1] += 1
             if record[2] < 0:
-                record[2], record[3] = begin + k, kind
+                record[2] = begin + k
 
 
 def new_status(rows: int) -> np.ndarray:
@@ -377,12 +366,10 @@ def new_status(rows: int) -> np.ndarray:
     return status
 
 
-def located(records: np.ndarray) -> Located:
-    """Sum the records of `note_bad`."""
+def sum_status(records: np.ndarray, count: int) -> Status:
+    """Return the sums of the records of `note_bad` for ``count`` particles."""
     if len(records) == 1 and records[0, 2] < 0:  # at once, as calls with few particles take no longer than that
-        return NOTHING_WRONG
+        return Status(count, 0, 0, -1)
     bad = records[records[:, 2] >= 0]
-    if not len(bad):
-        return NOTHING_WRONG
-    first = bad[np.argmin(bad[:, 2]), 2:4]
-    return Located(int(records[:, 0].sum()), int(records[:, 1].sum()), int(first[0]), int(first[1]))
+    first = int(bad[:, 2].min()) if len(bad) else -1
+    return Status(count, int(records[:, 0].sum()), int(records[:, 1].sum()), first)

@@ -30,14 +30,13 @@ from particlemesh.particles.locate import (
     BLOCK,
     SKIP,
     Frame,
-    Located,
     block_room,
     columns_of,
     frame_of,
     locate_block,
-    located,
     new_status,
     note_bad,
+    sum_status,
 )
 from particlemesh.particles.located import Status
 from particlemesh.particles.stencil import Axis
@@ -183,10 +182,10 @@ class HostParticles:
     def locate(self, backend: Backend, mesh: Mesh, axes: Axes, x: Coordinates, threads: int | None, **_: Any) -> None:
         """Count the particles of each tile and the bad positions, without writing the particles."""
         if x.count <= _FEW and threads_for(threads, x.count) == 1:
-            bad, self._write = _order_few(x, axes, mesh.box, self._records.dtype)
+            self._status, self._write = _order_few(x, axes, mesh.box, self._records.dtype)
         else:
-            bad, self._write = _count(x, axes, mesh.box, threads)
-        self.count, self._status = x.count, Status(x.count, bad.not_finite, bad.outside, bad.first)
+            self._status, self._write = _count(x, axes, mesh.box, threads)
+        self.count = x.count
 
     def place(self, workspace: Workspace) -> None:
         """Write the particles that were located."""
@@ -334,8 +333,7 @@ class UnsortedHostParticles(HostParticles):
         status, frame = new_status(used), frame_of(of_one, mesh.box, columns[0].dtype)
         run(_locate_line, used, address, stride, frame, x.system, pitch, *self.line, status, steps=10 * x.count)
         del columns  # until here the addresses are valid
-        bad = located(status)
-        self._status = Status(x.count, bad.not_finite, bad.outside, bad.first)
+        self._status = sum_status(status, x.count)
 
     def place(self, workspace: Workspace) -> None:
         """Do nothing: the particles are in place."""
@@ -392,7 +390,7 @@ def _bins(given: _Given) -> int:
 Write = Callable[[np.ndarray, np.ndarray], TileOrdering]  # to records (4 N,) and order (N,)
 
 
-def _order_few(x: Coordinates, axes: Axes, box: Box, dtype: np.dtype) -> tuple[Located, Write]:
+def _order_few(x: Coordinates, axes: Axes, box: Box, dtype: np.dtype) -> tuple[Status, Write]:
     """Return what is wrong with few positions, and what writes their order, which is made here in new memory."""
     columns, given = _given(x, axes, box)
     count, tiles = x.count, math.prod(given.tiling.tiles)
@@ -406,10 +404,10 @@ def _order_few(x: Coordinates, axes: Axes, box: Box, dtype: np.dtype) -> tuple[L
         into[:], places[:] = records, order
         return TileOrdering(given.tiling, given.cells, into, places, kept, tile, begin, end, ready)
 
-    return located(status), write
+    return sum_status(status, x.count), write
 
 
-def _count(x: Coordinates, axes: Axes, box: Box, threads: int | None) -> tuple[Located, Write]:
+def _count(x: Coordinates, axes: Axes, box: Box, threads: int | None) -> tuple[Status, Write]:
     """Count particles by tile; return what is wrong with positions, and what writes their order.
 
     It is the same for any number of threads. Writing is fastest where records begin with a line of the cache.
@@ -427,7 +425,7 @@ def _count(x: Coordinates, axes: Axes, box: Box, threads: int | None) -> tuple[L
         assert columns  # until here the addresses are valid
         return _listed(given.tiling, given.cells, start[: -1 : math.prod(given.cells.along)].copy(), records, order)
 
-    return located(status), write
+    return sum_status(status, x.count), write
 
 
 def _order_line(line: Line, axes: Axes, records: np.ndarray, threads: int | None) -> TileOrdering:
