@@ -48,7 +48,7 @@ BUDGET = {
     "apps/files": 3170,
     "apps/mri": 440,
     "apps/nufft": 1360,
-    "apps/pme": 2770,
+    "apps/pme": 2800,
     "arrays": 810,
     "autograd": 820,
     "backends": 3130,

@@ -184,7 +184,8 @@ class Core:
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `StepErrors`
         self._sums: Any = None
-        self._replays, self._count = Replays(self.backend), -1  # repeats steps of so many particles
+        self._replays, self._count = _Steps(self), -1  # repeats steps of so many particles
+        self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last replayed step
         self.clean = False  # whether a look at the last step has found nothing wrong
 
     # ---- what subclasses have of their own ------------------------------------------------------------
@@ -325,11 +326,15 @@ class Core:
             return
         positions = native(x)
         arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values()
-        self._replays((type(steps), "virial" in out, self.exclusions), arrays, lambda: step(False))
-        if check:
+
+        def unchecked() -> None:
+            step(False)
             grid: Any = self.grid.ready()
-            words = self.status, self.solver.plan.particles.status, grid.words
-            self.clean = not any(array.any() for array in self.backend.read(*words))
+            self._looked_at = self.status, self.solver.plan.particles.status, grid.words
+
+        self._replays((type(steps), "virial" in out, self.exclusions), arrays, unchecked)
+        if check:
+            self.clean = not any(array.any() for array in self.backend.read(*self._looked_at))
             if not self.clean:  # with room for what did not fit, or an error that names the first particle
                 self._replays.clear()
                 step(True)
@@ -439,9 +444,31 @@ class Core:
         touching, *words = map(int, self.backend.download(self.status))
         return StepErrors(touching != 0, *(None if word == 0 else word ^ _ONES for word in words))
 
+    def look(self) -> tuple[Any, ...]:
+        """Return what says whether the last step was right."""
+        return self._looked_at, self._sums
+
+    def look_at(self, words: tuple[Any, ...], sums: Any) -> None:
+        """Let these say whether the last step was right."""
+        self._looked_at, self._sums = words, sums
+
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""
         return int(np.argmax(self.backend.download(self._sums)[:, -1] > 0))
+
+
+class _Steps(Replays):
+    """Replays of steps: after each the core looks for what was wrong where that step has left it."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core.backend)
+        self._core = core
+
+    def now(self) -> Any:
+        return self._core.look()
+
+    def restore(self, state: Any) -> None:
+        self._core.look_at(*state)
 
 
 def native(x: Coordinates) -> Any:
