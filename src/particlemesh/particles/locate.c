@@ -14,7 +14,7 @@
 #include "orders/blocks.h"
 #endif
 
-typedef struct { // see particles/node_map.py
+typedef struct { // see particles/stencil.py
     i64 fold[3];
     coordinate slopes[27]; // three parts of nine, the heads first
     coordinate centre[3], edge[3], lower[3], upper[3];
