@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sums over neighbours by clusters, where a warp has several particles, against searches of single particles."""
+"""Sums and lists by clusters, where a warp has several particles, against searches of single particles."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import particlemesh as pm
 from devices import Device
 from grid_cases import CASES, Case, all_pairs, rounding
 from particlemesh.backends import cuda
+from particlemesh.grid.queries import clusters
 from particlemesh.grid.queries import sums as sums_of_pairs
 from ptx import case as case_for_nvrtc
 from ptx import kernels_of
@@ -68,6 +69,41 @@ def test_clusters_see_the_neighbours_of_each_member(backend, monkeypatch, case, 
         assert touching.sum() == backend.host(grid.count(0.0)).sum()
 
 
+def lists_of(backend, monkeypatch, members, grid, radius, **options):
+    """Where rows begin, and pairs as sorted rows of i, j, S, d, D, by clusters of so many members or without (0)."""
+    with monkeypatch.context() as patch:
+        patch.setattr(clusters, "members_of", lambda *_: members)
+        pairs = grid.pairs(radius, quantities="ijSdD", **options)
+        counts = backend.host(grid.count(radius, order=options["order"]))
+    i, j, shift, d, vector = (backend.host(a) for a in (pairs.i, pairs.j, pairs.shift, pairs.distance, pairs.vector))
+    table = np.column_stack([i, j, shift, d, vector]).astype(np.float64)
+    start = None if pairs.start is None else backend.host(pairs.start)
+    return start, table[np.lexsort(table.T[::-1])], counts
+
+
+@pytest.mark.turns(4)
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_lists_by_clusters_have_the_pairs_of_single_searches(backend, monkeypatch, case, half):
+    thickness = 1 / np.linalg.norm(case.domain.inverse, axis=1)
+    with case.grid(deterministic=True) as grid:
+        grid.build(backend.array(case.positions))
+        for radius in (0.3, 0.97 * thickness.min()):
+            for form, order in (("csr", "input"), ("csr", "grid"), ("coo", "input"), ("coo", "grid")):
+                options = dict(half=half, format=form, order=order)
+                ours = lists_of(backend, monkeypatch, 8, grid, radius, **options)
+                single = lists_of(backend, monkeypatch, 0, grid, radius, **options)
+                for mine, right in zip(ours, single, strict=True):
+                    np.testing.assert_array_equal(mine, right)
+        pairs = len(ours[1])
+        with monkeypatch.context() as patch:  # room for fewer pairs is never left
+            patch.setattr(clusters, "members_of", lambda *_: 8)
+            small = grid.pairs(radius, check=False, capacity=pairs // 2, **options)
+            assert len(small.j) == pairs // 2
+            with pytest.raises(OverflowError, match=f"there are {pairs:,} pairs and room for {pairs // 2:,}"):
+                grid.check()
+
+
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 9, 33])
 def test_few_particles_make_clusters_that_are_not_full(backend, monkeypatch, count, real):
@@ -103,6 +139,12 @@ def test_clusters_end_with_their_system(backend, monkeypatch, real):
     with pm.UniformGrid(np.eye(3), shape=(3, 3, 6), periodic=periodic, systems=systems, deterministic=True) as grid:
         grid.build(backend.array(x), system=backend.array(system.astype(np.int32)), boxes=boxes)
         neighbours = check(backend, monkeypatch, grid, 0.4, 8, values_of(x))
+        for half in (False, True):
+            ours, single = (
+                lists_of(backend, monkeypatch, n, grid, 0.4, half=half, format="csr", order="input") for n in (8, 0)
+            )
+            for mine, right in zip(ours, single, strict=True):
+                np.testing.assert_array_equal(mine, right)
     for s in range(systems):
         inside = np.flatnonzero(system == s)
         with pm.UniformGrid(pm.Box(boxes[s], periodic=periodic), shape=(3, 3, 6)) as alone:
@@ -138,6 +180,7 @@ def test_what_clusters_do_not_serve_is_searched_for_alone():
     assert members(function=pm.PairFunction("sum[0] += r2;", None, 64)) == 0
     assert members(radius=1.0) == 0
     assert members(radius=1.0, periodic=False) == 8
+    assert members(radius=1e300, periodic=False) == 8
     assert members(radius=0.02) == 0  # few neighbours
     assert members(count=4000) == 4  # few for the device
     assert members(count=60) == 0
@@ -156,3 +199,12 @@ def test_sums_by_clusters_compile_for_cuda(monkeypatch, members, real):
     (mine,) = [(file, dict(defines)) for file, name, defines in asked if file.endswith("cluster_sums.c")]
     for systems in ({}, {"SYSTEMS": 1}):
         assert b"stream" in cuda.compile_only(mine[0], mine[1] | systems, 90, {"pair function": SOURCE})
+    for half in (False, True):
+        with case.grid() as grid:
+            grid.build(opencl.array(case.positions))
+            options = dict(half=half, format="csr", order="input")
+            asked = kernels_of(monkeypatch, lambda: lists_of(opencl, monkeypatch, members, grid, 0.4, **options))  # noqa: B023
+        names = {(name, defines) for file, name, defines in asked if file.endswith("cluster_pairs.c")}
+        assert {name for name, _ in names} == {"count_pairs", "list_pairs"}
+        for name, defines in names:
+            assert name.encode() in cuda.compile_only("grid/queries/cluster_pairs.c", dict(defines), 90)

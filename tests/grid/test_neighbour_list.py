@@ -213,19 +213,24 @@ def test_wrong_radii(radius, kind, said):
 )  # fmt: skip
 def test_cells_are_as_thick_as_the_reach_and_not_too_many(lengths, reach, count, thin):
     box = pm.Box(lengths)
-    cells = _cells(box.lengths, reach, 8 * count + 4096, thin=thin)
+    cells = _cells(box.lengths, reach, 8 * count + 4096, count, thin=thin)
     assert math.prod(cells) <= 8 * count + 4096
-    sizes = np.full(box.ndim, reach)
-    sizes[-1] /= 4 if thin else 1
+    sizes = np.full(box.ndim, reach / (2 if thin else 1))
+    sizes[-1] = reach / (16 if thin else 1)
     for n, length, size in zip(cells, lengths, sizes, strict=True):
         assert n == 1 or length / n >= size * (1 - 1e-9)
 
 
 def test_plain_cells_on_the_cpu_and_thin_ones_on_gpus():
     lengths = np.full(3, 10.0)
-    assert _cells(lengths, 1.0, 12_096, thin=False) == (10, 10, 10)
-    assert _cells(lengths, 1.0, 12_096, thin=True) == (10, 10, 40)
-    assert math.prod(_cells(lengths, 0.01, 12_096, thin=True)) > 4000  # no fewer than there may be, by much
+    assert _cells(lengths, 1.0, 12_096, 1000, thin=False) == (10, 10, 10)
+    assert _cells(lengths, 1.0, 12_096, 1000, thin=True) == (10, 10, 40)
+    assert math.prod(_cells(lengths, 0.01, 12_096, 1000, thin=True)) > 4000  # no fewer than there may be, by much
+    for count in (70_000, 71_000):  # 293 neighbours: eight of a column fill a cube, about one is in a cell
+        assert _cells(lengths, 1.0, 10**6, count, thin=True) == (17, 17, 160)
+    assert _cells(lengths, 1.0, 10**6, 10**6, thin=True) == (20, 20, 160)
+    assert _cells(lengths[:2], 1.0, 10**6, 4_000, thin=True) == (20, 160)
+    assert _cells(lengths, 1.0, 10**6, 70_000, thin=False) == (10, 10, 10)
 
 
 # ---- grids that are kept between calls --------------------------------------------------------------------

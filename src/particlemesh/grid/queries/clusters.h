@@ -59,12 +59,10 @@ DEVICE u32 word_of_turns(PRIVATE const int* turn)
 {
     return (u32)(turn[0] + 1) << 4 | (u32)(turn[1] + 1) << 2 | (u32)(turn[2] + 1);
 }
-#define NO_TURNS 0x15u
 
-DEVICE void shift_of_turns(PRIVATE coordinate* shift, u32 turns, PRIVATE const Geometry* geometry)
+DEVICE void turns_of_word(PRIVATE int* turn, u32 word)
 {
-    const int turn[3] = {(int)(turns >> 4) - 1, (int)(turns >> 2 & 3) - 1, (int)(turns & 3) - 1};
-    image_shift(shift, turn, geometry);
+    turn[0] = (int)(word >> 4) - 1, turn[1] = (int)(word >> 2 & 3) - 1, turn[2] = (int)(word & 3) - 1;
 }
 
 // The cells of a column within reach, as places along it, if there are any. `cell` are the column's places along the

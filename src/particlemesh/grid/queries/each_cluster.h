@@ -4,8 +4,8 @@
 // Reads records, start, bins and ask, and what rows of particles read (grid/queries/search.h). `members` are records of
 // the particles from slot `first` on. Those that take no part are NOWHERE. Three statements:
 // CLUSTER_BEGINS, before the search;
-// NEAR_PARTICLE, for all lanes together: whether the lane has a particle (`there`), its slot q, its record `other`, the
-// shift of its vectors, and which member it is (`itself`, -1 if none);
+// NEAR_PARTICLE, for all lanes together: whether the lane has a particle (`there`), its slot q, its record `other`, its
+// turns, the shift of its vectors, and which member it is (`itself`, -1 if none);
 // CLUSTER_ENDS, which may read whether a member takes part from its record.
 LOCAL_ARRAY(Cluster, all_clusters, WARPS);
 LOCAL_ARRAY(real, all_reals, WARPS * (2 * MEMBERS + WARP_SIZE) * 4);
@@ -89,7 +89,11 @@ for (u32 first = ((u32)GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE) * MEMBERS; first
                     length = 0;
                     if (low <= high) {
                         from = (int)start[column + low];
-                        length = start[column + high + 1] - (u32)from;
+                        const int end = (int)start[column + high + 1];
+#if HALF == 1
+                        if (from < (int)first) from = (int)first; // earlier particles have the pair in their rows
+#endif
+                        length = end > from ? end - from : 0;
                     }
                     u32 upto = length;
                     for (int step = 1; step < WARP_SIZE; step *= 2) {
@@ -146,11 +150,12 @@ for (u32 first = ((u32)GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE) * MEMBERS; first
                 const int there = LANE < waiting;
                 const u32 mine = (at + (there ? LANE : 0)) % QUEUE;
                 const int q = (int)queue[mine];
-                int itself = q - (int)first;
+                int itself = q - (int)first, turn[3] = {0, 0, 0};
                 coordinate shift[3] = {0, 0, 0};
                 if (beyond) {
-                    shift_of_turns(shift, queue_turns[mine], &geometry);
-                    if (queue_turns[mine] != NO_TURNS) itself = -1;
+                    turns_of_word(turn, queue_turns[mine]);
+                    image_shift(shift, turn, &geometry);
+                    if (turn[0] | turn[1] | turn[2]) itself = -1;
                 }
                 const real4 other = READ_4(records + 4 * (i64)q);
                 NEAR_PARTICLE

@@ -75,7 +75,7 @@ class PairLists:
         groups = -(-self.rows // self.backend.group_size)  # which write whole
         start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
         place, marked = _FOLLOWING, None
-        if capacity is None or self.rows_by_index:
+        if capacity is None or self.rows_by_index or self.question.members:
             place = _PLACED
             marked = self._count_starts(start, capacity / self.rows if mean is None and capacity else mean)
             if capacity is None:
@@ -144,7 +144,7 @@ class PairLists:
 
     def _marks(self, mean: float | None) -> Marks | None:
         """Return room for the marks of rows of about ``mean`` pairs; None if the search collects pairs instead."""
-        if mean is None or set(self.letters) - set("ij"):
+        if mean is None or set(self.letters) - set("ij") or self.question.members:
             return None
         words = marks_of_row(self.question, mean, self.rows_by_index)
         try:
@@ -175,6 +175,9 @@ class PairLists:
         marks = marked or self._marks(mean)
         if marks is not None:
             marks.write(self._defines(place, 1, 8), mean, start, arrays, capacity, marked=marked is not None)
+            return arrays
+        if self.question.members:
+            self._list_clusters(start, arrays, capacity)
             return arrays
         # Rows spread about their mean as counts of independent particles do: nearly all rows fit.
         collected = self._collected(mean + 4.2 * math.sqrt(mean), mean)
@@ -222,6 +225,17 @@ class PairLists:
         kernel(
             self.rows, *question.cells(), question.cloud.turns, question.cloud.status, start, counts, *outputs,
             question.words, self.rows, question.cloud.bins, capacity, width, *self.search.records(question),
+        )  # fmt: skip
+
+    def _list_clusters(self, start: Any, arrays: dict[str, Any], capacity: int) -> None:
+        """Write rows that begin at ``start``."""
+        question, none = self.question, Unread(self.question.words)
+        defines = {**self._defines(_PLACED, 0, 0), "MEMBERS": question.members, "LISTS": 1}
+        kernel = self.search.program("grid/queries/cluster_pairs.c", "list_pairs", question.cloud, defines)
+        cloud, outputs = question.cloud, (arrays.get(name, none) for name in FIELDS.values())
+        kernel(
+            question.warps, *question.systems, cloud.records, cloud.start, cloud.turns, cloud.status, start, *outputs,
+            question.words, self.rows, cloud.bins, capacity, *self.search.records(question),
         )  # fmt: skip
 
     def _arrays(self, shape: tuple[int, ...]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,14 @@ from particlemesh.grid.checks import (
     square_within,
     too_many,
 )
+from particlemesh.grid.queries import clusters
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.room import Room
 
 SMALL_GROUP = 64  # work-items of some searches
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
+LEAST_CLUSTERED = 45  # neighbours for which lists are made by clusters (H200)
 _U64 = np.dtype(np.uint64)
 _QUESTIONS = 64  # that may be unchecked
 
@@ -66,6 +69,17 @@ class Question:
         """Whether a work-item can search for two neighbouring rows at once (PAIRED in within.h)."""
         one_level = self.cloud.ends is None and self.cloud.cells.levels == 1
         return one_level and not (self.reach_is or self.points or self.half or self.systems or self.some)
+
+    @functools.cached_property
+    def members(self) -> int:
+        """Particles that a warp searches for together, or 0."""
+        alone = self.points is not None or self.reach_is or self.some
+        return 0 if alone else clusters.members_of(self.cloud, self.radius, LEAST_CLUSTERED)
+
+    @property
+    def warps(self) -> int:
+        """Work-items of the warps of all clusters."""
+        return -(-self.rows // self.members) * 32
 
     def defines(self) -> dict[str, int]:
         """Return what kernels over rows are compiled with, beside what they are over a cloud."""
@@ -114,7 +128,7 @@ class Search:
             **cloud.defines(), "ONE_LEVEL": int(cells.levels == 1), "NO_IMAGES": int(not any(cells.box.periodic)),
             "IMAGES_APART": 1, **defines,
         }  # fmt: skip
-        key = (name, *all_defines.values())
+        key = (file, name, *all_defines.values())
         kernel = self._programs.get(key)
         if kernel is None:
             kernel = self._programs[key] = self.backend.kernel(file, name, all_defines)
@@ -141,6 +155,15 @@ class Search:
         if not question.rows:
             return
         cloud = question.cloud
+        if members := question.members * (not longest and not wide):
+            self.backend.clear(counts)  # those of particles that were left out
+            facts = {"MEMBERS": members, "COUNT_IS_64": counts.dtype.itemsize // 8, "ROWS_BY_INDEX": int(by_index)}
+            kernel = self.program("grid/queries/cluster_pairs.c", "count_pairs", cloud, {**question.defines(), **facts})
+            kernel(
+                question.warps, *question.systems, cloud.records, cloud.start, counts, cloud.bins,
+                *self.records(question),
+            )  # fmt: skip
+            return
         paired = question.pairs_rows and not wide
         words = counts.dtype.itemsize // 8
         defines = {

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -12,51 +10,30 @@ import numpy as np
 from particlemesh.backends import base
 from particlemesh.backends.base import Record
 from particlemesh.grid.checks import square_within
-from particlemesh.grid.queries.cloud import Cloud, kernel_radius, margin_of
+from particlemesh.grid.queries import clusters
+from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.queries.pair_function import PairFunction
-from particlemesh.sorting.keys import Cells
 from particlemesh.sorting.scan import Allocate
 
 _FEW = 64  # parameters that are arguments of the kernel
-# Clusters (grid/queries/clusters.h; H200, cubes of uniform particles).
-_EACH = 512  # particles for each multiprocessor, of which there are few with less
-_LEAST_NEIGHBOURS = {False: 64, True: 8}  # for which clusters gain, by whether particles are few
-_MOST_SUMS = {8: 50, 4: 72}  # registers of a work-item, by the particles of a cluster
-_MOST_SUMS_OF_FEW = 112
-_MOST_REACH = 0.99  # fractions of a box along periodic axes: turns are -1, 0 and 1
-_MOST_CLUSTERED = 2**26  # particles: candidates of 32 columns and their images are counted in 32 bits
+# Clusters (grid/queries/clusters.h, H200).
+_LEAST_NEIGHBOURS = 64
+_MOST_SUMS = {8: 50, 4: 72}  # registers of a work-item for sums, by the particles of a cluster
+_MOST_SUMS_OF_FEW = 112  # particles
 _REGISTERS, _OTHERS, _MOST_GROUPS = 512, 33, 8  # of 128 work-items one behind the other; those not for sums
 
 
 def members_of(cloud: Cloud, radius: float, function: PairFunction) -> int:
     """Return how many particles a warp takes together, or 0 if each one is searched for alone.
 
-    Clusters serve functions that add few sums, on one level of cells in their order, and a radius of less than a box.
-    They gain where particles have many neighbours, or are few for the device.
+    Clusters serve functions that add few sums.
     """
-    backend, cells, count, size = cloud.backend, cloud.cells, cloud.count, cloud.cells.dtype.itemsize
-    if not (backend.facts()["HAS_WARP"] and function.only_adds) or cloud.ends is not None or cells.levels > 1:
+    most, size = clusters.members_of(cloud, radius, _LEAST_NEIGHBOURS), cloud.cells.dtype.itemsize
+    if not most or not function.only_adds:
         return 0
-    few = count < backend.units * _EACH
-    if count * near_of(cells, radius) < _LEAST_NEIGHBOURS[few] or count > _MOST_CLUSTERED:
-        return 0
-    if not few and registers_of(function, 8, size) <= _MOST_SUMS[8]:
-        return 8  # fewer, and more warps, hide the loads of few particles
-    return 4 if registers_of(function, 4, size) <= (_MOST_SUMS_OF_FEW if few else _MOST_SUMS[4]) else 0
-
-
-@functools.lru_cache(maxsize=64)
-def near_of(cells: Cells, radius: float) -> float:
-    """Return the share of the particles within a radius of one of them, if all are spread evenly over open boxes.
-
-    0 if the radius is a box along a periodic axis, or more.
-    """
-    box = cells.box
-    rounding = margin_of(cells) * cells.per / np.sqrt((box.inverse**2).sum(1))  # of the smallest system
-    if ((radius * cells.per + rounding) * np.array(box.periodic) > _MOST_REACH).any():
-        return 0.0
-    ball = (2 * radius, math.pi * radius**2, 4 / 3 * math.pi * radius**3)[box.ndim - 1]
-    return ball / box.volume / max(cells.systems, 1)
+    if most == 8 and registers_of(function, 8, size) <= _MOST_SUMS[8]:
+        return 8
+    return 4 if registers_of(function, 4, size) <= (_MOST_SUMS_OF_FEW if most == 4 else _MOST_SUMS[4]) else 0
 
 
 def registers_of(function: PairFunction, members: int, size: int) -> int:
