@@ -57,6 +57,7 @@ KERNEL count_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL con
 #include "grid/queries/each_cluster.h"
 }
 #else
+#define SHIFTS_APART 1 // three numbers each: lanes write them together
 #include "grid/queries/pair_output.h"
 
 KERNEL list_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
@@ -73,25 +74,37 @@ KERNEL list_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL cons
     out.turns = turns, out.folded = status[STATUS_FOLDED] != 0, out.missing = MISSING_AXES;
     if (GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_TOTAL] = place[rows];
 #if WANT_SHIFT
-#define IMAGE_OF_PAIR                                \
-    int image[3] = {turn[0], turn[1], turn[2]};      \
-    if (out.folded) unfold(image, turns[INDEX_OF_REAL(x[3])], (int)j, &out);
+    const int axes = 3 - out.missing;
+    LOCAL_ARRAY(int, all_images, WARPS * WARP_SIZE * 3); // of the pairs of a row, as they lie in memory
+    LOCAL int* images = all_images + LOCAL_ID / WARP_SIZE * (WARP_SIZE * 3);
+#define WRITE_SHIFTS                                                                                          \
+    if (hit) {                                                                                                \
+        int image[3] = {turn[0], turn[1], turn[2]};                                                           \
+        if (out.folded) unfold(image, turns[INDEX_OF_REAL(x[3])], (int)j, &out);                              \
+        for (int a = 0; a < 3; a++)                                                                           \
+            if (a >= out.missing) images[rank * axes + a - out.missing] = SWAP && i > j ? -image[a] : image[a]; \
+    }                                                                                                         \
+    WARP_SYNC(warp);                                                                                          \
+    for (int e = LANE; e < number * axes && row * axes + e < capacity * axes; e += WARP_SIZE)                 \
+        out.shift[row * axes + e] = images[e];                                                                \
+    WARP_SYNC(warp);
 #else
-#define IMAGE_OF_PAIR const int image[3] = {0, 0, 0};
+#define WRITE_SHIFTS
 #endif
 #define CLUSTER_BEGINS                                                                       \
     int written[MEMBERS];                                                                    \
     UNROLL for (int m = 0; m < MEMBERS; m++) written[m] = 0;                                 \
     if (LANE < MEMBERS && LANE < present) nexts[LANE] = place[ROW_OF_MEMBER(LANE)];
-#define WITH_PAIR                                                                                        \
-    const u32 hits = WARP_BALLOT(warp, hit);                                                             \
-    const i64 to = nexts[m] + written[m] + POPCOUNT_U32(hits & earlier);                                 \
-    if (hit && to < capacity) {                                                                          \
-        IMAGE_OF_PAIR                                                                                    \
-        const int i = BY_INDEX ? (int)INDEX_OF_REAL(x[3]) : (int)first + m;                              \
-        write_pair(&out, to, i, BY_INDEX ? (int)j : q, image, d);                                        \
-    }                                                                                                    \
-    written[m] += POPCOUNT_U32(hits);
+#define WITH_PAIR                                                                  \
+    const u32 hits = WARP_BALLOT(warp, hit);                                       \
+    const int rank = POPCOUNT_U32(hits & earlier), number = POPCOUNT_U32(hits);    \
+    const i64 row = nexts[m] + written[m];                                         \
+    const int i = BY_INDEX ? (int)INDEX_OF_REAL(x[3]) : (int)first + m;            \
+    const int no_image[3] = {0, 0, 0};                                             \
+    if (hit && row + rank < capacity)                                              \
+        write_pair(&out, row + rank, i, BY_INDEX ? (int)j : q, no_image, d);       \
+    WRITE_SHIFTS                                                                   \
+    written[m] += number;
 #define CLUSTER_ENDS
 #include "grid/queries/each_cluster.h"
 }

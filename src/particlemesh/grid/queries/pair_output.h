@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The outputs of pair lists: WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR. SWAP: the smaller index comes
-// first.
+// first. SHIFTS_APART: the kernel writes shifts.
 
 typedef struct {
     GLOBAL int *i, *j, *shift;
@@ -29,7 +29,7 @@ DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE 
 #if WANT_J
     out->j[at] = backwards ? i : j;
 #endif
-#if WANT_SHIFT
+#if WANT_SHIFT && !SHIFTS_APART
     for (int a = 0; a < 3; a++) // a loop of 3 unrolls, so that its arrays are registers
         if (a >= out->missing) out->shift[at * axes + a - out->missing] = backwards ? -turn[a] : turn[a];
 #endif

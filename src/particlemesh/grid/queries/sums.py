@@ -17,7 +17,8 @@ from particlemesh.sorting.scan import Allocate
 
 _FEW = 64  # parameters that are arguments of the kernel
 # Clusters (grid/queries/clusters.h, H200).
-_LEAST_NEIGHBOURS = 64
+_EACH = 2048  # particles for each multiprocessor, of which a work-item each hides its loads
+_LEAST_NEIGHBOURS = {True: 64, False: 24}  # for which clusters gain, by whether there are so many
 _MOST_SUMS = {8: 50, 4: 72}  # registers of a work-item for sums, by the particles of a cluster
 _MOST_SUMS_OF_FEW = 112  # particles
 _REGISTERS, _OTHERS, _MOST_GROUPS = 512, 33, 8  # of 128 work-items one behind the other; those not for sums
@@ -28,7 +29,8 @@ def members_of(cloud: Cloud, radius: float, function: PairFunction) -> int:
 
     Clusters serve functions that add few sums.
     """
-    most, size = clusters.members_of(cloud, radius, _LEAST_NEIGHBOURS), cloud.cells.dtype.itemsize
+    size, least = cloud.cells.dtype.itemsize, _LEAST_NEIGHBOURS[cloud.count >= _EACH * cloud.backend.units]
+    most = clusters.members_of(cloud, radius, least)
     if not most or not function.only_adds:
         return 0
     if most == 8 and registers_of(function, 8, size) <= _MOST_SUMS[8]:
