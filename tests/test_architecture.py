@@ -57,7 +57,7 @@ BUDGET = {
     "command": 2850,
     "distributed": 3070,
     "fourier": 2180,
-    "grid": 7220,
+    "grid": 7230,
     "interpolate": 2980,
     "kernels": 260,
     "methods": 510,
