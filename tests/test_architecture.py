@@ -48,7 +48,7 @@ BUDGET = {
     "apps/dem": 1760,
     "apps/files": 3170,
     "apps/mri": 440,
-    "apps/nufft": 1360,
+    "apps/nufft": 1500,
     "apps/pme": 2800,
     "arrays": 810,
     "autograd": 820,

@@ -39,6 +39,11 @@ def transformed(made, x, y, values):
     return made.execute(values)
 
 
+def scattered(made, x, y, s, t, values):
+    made.setpts(x, y, s=s, t=t)
+    return made.execute(values), made.execute_adjoint(values)
+
+
 def energies(made, *arrays, **named):
     result = made(*arrays, **named)
     return result.energies, result.forces, result.virial
@@ -74,6 +79,14 @@ CALLS = {
         nufft.Plan(2, (6, 7), eps=1e-6), transformed,
         [*[lambda: 6 * RNG.random(N)] * 2, lambda: numbers(6, 7, complex_numbers=True)],
     ),
+    **{
+        f"transform 3{name}": (
+            nufft.Plan(3, 2, eps=1e-6), scattered,
+            [*[lambda at=at: at + 6 * RNG.random(N)] * 2, *[lambda: 9 * RNG.random(N) - 4] * 2,
+             lambda: numbers(N, complex_numbers=True)],
+        )
+        for name, at in (("", -3.0), (" far off", 50.0))
+    },
     "PME": (electrostatics(), energies, [lambda: 2 * RNG.random((N, 3)), functools.partial(numbers, N)]),
     "PME, sets and exclusions": (
         electrostatics(exclusions=[(0, 1), (4, 9)]), energies, [lambda: 2 * RNG.random((N, 3)), lambda: numbers(2, N)],

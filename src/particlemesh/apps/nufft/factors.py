@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Factors of modes, points and frequencies: inverse transforms of the window, and phases.
-
-They are kept for the next transform of the same sizes.
-"""
+"""Factors of modes: inverse transforms of the window, which are kept for the next transform of the same sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import functools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Generic, ParamSpec, TypeVar
 
 import numpy as np
@@ -18,9 +15,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.fourier import mode_numbers
-from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
 
-_SHARE = 4096  # numbers that a thread claims at once
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -78,65 +73,3 @@ def of_modes(window: pm.Window, nodes: int, modes: int, order: str, half: bool) 
     factors = 1 / window.fourier(2 * math.pi / nodes * mode_numbers(modes, order, half=half))
     factors.flags.writeable = False
     return factors
-
-
-@functools.lru_cache(maxsize=64)
-def _series(window: pm.Window) -> np.ndarray:
-    """Return the window's transform for -pi <= k <= pi as a Chebyshev series in 2 (k/pi)**2 - 1."""
-    # As many terms as resolve the fastest cosine, and 12 more to reach rounding: the transform is even.
-    terms = math.ceil(math.pi / 4 * window.support) + 12
-    angles = np.pi / terms * (np.arange(terms) + 0.5)
-    values = window.fourier(np.pi * np.sqrt((1 + np.cos(angles)) / 2))
-    series = 2 / terms * np.cos(np.outer(np.arange(terms), angles)) @ values
-    series[0] /= 2
-    return series
-
-
-def of_coordinates(
-    columns: Sequence[np.ndarray], centres: Sequence[float], middles: Sequence[float], dtype: np.dtype,
-    threads: int | None, window: pm.Window | None = None, spacings: Sequence[float] = (),
-) -> np.ndarray:  # fmt: skip
-    """Return ``exp(i sum_a middles[a] (x[a] - centres[a]))``, divided by the window's transform along each axis.
-
-    Phases are computed in float64, since products of coordinates are large.
-
-    Parameters
-    ----------
-    columns : d float64 arrays (N,)
-        Coordinates x.
-    centres, middles : d floats
-        Origin of the coordinates, and the middle of those on the other side.
-    dtype : numpy.dtype
-        Complex type of the result.
-    threads : int, optional
-        CPU threads.
-    window : Window, optional
-        By default there is no division.
-    spacings : d floats
-        The transform's argument is ``spacings[a] (x[a] - centres[a])``, from -pi to pi.
-    """
-    out = np.empty(columns[0].shape, dtype)
-    series = np.empty(0) if window is None else _series(window)
-    numbers = [np.array(n, np.float64) for n in (centres, middles, spacings)]
-    workers = threads_for(threads, out.size)
-    run(_phases, workers, tuple(map(plain, columns)), *numbers, series, out, _SHARE, steps=50.0 * out.size)
-    return out
-
-
-@compiled
-def _phases(columns, centres, middles, spacings, series, out, share, counter):
-    """Write the phases over the sums of the series; each thread claims shares."""
-    for begin, end in ranges(counter, out.size, share):
-        for j in range(begin, end):
-            angle, product = 0.0, 1.0
-            for axis in range(len(columns)):
-                x = columns[axis][j] - centres[axis]
-                angle += middles[axis] * x
-                if series.size:
-                    k = spacings[axis] * x / np.pi
-                    t = 2 * (2 * k * k - 1)
-                    one, two = 0.0, 0.0  # Clenshaw's recurrence
-                    for n in range(series.size - 1, 0, -1):
-                        one, two = series[n] + t * one - two, one
-                    product *= series[0] + t / 2 * one - two
-            out[j] = complex(math.cos(angle) / product, math.sin(angle) / product)

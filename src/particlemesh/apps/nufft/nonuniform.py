@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.nufft.factors import of_coordinates
+from particlemesh.apps.nufft.phases import Phases
 from particlemesh.apps.nufft.sizes import Law, Sizes, between, choose, fine, window_for
 from particlemesh.apps.nufft.uniform import Uniform
+from particlemesh.kernels import Replays
 
 _TINY = 1e-300  # smaller numbers have no inverse in float64
 _FINE = 7  # binary digits of the ends of an interval: it becomes up to 1.6 % longer
@@ -24,17 +25,11 @@ class _Extent(NamedTuple):
     half: float
 
     @classmethod
-    def of(cls, numbers: np.ndarray, name: str) -> _Extent:
+    def of(cls, low: float, high: float) -> _Extent:
         """Return the interval of coordinates, with ends moved outward to a coarse scale.
 
         Points that move a little then have the same interval and meshes, and nothing depends on earlier points.
         """
-        if not numbers.size:
-            return cls(0.0, 0.0)
-        low, high = float(numbers.min()), float(numbers.max())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            bad = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            raise ValueError(f"{name}[{bad}] is {numbers[bad]}; every coordinate must be finite.")
         unit = math.ldexp(1.0, max(-1000, math.frexp(high / 2 - low / 2)[1] - _FINE))
         if low < high and math.isfinite(low / unit) and math.isfinite(high / unit):
             low, high = unit * math.floor(low / unit), unit * math.ceil(high / unit)
@@ -84,8 +79,10 @@ class NonUniform:
         self._layout: _Meshes | None = None
         self.outer: Any = None  # plans of both meshes
         self.inner: Any = None
+        self._phases = Phases(backend, dtype, options.get("threads"))
         self._before: Any = None  # phases of points
         self._after: Any = None  # phases of frequencies over the window's transform
+        self.replays: Any = None  # repeats calls with these plans and phases
 
     @property
     def sizes(self) -> Sizes:
@@ -109,19 +106,12 @@ class NonUniform:
         The meshes follow from the boxes of both sets alone. They stay if these are the same. After an error the sets
         are the earlier ones, or the plans are closed.
         """
-        x = [np.ascontiguousarray(self.backend.download(p), np.float64) for p in points]
-        s = [np.ascontiguousarray(self.backend.download(f), np.float64) for f in frequencies]
-        boxes = [_Extent.of(a, name) for a, name in zip(x, "xyz", strict=False)]
-        bands = [_Extent.of(a, name) for a, name in zip(s, "stu", strict=False)]
-        layout = self._laid_out(boxes, bands, x[0].size + s[0].size)
+        phases = self._phases
+        boxes = [_Extent.of(*bounds) for bounds in phases.bounds(points, "xyz")]
+        bands = [_Extent.of(*bounds) for bounds in phases.bounds(frequencies, "stu")]
+        layout = self._laid_out(boxes, bands, int(points[0].shape[0]) + int(frequencies[0].shape[0]))
         same = self._layout is not None and layout == self._layout
         outer, inner = (self.outer, self.inner) if same else self._plans(layout)
-        # Phases move both sets to the middle of their boxes.
-        threads, zero = self._options.get("threads"), (0.0,) * len(x)
-        middles, centres = [box.middle for box in layout.boxes], [band.middle for band in layout.bands]
-        upload, kind = self.backend.upload, self.complex_dtype
-        before = upload(of_coordinates(x, zero, centres, kind, threads)) if any(centres) else None
-        after = upload(of_coordinates(s, centres, middles, kind, threads, layout.window, layout.spacings))
         outer.set_positions(points)
         try:
             inner.set_points(frequencies)
@@ -129,6 +119,15 @@ class NonUniform:
             if outer is self.outer:  # it has the new points already
                 self.close()
             raise
+        if not same:
+            self.replays = Replays(self.backend, outer, inner.plan)
+        # Phases move both sets to the middle of their boxes.
+        zero, room = (0.0,) * len(points), (self._before, self._after) if same else (None, None)
+        middles, centres = [box.middle for box in layout.boxes], [band.middle for band in layout.bands]
+        before = phases.of(points, zero, centres, room[0]) if any(centres) else None
+        after = phases.of(frequencies, centres, middles, room[1], layout.window, layout.spacings)
+        if before is not room[0] or after is not room[1]:
+            self.replays.clear()
         self._layout, self.outer, self.inner, self._before, self._after = layout, outer, inner, before, after
 
     def close(self) -> None:
@@ -183,13 +182,15 @@ class NonUniform:
         """Return the sums at the frequencies, shape (b, M), for native values (b, N)."""
         nodes = self.outer.spread(self._times(values, self._before, sign))
         if nodes.dtype != self.complex_dtype:
-            nodes = nodes.astype(self.complex_dtype)
+            nodes = self._phases.times(nodes.reshape(values.shape[0], -1), None, sign).reshape(nodes.shape)
         return self._times(self.inner.to_points(nodes, sign), self._after, sign)
 
     def adjoint(self, values: Any, sign: int) -> Any:
         """Return ``sum_k f[k] exp(sign i s_k . x_j)`` at the points, shape (b, N), for native values (b, M)."""
-        sums = self._times(self.outer.interpolate(self._nodes(values, sign)), self._before, sign)
-        return self._part(sums)
+        sums = self.outer.interpolate(self._nodes(values, sign))
+        if self._before is None:
+            return sums
+        return self._phases.times(sums, self._before, sign, real=self.real)
 
     def gradient(self, values: Any, sign: int) -> tuple[Any, Any]:
         """Return the sums of `adjoint` and their gradients by the points, shapes (b, N) and (b, N, d)."""
@@ -210,26 +211,17 @@ class NonUniform:
     def _nodes(self, values: Any, sign: int) -> Any:
         """Return the mesh around the points for values at the frequencies; its real part if that is enough."""
         nodes = self.inner.to_modes(self._times(values, self._after, sign), sign)
-        return self._part(nodes) if self._before is None else nodes
+        if self._before is not None or not self.real:
+            return nodes
+        return self._phases.times(nodes.reshape(values.shape[0], -1), None, sign, real=True).reshape(nodes.shape)
 
     def _part(self, array: Any) -> Any:
         """Return the real part for real values at points."""
-        if not self.real or array.dtype != self.complex_dtype:
-            return array
-        return array.real if self.backend.name == "opencl" else array.real.copy()
+        return array.real if self.real and array.dtype == self.complex_dtype else array
 
     def _times(self, values: Any, factor: Any, sign: int) -> Any:
-        """Return values times a factor, or its conjugate for sign -1."""
-        if factor is None:
-            return values
-        factor = factor if sign > 0 else factor.conj()
-        if self.backend.name != "opencl":
-            return values * factor
-        # PyOpenCL multiplies arrays of one shape only.
-        result = self.backend.empty(values.shape, self.complex_dtype)
-        for row in range(values.shape[0]):
-            self.backend.copy(result[row], values[row] * factor)
-        return result
+        """Return values times a factor, or its conjugate for sign -1; the same values if there is none."""
+        return values if factor is None else self._phases.times(values, factor, sign)
 
 
 def _product(box: _Extent, band: _Extent) -> float:

@@ -390,7 +390,7 @@ class Plan(Fixed):
                 for part in self._parts():
                     call(values[part], sign, result[part])
 
-            if isinstance(self._core, Uniform):
+            if isinstance(self._core, (Uniform, NonUniform)):
                 self._core.replays((target, sign), (values, result), transform)
             else:
                 transform()
