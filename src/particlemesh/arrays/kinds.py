@@ -268,8 +268,12 @@ class TorchCudaKind(_Torch):
         return cuda.backend(array.device.index)
 
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
-        stream = sys.modules["torch"].cuda.current_stream(array.device)
-        return cuda_stream(stream.cuda_stream, array.device.index)
+        import cupy
+
+        handle, device = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream, array.device.index
+        if cupy.cuda.get_current_stream().ptr == handle and cupy.cuda.runtime.getDevice() == device:
+            return NOTHING  # there already
+        return cuda_stream(handle, device)
 
 
 class _Jax(Kind):
