@@ -2,11 +2,15 @@
 """Repeated calls of solvers, transforms and PME are replayed as one: the same results as on the CPU, for any arrays."""
 
 import functools
+import gc
+import weakref
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
+from late_work import here as on_stream
+from late_work import wait
 from particlemesh.apps import nufft
 from particlemesh.apps.pme import PME, Dispersion
 from particlemesh.apps.pme.core import Core
@@ -197,6 +201,68 @@ def test_what_reads_numbers_back_is_not_replayed(backend):
         largest(backend.array(np.full(4, float(turn))), target)
     assert calls == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert backend.host(target).tolist() == [4.0] * 4
+
+
+@pytest.mark.parametrize("name", ["potential", "virial", "PME"])
+def test_two_streams_in_turn(backend, name):
+    """Arrays are late on purpose: each call waits for its own, and for the memory of the call before."""
+    made, call, forms = CALLS[name]
+    here, streams, kept = placed(made), (backend.stream(), backend.stream()), []
+    with backend.on(streams[0]):
+        there = placed(made, lambda host: on_stream(backend, host, streams[0]))
+    for turn in range(10):
+        stream, arrays = streams[turn % 2 if turn > 5 else 0], [form() for form in forms]
+        with backend.on(stream):
+            got = of(there, call)(*(backend.late(array, stream) for array in arrays))
+        kept.append((got, of(here, call)(*arrays)))
+    wait(backend, *streams)
+    for pair in kept:
+        for got, expected in zip(*((p if isinstance(p, tuple) else (p,)) for p in pair), strict=True):
+            np.testing.assert_allclose(backend.host(got), expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+def test_nothing_of_the_caller_is_kept(backend):
+    pme, seen = electrostatics(), []
+    for _ in range(TURNS):
+        arrays = [backend.array(2 * RNG.random((N, 3))), backend.array(numbers(N))]
+        result = pme(*arrays)
+        seen += [weakref.ref(array) for array in (*arrays, result.forces)]
+        del arrays, result
+    gc.collect()
+    assert [ref() is None for ref in seen] == [True] * len(seen)
+
+
+@pytest.mark.backends("cuda")
+def test_a_capture_between_replays(backend):
+    here, there, cupy = placed(CALLS["potential"][0]), placed(CALLS["potential"][0], backend.array), backend.cupy
+    q, out = backend.array(numbers(N)), backend.array(np.empty(N))
+    for turn in range(TURNS):
+        values = numbers(N)
+        got = there.potential(backend.array(values))
+        np.testing.assert_allclose(backend.host(got), here.potential(values), atol=1e-9)
+        if turn == 3:
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with stream:
+                there.potential(q, out=out)
+                stream.begin_capture()
+                there.potential(q, out=out)
+                graph = stream.end_capture()
+            q.set(values)
+            graph.launch(stream)
+            stream.synchronize()
+            np.testing.assert_allclose(backend.host(out), here.potential(values), atol=1e-9)
+
+
+@pytest.mark.backends("cuda")
+def test_tensors_on_a_stream_of_their_own(backend):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    here, there = electrostatics(), electrostatics()
+    for turn in range(TURNS):
+        x, q = 2 * RNG.random((N, 3)), numbers(N)
+        with torch.cuda.stream(torch.cuda.Stream() if turn % 3 == 2 else torch.cuda.current_stream()):
+            result = there(torch.tensor(x, device="cuda"), torch.tensor(q, device="cuda"))
+            forces = result.forces.cpu().numpy()
+        np.testing.assert_allclose(forces, here(x, q).forces, atol=1e-9 * np.abs(forces).max())
 
 
 @pytest.fixture
