@@ -24,7 +24,7 @@ from particlemesh.fourier.engines import engine, plain
 from particlemesh.fourier.green import named, table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors, Strain, strain_tables
-from particlemesh.mesh import Mesh
+from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
@@ -200,8 +200,7 @@ class Solver(MeshSolver):
         compensation: str | None = "auto", gradient: str | None = None, interlaced: bool = False,
         **options: Any,
     ) -> None:  # fmt: skip
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        mesh = mesh_of(mesh)
         if any(map(any, mesh.ghosts)):
             raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
         checks.one_of(compensation, "compensation", CHOICES)

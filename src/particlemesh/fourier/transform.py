@@ -23,7 +23,7 @@ from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors, checked
 from particlemesh.functions import spread
-from particlemesh.mesh import Mesh
+from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.window import DEFAULT, Window, window_of
 
 
@@ -73,8 +73,7 @@ class Transform(checks.Fixed):
         self, mesh: Mesh, window: Window | str = DEFAULT, *, real: bool = True, backend: str | None = None,
         dtype: Any = None, threads: int | None = None,
     ) -> None:  # fmt: skip
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        mesh = mesh_of(mesh)
         self.mesh, self.window = mesh, window_of(window)
         self.real = checks.flag(real, "real")
         self.dtype: Any = None if dtype is None else checks.real_type(dtype)

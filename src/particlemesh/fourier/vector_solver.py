@@ -20,7 +20,7 @@ from particlemesh.fourier.green import table
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import PROJECTIONS, Projection
 from particlemesh.fourier.solver import MeshSolver, Work
-from particlemesh.mesh import Mesh
+from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
 
@@ -84,8 +84,7 @@ class VectorSolver(MeshSolver):
         alpha: float | None = None, of: str = "k2", zero: float | None = None, onto: str | None = "transverse",
         forms: Sequence[Callable[..., Any]] = (), compensation: str | None = "auto", **options: Any,
     ) -> None:  # fmt: skip
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        mesh = mesh_of(mesh)
         checks.all_periodic(mesh.periodic)
         self._onto = checks.one_of(onto, "onto", PROJECTIONS)
         checks.one_of(compensation, "compensation", (*CHOICES, "aliases"))

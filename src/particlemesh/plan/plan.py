@@ -26,7 +26,7 @@ from particlemesh.checks import alone, in_use
 from particlemesh.choosing import candidates
 from particlemesh.choosing.choice import BY_ITSELF, KEYWORDS, METHODS, Choice
 from particlemesh.ghosts import check_enough
-from particlemesh.mesh import Mesh
+from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.orders import block_order, sorted_particles
 from particlemesh.particles.located import Status, lost_fraction, packable
 from particlemesh.particles.systems import Boxes, Systems, assign_systems
@@ -130,8 +130,7 @@ class Plan(checks.Fixed):
         order: str = "caller",
         systems: int | None = None,
     ) -> None:
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"mesh is of type {type(mesh).__name__}; give a particlemesh.Mesh.")
+        mesh = mesh_of(mesh)
         self.mesh = mesh
         self.window = window_of(window)
         check_enough(mesh, self.window.support)
