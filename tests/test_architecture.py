@@ -52,7 +52,7 @@ BUDGET = {
     "apps/pme": 2780,
     "arrays": 810,
     "autograd": 820,
-    "backends": 3130,
+    "backends": 3140,
     "choosing": 860,
     "command": 2850,
     "distributed": 3080,

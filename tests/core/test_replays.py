@@ -15,6 +15,7 @@ from particlemesh.apps import nufft
 from particlemesh.apps.pme import PME, Dispersion
 from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.dipoles import Dipoles
+from particlemesh.backends import tapes
 from particlemesh.fourier import Solver, VectorSolver
 from particlemesh.kernels import Replays
 from tracing import functions_entered
@@ -230,6 +231,29 @@ def test_nothing_of_the_caller_is_kept(backend):
         del arrays, result
     gc.collect()
     assert [ref() is None for ref in seen] == [True] * len(seen)
+
+
+def test_calls_with_much_memory_of_their_own_are_made_again(backend, monkeypatch):
+    """A tape keeps the temporaries of its call."""
+    monkeypatch.setattr(tapes, "MOST_BYTES", 4 * 8 * N)
+    library, made = backend.library, []
+    for count, replayed in ((N, True), (N + 1, False)):
+        replays, calls, target = Replays(library), [], backend.array(np.zeros(count))
+
+        def copied(values, replays=replays, calls=calls, target=target, count=count):
+            def call():
+                calls.append(count)
+                between = library.empty((count,), np.float64)
+                library.copy(between, values)
+                library.copy(target, between)
+
+            replays("copied", (values, target), call)
+
+        for turn in range(5):
+            copied(backend.array(np.full(count, float(turn))))
+            assert backend.host(target).tolist() == [float(turn)] * count
+        made.append((len(calls) < 5) == replayed)
+    assert made == [True, True]
 
 
 @pytest.mark.backends("cuda")

@@ -378,7 +378,7 @@ class CudaBackend(Taping):
         return CudaKernel(self, raw, size, 2**31 - 1, name, self._signatures[key])
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        return _cupy().empty(shape, dtype)
+        return self.allocated(_cupy().empty(shape, dtype))
 
     def clear(self, array: Any) -> None:
         if gapless(array):

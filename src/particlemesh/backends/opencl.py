@@ -299,7 +299,7 @@ class OpenClBackend(Taping):
         size, most = math.prod(shape) * np.dtype(dtype).itemsize, self.free_bytes()
         if size > most:  # NVIDIA's driver has returned buffers of 2**60 bytes
             raise MemoryError(f"cannot allocate {size:,} bytes: {self.device} has {most:,}.")
-        return with_memory(ALLOCATING, _cl().array.empty, self.queue, shape, np.dtype(dtype))
+        return self.allocated(with_memory(ALLOCATING, _cl().array.empty, self.queue, shape, np.dtype(dtype)))
 
     def _strided(self, target: Any, source_array: Any) -> None:
         if target.size == 0:

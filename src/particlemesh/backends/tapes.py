@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 MOST_TAPES = 64  # of a few kilobytes each
+MOST_BYTES = 2**28  # of temporaries that the tapes of an owner keep, of one tape a quarter
 
 
 # What a launch takes from an array on a CUDA device: the address of its first element, shape, strides in bytes,
@@ -37,6 +38,8 @@ class Tape:
         Arrays that the call made to be returned. Each replay makes new ones, which follow the call's arrays.
     after : object
         The state of the owner after the call.
+    nbytes : int
+        Memory that was allocated in the call, without its results.
     """
 
     def __init__(self, *arrays: Any) -> None:
@@ -44,6 +47,7 @@ class Tape:
         self.complete = True
         self.results: list[tuple[tuple[int, ...], Any]] | None = None  # None: the same result is returned again
         self.after: Any = None
+        self.nbytes = 0
         for array in arrays:
             self.place(array)
 
@@ -127,8 +131,16 @@ class Taping:
         """Report a new array that the call returns."""
         tape = self.tape
         if tape is not None and tape.results is not None:
+            tape.nbytes -= array.nbytes
             tape.results.append((array.shape, array.dtype))
             tape.place(array)
+
+    def allocated(self, array: Any) -> Any:
+        """Report new memory, and return it: a tape keeps what is no result, for its replays."""
+        tape = self.tape
+        if tape is not None:
+            tape.nbytes += array.nbytes
+        return array
 
 
 class Tapes:
@@ -136,6 +148,7 @@ class Tapes:
 
     def __init__(self) -> None:
         self._by_key: dict[Any, Any] = {}
+        self._nbytes = 0
         self._shown = False
         self.cleared = 0  # how often: tapes of other owners that depend on this one's memory end then, too
 
@@ -150,8 +163,12 @@ class Tapes:
 
     def clear(self) -> None:
         """Drop all tapes: the memory they refer to is freed."""
-        self._by_key.clear()
+        self._drop()
         self.cleared += 1
+
+    def _drop(self) -> None:
+        self._by_key.clear()
+        self._nbytes = 0
 
     def find(self, owner: Any, what: Any, arrays: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Return the tape of a call and what it returned, or None if there is none or the call joins another's tape."""
@@ -179,9 +196,9 @@ class Tapes:
             return backend.signature(what if state is None else (what, *state.key()), *arrays, same=self._shown)
 
         key = name() if backend.tape is None else None
-        if key is None:
+        known = None if key is None else self._by_key.get(key)
+        if key is None or known is False:
             return call()
-        known = self._by_key.get(key)
         if known:
             tape, returned = known
             with backend.scope(*arrays):
@@ -195,8 +212,8 @@ class Tapes:
                 return new[0] if len(new) == 1 else tuple(new)
             return returned if result is None else result
         if key not in self._by_key:  # most forms come once: record at the second time
-            if len(self._by_key) > MOST_TAPES:
-                self._by_key.clear()
+            if len(self._by_key) > MOST_TAPES or self._nbytes > MOST_BYTES:
+                self._drop()
             returned = call()
             self._by_key[key] = None  # not before the call: only then is its preparation done
             if state is not None:
@@ -204,7 +221,10 @@ class Tapes:
             return returned
         with backend.taping(*arrays, renew=new_array is not None) as tape:
             returned = call()
-        if tape.complete and key in self._by_key:
+        if tape.nbytes > MOST_BYTES // 4:  # such a call's kernels take longer than the host
+            self._by_key[key] = False
+        elif tape.complete and key in self._by_key:
+            self._nbytes += tape.nbytes
             tape.after = None if state is None else state.now()
             # Keep no reference to arrays of the caller.
             self._by_key[key] = tape, None if result is not None or new_array else returned
