@@ -4,6 +4,7 @@
 from particlemesh.fourier.bands import Bands, mode_numbers
 from particlemesh.fourier.engines import good_size
 from particlemesh.fourier.hermitian import Halves
+from particlemesh.fourier.prolate import ProlateGreen
 from particlemesh.fourier.solver import Solver
 from particlemesh.fourier.spectra import Spectrum, binned_power, power_spectrum
 from particlemesh.fourier.transform import Transform
@@ -12,6 +13,7 @@ from particlemesh.fourier.vector_solver import VectorSolver
 __all__ = [
     "Bands",
     "Halves",
+    "ProlateGreen",
     "Solver",
     "Spectrum",
     "Transform",

@@ -22,9 +22,37 @@ Divisor = Callable[[Array, int, int], Array]
 NAMES = {"poisson": (), "yukawa": ("kappa",), "ewald": ("alpha",)}
 
 
-@dataclass(frozen=True)
 class Green:
-    """``exp(-k**2 / (4 alpha**2)) / (k**2 + kappa**2)``, the solution of ``(kappa**2 - laplace) phi = rho``.
+    """``smoothing / (k**2 + kappa**2)``, a solution of ``(kappa**2 - laplace) phi = rho`` with a smoothed density."""
+
+    kappa: float = 0.0
+
+    @property
+    def blur(self) -> float:
+        """Distance beyond which smoothing changes nothing."""
+        raise NotImplementedError
+
+    def __call__(self, k2: Any) -> Any:
+        """Return the Green function."""
+        return self.smoothing(k2) / (k2 + self.kappa**2)
+
+    def smoothing(self, k2: Any) -> Any:
+        """Return the factor that smooths the density."""
+        raise NotImplementedError
+
+    def smoothing_slope(self, k2: Any) -> Any:
+        """Return the derivative of this factor by k2."""
+        raise NotImplementedError
+
+    def slope(self, k2: Any) -> Any:
+        """Return the derivative of the Green function by k2."""
+        screened = k2 + self.kappa**2
+        return (self.smoothing_slope(k2) - self.smoothing(k2) / screened) / screened
+
+
+@dataclass(frozen=True)
+class Named(Green):
+    """``exp(-k**2 / (4 alpha**2)) / (k**2 + kappa**2)``.
 
     kappa is 0 unless the name is "yukawa", and alpha infinite unless it is "ewald".
     """
@@ -33,19 +61,21 @@ class Green:
     kappa: float = 0.0
     alpha: float = math.inf
 
-    def smoothing(self, k2: Array) -> Any:
-        """Return the factor that smooths the density by a Gaussian."""
+    @property
+    def blur(self) -> float:
+        return 6 / self.alpha  # the Gaussian is below 1e-15 there
+
+    def smoothing(self, k2: Any) -> Any:
         return np.exp(-k2 / (4 * self.alpha**2)) if self.alpha < math.inf else 1.0
 
-    def slope(self, k2: Array) -> Any:
-        """Return the derivative of the Green function by k2."""
-        screened = k2 + self.kappa**2
-        rate = 1 / (4 * self.alpha**2) if self.alpha < math.inf else 0.0
-        return -self.smoothing(k2) * (1 / screened + rate) / screened
+    def smoothing_slope(self, k2: Any) -> Any:
+        return -self.smoothing(k2) / (4 * self.alpha**2)
 
 
-def named(name: str, parameters: dict[str, Any]) -> Green:
-    """Return a Green function by name; ``parameters`` are those it needs.
+def known(green: Any, parameters: dict[str, Any]) -> Green | None:
+    """Return a Green function of ours, given itself or by name, or None for a user's function.
+
+    ``parameters`` are those that a name needs.
 
     Raises
     ------
@@ -54,18 +84,23 @@ def named(name: str, parameters: dict[str, Any]) -> Green:
 
     Examples
     --------
-    >>> named("yukawa", {"kappa": 2.0})
-    Green(name='yukawa', kappa=2.0, alpha=inf)
+    >>> known("yukawa", {"kappa": 2.0})
+    Named(name='yukawa', kappa=2.0, alpha=inf)
     """
-    needed = NAMES[checks.one_of(name, "green", tuple(NAMES))]
+    if callable(green):
+        for key, value in parameters.items():
+            if value is not None:
+                raise ValueError(f"{key} is {value!r} beside a function, which takes no parameters: leave it out.")
+        return green if isinstance(green, Green) else None
+    needed = NAMES[checks.one_of(green, "green", tuple(NAMES))]
     given = {key: value for key, value in parameters.items() if value is not None}
     for key in needed:
         if key not in given:
-            raise ValueError(f"green={name!r} needs {key}: give {key}=.")
+            raise ValueError(f"green={green!r} needs {key}: give {key}=.")
     for key in given:
         if key not in needed:
-            raise ValueError(f"green={name!r} has no {key}; leave it out, or choose another Green function.")
-    return Green(name, **{key: checks.positive(value, key) for key, value in given.items()})
+            raise ValueError(f"green={green!r} has no {key}; leave it out, or choose another Green function.")
+    return Named(green, **{key: checks.positive(value, key) for key, value in given.items()})
 
 
 def table(
@@ -80,16 +115,13 @@ def table(
     checks.one_of(of, "of", ("k2", "k"))
     if zero is not None and not all(modes.mesh.periodic):
         raise ValueError(f"zero is {zero!r}; with open axes the value at k = 0 follows from free space: leave it out.")
-    if not callable(green):
-        function = named(green, parameters)
+    function = known(green, parameters)
+    if function is not None:
         if not all(modes.mesh.periodic):
             return free_space(function, modes, divisor, slope)
         with np.errstate(divide="ignore"):
-            values = both_signs(lambda k2: function.smoothing(k2) / (k2 + function.kappa**2), modes, "k2", parts=True)
+            values = both_signs(function, modes, "k2", parts=True)
     else:
-        for key, value in parameters.items():
-            if value is not None:
-                raise ValueError(f"{key} is {value!r} beside a function, which takes no parameters: leave it out.")
         if not all(modes.mesh.periodic):
             raise ValueError(
                 f"green is a function and the mesh has open axes; in free space choose from {', '.join(NAMES)}."
@@ -152,10 +184,9 @@ def free_space(green: Green, modes: Modes, divisor: Divisor | None, slope: int |
     open_axes = [a for a in range(len(modes.shape)) if not mesh.periodic[a]]
     spacing = mesh.spacing
     reach = {a: spacing[a] * modes.shape[a] / 2 for a in open_axes}
-    blur = 6 / green.alpha if green.alpha < math.inf else 0.0  # the Gaussian is below 1e-15 there
-    radius = math.hypot(*reach.values()) + blur
-    # The Gaussian also takes the edge of an image's function nearer.
-    wide = {a: good_size(math.ceil((radius + blur + reach[a]) / spacing[a])) for a in open_axes}
+    radius = math.hypot(*reach.values()) + green.blur
+    # Smoothing also takes the edge of an image's function nearer.
+    wide = {a: good_size(math.ceil((radius + green.blur + reach[a]) / spacing[a])) for a in open_axes}
     along, divisors = [], []  # wavenumbers per axis: of the wide mesh along open axes
     for axis in range(len(modes.shape)):
         nodes = wide.get(axis, modes.shape[axis])

@@ -21,7 +21,8 @@ from particlemesh.box import Box
 from particlemesh.checks import alone
 from particlemesh.fourier.compensation import CHOICES, chosen, divisor
 from particlemesh.fourier.engines import engine, plain
-from particlemesh.fourier.green import named, table
+from particlemesh.fourier.green import Green, known, table
+from particlemesh.fourier.prolate import ProlateGreen
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors, Strain, strain_tables
 from particlemesh.mesh import Mesh, mesh_of
@@ -205,7 +206,7 @@ class Solver(MeshSolver):
             raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
         checks.one_of(compensation, "compensation", CHOICES)
         checks.one_of(gradient, "gradient", (None, *GRADIENTS))
-        self._gradient = gradient or ("window" if isinstance(green, str) and green == "ewald" else "ik")
+        self._gradient = gradient or ("window" if green == "ewald" or isinstance(green, ProlateGreen) else "ik")
         self.mesh = mesh
         support = window_of(window).support
         # Ghosts of open axes keep what spreads beyond the box.
@@ -226,9 +227,10 @@ class Solver(MeshSolver):
         kind = chosen(compensation, green)
         self._divisor = None if kind is None else divisor(self.window, kind, 2)
         self._green = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
-        if slope is not None and not (callable(slope) and callable(green) and of == "k2"):
+        function = known(green, parameters)
+        if slope is not None and not (callable(slope) and function is None and of == "k2"):
             raise ValueError("slope is for a function green of k2: give a function for both, or leave it out.")
-        self._slope = slope if callable(green) else named(green, parameters).slope
+        self._slope = slope if function is None else function.slope
         count = self.plan.systems
         self._stack = () if count is None else (count,)  # axes of fields and spectra before those of the mesh
         self._rows: np.ndarray | None = None  # lattice vectors of systems with boxes of their own
@@ -236,9 +238,9 @@ class Solver(MeshSolver):
         self._each = [self._modes]  # of systems with boxes of their own, theirs
         at_zero = self._common[0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
         self._described = (
-            f"{green if isinstance(green, str) else 'a function'} (at k = 0: {at_zero:g}), compensation {kind}"
+            f"{green if isinstance(green, (str, Green)) else 'a function'} (at k = 0: {at_zero:g}), compensation {kind}"
         )
-        if callable(green) and compensation == "auto" and self._rough():
+        if function is None and compensation == "auto" and self._rough():
             warnings.warn(
                 "the Green function is not smooth on this mesh: give compensation=None for point charges, or "
                 "'continuous' for a smooth density of many particles per node. The default is 'continuous'.",

@@ -4,6 +4,7 @@
 from particlemesh.window.fitting import fitted as fitted
 from particlemesh.window.shape_function import MAX_DEGREE as MAX_DEGREE
 from particlemesh.window.shape_function import MAX_SUPPORT as MAX_SUPPORT
+from particlemesh.window.spheroidal import spheroidal as spheroidal
 from particlemesh.window.window import DEFAULT as DEFAULT
 from particlemesh.window.window import WINDOWS as WINDOWS
 from particlemesh.window.window import Window as Window

@@ -15,15 +15,14 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import legendre
 from numpy.typing import NDArray
-from scipy.linalg import eigh_tridiagonal
 from scipy.special import i0e, i1e
 
 from particlemesh import checks
 from particlemesh.window.fitting import Shape, fitted
 from particlemesh.window.polynomials import Polynomial, add, multiply
 from particlemesh.window.shape_function import MAX_DEGREE, MAX_SUPPORT, Window
+from particlemesh.window.spheroidal import spheroidal
 
 __all__ = [
     "MAX_DEGREE",
@@ -194,21 +193,14 @@ def prolate(support: int, sigma: float = 2.0, *, tol: float = 2e-15) -> Window:
     support = checks.integer(support, "support", 2, MAX_SUPPORT)
     shape = _bandwidth(support, sigma) - 0.05
 
-    # Legendre polynomials of even degree make the wave equation a tridiagonal eigenproblem.
-    k = np.arange(0, shape + 40, 2)
-    diagonal = k * (k + 1) + (2 * k * (k + 1) - 1) / ((2 * k + 3) * (2 * k - 1)) * shape**2
-    beside = (k + 1) * (k + 2) / ((2 * k + 3) * np.sqrt((2 * k + 1) * (2 * k + 5))) * shape**2
-    lowest = eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(0, 0))[1][:, 0]
-    series = np.zeros(2 * len(k))
-    series[::2] = lowest * np.sqrt(2 * k + 1)
-    series /= legendre.legval(0.0, series)
-    slope = legendre.legder(series) * (2 / support)
+    psi = spheroidal(shape)
+    slope = psi.deriv() * (2 / support)
 
     def function(x: NDArray[np.float64]) -> Any:
-        return legendre.legval(2 * x / support, series)
+        return psi(2 * x / support)
 
     def derivative(x: NDArray[np.float64]) -> Any:
-        return legendre.legval(2 * x / support, slope)
+        return slope(2 * x / support)
 
     detail = "" if sigma == 2 else f"(sigma={sigma:g})"
     return _of_height_one(function, derivative, support, tol, f"prolate{support}{detail}", "slepian1961")

@@ -13,6 +13,7 @@ from particlemesh.apps.pme.calculation import Calculation
 from particlemesh.apps.pme.core import Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import Images, KnownPairs
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.split import SPLITS
 from particlemesh.kernels import Coordinates, Record, alone, checks, compile_kernel, lattices
 
 _FILE = Path(__file__).with_name("batch.c")
@@ -32,7 +33,7 @@ class PMEBatch(Calculation):
         Of all systems, unless a call gives ``boxes``.
     systems : int
         How many.
-    accuracy, cutoff, splitting, shape, window, coulomb_constant, deterministic, dtype, backend, threads
+    accuracy, cutoff, splitting, bandwidth, shape, window, coulomb_constant, deterministic, dtype, backend, threads
         As for :class:`PME`.
 
     Raises
@@ -56,15 +57,18 @@ class PMEBatch(Calculation):
     [1.747565, 1.747565]
     """
 
+    _splits = SPLITS
+
     def __init__(
         self, box: Any, systems: int, accuracy: float | None = None, *, cutoff: float | None = None,
-        splitting: float | None = None, shape: Any = None, window: Any = None, coulomb_constant: float = 1.0,
-        deterministic: bool = False, dtype: Any = None, backend: str | None = None, threads: int | None = None,
+        splitting: float | str | None = None, bandwidth: float | None = None, shape: Any = None, window: Any = None,
+        coulomb_constant: float = 1.0, deterministic: bool = False, dtype: Any = None, backend: str | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.systems = checks.integer(systems, "systems", 1, 2**31 - 1)
         self._start(
-            box, accuracy, dtype, backend, threads, cutoff=cutoff, splitting=splitting, shape=shape, window=window
-        )
+            box, accuracy, dtype, backend, threads, cutoff=cutoff, splitting=splitting, bandwidth=bandwidth,
+            shape=shape, window=window,
+        )  # fmt: skip
         if not all(self.box.periodic):
             raise ValueError(f"the box is periodic along {self.box.periodic}; PMEBatch needs three periodic axes.")
         # One system's: it checks the other arguments and chooses.

@@ -15,6 +15,8 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Core, Result
 from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.apps.pme.split import Split
+from particlemesh.fourier import ProlateGreen
 from particlemesh.kernels import Coordinates, Fixed, alone, checks, coordinates
 
 
@@ -26,19 +28,31 @@ class Calculation(Fixed):
 
     _core: Any = None
     _arguments: dict[str, Any]  # of the constructor, checked
+    _splits: Mapping[str, type[Split]] = MappingProxyType({})  # that have names
     _keeps = False  # whether backend and type of the first call are those of all
 
     def _start(
         self, box: Any, accuracy: float | None, dtype: Any, backend: str | None, threads: int | None, **given: Any
     ) -> None:
-        """Take the arguments that all have: ``given`` are cutoff, splitting, shape and window."""
+        """Take the arguments that all have: ``given`` are cutoff, splitting, bandwidth, shape and window."""
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
         if self.box.ndim != 3:
             raise ValueError(f"the box has {self.box.ndim} axes; {type(self).__name__} needs three.")
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
-        for name in ("cutoff", "splitting"):
-            if given[name] is not None:
-                given[name] = checks.positive(given[name], name)
+        splitting, bandwidth = given["splitting"], given.get("bandwidth")
+        if isinstance(splitting, str) and self._splits:
+            checks.one_of(splitting, "splitting", tuple(self._splits))
+        elif splitting is not None:
+            given["splitting"] = checks.positive(splitting, "splitting")
+        if bandwidth is not None:
+            given["bandwidth"] = ProlateGreen(bandwidth, 1.0).bandwidth
+            if splitting not in (None, "prolate"):
+                raise ValueError(
+                    f"bandwidth is {bandwidth} and splitting is {splitting!r}; only the prolate split has a bandwidth: "
+                    "leave one of them out."
+                )
+        if given["cutoff"] is not None:
+            given["cutoff"] = checks.positive(given["cutoff"], "cutoff")
         shape = given["shape"]
         if isinstance(shape, int):
             shape = (shape,) * 3

@@ -117,7 +117,7 @@ class Dispersion(Calculation):
             return "parameters are chosen at the first call"
         nodes = " x ".join(map(str, p.shape))
         return (
-            f"cutoff {p.cutoff:.4g}, splitting {p.splitting:.4g}, {nodes} nodes, {p.window.name}, "
+            f"cutoff {p.cutoff:.4g}, {p.split}, {nodes} nodes, {p.window.name}, "
             f"mixing {self.mixing}; "
             f"expected errors {p.real_error:.1e} beyond the cutoff and {p.mesh_error:.1e} of the mesh"
         )

@@ -36,10 +36,10 @@ class LennardJones(Core):
 
     def __init__(self, *arguments: Any, mixing: str, shift: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        parameters = self.parameters
+        parameters, beta = self.parameters, self.split.splitting
         smooth = polynomials(self.split, parameters.cutoff, self.dtype.itemsize == 4)
         self._functions = {
-            (wells, apart): pair_function(smooth, parameters.splitting, parameters.cutoff, wells, mixing, shift, apart)
+            (wells, apart): pair_function(smooth, beta, parameters.cutoff, wells, mixing, shift, apart)
             for wells in (False, True)
             for apart in (False, True)
         }

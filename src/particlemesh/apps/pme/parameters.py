@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 import particlemesh as pm
-from particlemesh.apps.pme.split import Gaussian, Split
+from particlemesh.apps.pme.split import Inverse, Prolate, Split
 from particlemesh.fourier import good_size
 
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
@@ -39,18 +39,22 @@ class Parameters:
     """What a calculation uses, and the errors that it expects, relative to a typical force."""
 
     cutoff: float
-    splitting: float
+    split: Split
     shape: tuple[int, ...]
     window: pm.Window
     real_error: float
     mesh_error: float
     seconds: float
-    kind: type[Split] = field(default=Gaussian, repr=False)
 
     @property
-    def split(self) -> Split:
-        """How the interaction is split."""
-        return self.kind(self.splitting)
+    def splitting(self) -> float | str:
+        """The argument ``splitting`` that makes this split: the inverse width of a Gaussian, or "prolate"."""
+        return self.split.splitting if isinstance(self.split, Inverse) else "prolate"
+
+    @property
+    def bandwidth(self) -> float | None:
+        """That of the prolate function, or None."""
+        return self.split.bandwidth if isinstance(self.split, Prolate) else None
 
     @property
     def error(self) -> float:
@@ -79,19 +83,25 @@ CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(9.0e-12, 2.7e-12, 1.6e-12,
 _POINTS, _WEIGHTS = legendre.leggauss(32)
 
 
-def _axis(transforms: NDArray[np.float64], spacing: float) -> tuple[float, float]:
+@functools.lru_cache(maxsize=64)  # those of one split serve all windows
+def _integrand(split: Split, spacing: float) -> tuple[NDArray[np.float64], ...]:
+    """Return weights along and across an axis, ``k**2`` and the Green function (aliases, along, across)."""
+    edge = math.pi / spacing
+    end, highest = min(edge, split.highest), split.highest
+    x = (_POINTS + 1) / 2 * end  # along the axis; the integrand is even
+    # Across, the smooth part ends the integral. It peaks where the wave vector is short.
+    y = highest * ((_POINTS + 1) / 2) ** 2
+    across = _WEIGHTS * highest * (_POINTS + 1) / 2 * y
+    k2 = (x + 2 * edge * _ALIASES[:, None])[:, :, None] ** 2 + y**2
+    return _WEIGHTS * end, across, k2, split.transform(k2)
+
+
+def _axis(split: Split, spacing: float, transforms: NDArray[np.float64]) -> tuple[float, float]:
     """Return the squared errors of aliases along one axis: of pairs, an integral, and of a particle's force on itself.
 
-    ``transforms`` are those of the window at the points of the integral and their aliases. ``spacing`` is that of the
-    nodes times the splitting; wave vectors are in units of the splitting.
+    ``transforms`` are those of the window at the points of the integral and their aliases.
     """
-    edge = math.pi / spacing
-    x = (_POINTS + 1) / 2 * edge  # along the axis; the integrand is even
-    # Across, the Gaussian ends the integral. It peaks where the wave vector is short.
-    y = 13.0 * ((_POINTS + 1) / 2) ** 2
-    across = _WEIGHTS * 13.0 * (_POINTS + 1) / 2 * y
-    k2 = (x + 2 * edge * _ALIASES[:, None])[:, :, None] ** 2 + y**2
-    green = Gaussian(1.0).transform(k2)
+    along, across, k2, green = _integrand(split, spacing)
     main = len(_ALIASES) // 2
     mesh = green[main] / transforms[main][:, None] ** 2
     squares = transforms**2
@@ -101,30 +111,39 @@ def _axis(transforms: NDArray[np.float64], spacing: float) -> tuple[float, float
     itself = 0.0
     for harmonic in range(1, len(_ALIASES)):
         products = (transforms[harmonic:] * transforms[:-harmonic]).sum(0)
-        amplitude = (_WEIGHTS * edge * products) @ mesh @ across / (2 * math.pi) ** 2
-        itself += (2 * edge * harmonic * amplitude) ** 2 / 2
-    return float((_WEIGHTS * edge) @ total @ across) / (2 * math.pi) ** 2, float(itself)
+        amplitude = (along * products) @ mesh @ across / (2 * math.pi) ** 2
+        itself += (2 * math.pi / spacing * harmonic * amplitude) ** 2 / 2
+    return float(along @ total @ across) / (2 * math.pi) ** 2, float(itself)
 
 
 @functools.lru_cache(maxsize=64)
-def _table(window: pm.Window) -> tuple[NDArray[np.float64], ...]:
-    """Return logarithms of spacings times splitting, and of both errors of one axis, all ascending."""
-    spacings = np.geomspace(0.04, 6.0, 22)
-    angles = math.pi * ((_POINTS + 1) / 2 + 2 * _ALIASES[:, None])
-    transforms = window.fourier(angles.ravel()).reshape(angles.shape)
-    integrals, itself = np.array([_axis(transforms, float(h)) for h in spacings]).T
+def _transforms(window: pm.Window, spacings: tuple[float, ...], highest: float) -> NDArray[np.float64]:
+    """Return the window's transform at the points of the integrals and their aliases, for each spacing."""
+    ends = np.minimum(math.pi, np.array(spacings) * highest)
+    angles = ends[:, None, None] * (_POINTS + 1) / 2 + 2 * math.pi * _ALIASES[:, None]
+    return window.fourier(angles.ravel()).reshape(angles.shape)
+
+
+@functools.lru_cache(maxsize=1024)
+def _table(window: pm.Window, split: Split) -> tuple[NDArray[np.float64], ...]:
+    """Return logarithms of spacings, and of both errors of one axis, all ascending, for a split of unit size."""
+    spacings = np.geomspace(*split.spacings, 22)
+    transforms = _transforms(window, tuple(spacings), split.highest)
+    integrals, itself = np.array([_axis(split, float(h), t) for h, t in zip(spacings, transforms, strict=True)]).T
     # On fine meshes the error rises steeply with the spacing, until rounding hides it: there the power law goes on.
-    hidden = np.flatnonzero((integrals[1:] < 2 * integrals[:-1]) & (spacings[1:] < 1))
+    least = (spacings[1] / spacings[0]) ** 3
+    hidden = np.flatnonzero((integrals[1:] < least * integrals[:-1]) & (spacings[1:] < 1))
     first = int(hidden[-1]) + 1 if len(hidden) else 0
     slant = 1 + 1e-9 * np.arange(len(integrals) - first)
     rising = [np.maximum.accumulate(errors[first:]) * slant for errors in (integrals, itself)]
     return np.log(spacings[first:]), *(np.log(errors) / 2 for errors in rising)
 
 
-def _errors(window: pm.Window, splitting: float, distance: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return logarithms of spacings times splitting, and of the relative error of the forces from one axis."""
-    spacings, pairs, itself = _table(window)
-    reach = math.log(distance * splitting)
+def _errors(window: pm.Window, split: Split, distance: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return logarithms of spacings in the split's unit, and of the relative error of the forces from one axis."""
+    shape, unit = split.unit
+    spacings, pairs, itself = _table(window, shape)
+    reach = math.log(distance * unit)
     return spacings, np.logaddexp(reach + 2 * pairs, math.log(_FOURTH) + 4 * reach + 2 * itself) / 2
 
 
@@ -135,22 +154,22 @@ def _interpolated(x: float, known: NDArray[np.float64], values: NDArray[np.float
     return float(values[k] + slope * (x - known[k]))
 
 
-def mesh_error(window: pm.Window, splitting: float, spacings: Sequence[float], distance: float) -> float:
+def mesh_error(window: pm.Window, split: Split, spacings: Sequence[float], distance: float) -> float:
     """Return the relative error of the mesh's forces; ``spacings`` are those along the lattice vectors."""
-    table = _errors(window, splitting, distance)
-    logs = [_interpolated(math.log(splitting * h), *table) for h in spacings]
-    return math.sqrt(sum(math.exp(min(2 * e, 700.0)) for e in logs))
+    table = _errors(window, split, distance)
+    logs = [_interpolated(math.log(split.unit[1] * h), *table) for h in spacings]
+    return split.mesh_share(distance) * math.sqrt(sum(math.exp(min(2 * e, 700.0)) for e in logs))
 
 
-def spacing_for(window: pm.Window, splitting: float, error: float, distance: float) -> float:
+def spacing_for(window: pm.Window, split: Split, error: float, distance: float) -> float:
     """Return the distance of nodes with which the mesh makes an error: the inverse of `mesh_error` in a cube."""
-    spacings, errors = _errors(window, splitting, distance)
-    target = math.log(error / math.sqrt(3))
-    return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / splitting
+    spacings, errors = _errors(window, split, distance)
+    target = math.log(error / split.mesh_share(distance) / math.sqrt(3))
+    return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / split.unit[1]
 
 
 def choose(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, *, split: type[Split] = Gaussian, **given: Any
+    box: pm.Box, count: int, accuracy: float, costs: Costs, *, split: type[Split] = Prolate, **given: Any
 ) -> tuple[Parameters, str]:
     """Return the cheapest parameters that reach an accuracy, and a warning or "". Those given are kept.
 
@@ -159,8 +178,10 @@ def choose(
 
     Parameters
     ----------
+    split : type
+        How the interaction is split.
     **given
-        ``cutoff``, ``splitting``, ``shape`` and ``window``, or None.
+        ``cutoff``, ``splitting`` or ``bandwidth`` (the number of a split), ``shape`` and ``window``, or None.
 
     Raises
     ------
@@ -209,8 +230,9 @@ def _padded(box: pm.Box, shape: Sequence[int], window: pm.Window) -> int:
 
 
 def _cheapest(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, split: type[Split], *, cutoff: float | None = None,
-    splitting: float | None = None, shape: tuple[int, ...] | None = None, window: pm.Window | None = None,
+    box: pm.Box, count: int, accuracy: float, costs: Costs, kind: type[Split], *, cutoff: float | None = None,
+    splitting: float | None = None, bandwidth: float | None = None, shape: tuple[int, ...] | None = None,
+    window: pm.Window | None = None,
 ) -> Parameters | None:  # fmt: skip
     """Return the cheapest parameters that reach an accuracy, or else the most accurate, or None without a mesh."""
     distance = (box.volume / max(count, 1)) ** (1 / 3)
@@ -219,24 +241,25 @@ def _cheapest(
     share = accuracy / math.sqrt(2)
     windows = [window] if window is not None else [pm.bspline(order) for order in ORDERS]
     best: tuple[bool, float, Parameters] | None = None
-    for rc, alpha in _ranges(split, distance, float(lengths.max()), share, cutoff, splitting):
+    number = splitting if bandwidth is None else bandwidth
+    for rc in _cutoffs(kind, distance, float(lengths.max()), share, cutoff, number):
+        split = kind.of(rc, distance, share, number)
         pairs = 4 / 3 * math.pi * (rc / distance) ** 3
         if best is not None and (False, costs.seconds(count, pairs, 0, 1)) > best[:2]:
             break  # the pairs alone take longer, as those of longer cutoffs
-        scale = split.mesh_share(alpha, distance)
         for each in windows:
             nodes = shape
             if nodes is None:
-                h = max(spacing_for(each, alpha, share / scale, distance), 1e-12 * lengths.max())
+                h = max(spacing_for(each, split, share, distance), 1e-12 * lengths.max())
                 least = [max(2, math.ceil(t / h) + end) for t, end in zip(lengths, ends, strict=True)]
                 if math.prod(least) > 2**33:
                     continue
                 # Open axes are padded, to another number.
                 nodes = tuple(n if end else good_size(n) for n, end in zip(least, ends, strict=True))
             spacings = (lengths / (np.array(nodes) - ends)).tolist()
-            errors = split.real_error(alpha, rc, distance), scale * mesh_error(each, alpha, spacings, distance)
+            errors = split.real_error(rc, distance), mesh_error(each, split, spacings, distance)
             seconds = costs.seconds(count, pairs, each.support, _padded(box, nodes, each))
-            candidate = Parameters(rc, alpha, nodes, each, *errors, seconds, split)
+            candidate = Parameters(rc, split, nodes, each, *errors, seconds)
             misses = candidate.error > 1.05 * accuracy
             rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[:2]:
@@ -244,17 +267,12 @@ def _cheapest(
     return None if best is None else best[2]
 
 
-def _ranges(
-    split: type[Split], distance: float, length: float, error: float, cutoff: float | None, splitting: float | None
-) -> list[tuple[float, float]]:
-    """Return the pairs of cutoff and splitting to choose from, the shortest cutoff first."""
+def _cutoffs(
+    kind: type[Split], distance: float, length: float, error: float, cutoff: float | None, number: float | None
+) -> list[float]:
+    """Return the cutoffs to choose from, the shortest first."""
+    if cutoff is None and number is not None:
+        cutoff = kind.cutoff_of(number, distance, error)
     if cutoff is not None:
-        return [(cutoff, splitting if splitting is not None else split.splitting_for(error, cutoff, distance))]
-    if splitting is not None:
-        low, high = 0.1 / splitting, 26.0 / splitting
-        for _ in range(60):  # the cutoff that has this splitting
-            middle = (low + high) / 2
-            low, high = (middle, high) if split.real_error(splitting, middle, distance) > error else (low, middle)
-        return [(high, splitting)]
-    steps = np.geomspace(0.7 * distance, max(2.0 * distance, min(20.0 * distance, 4.0 * length)), 40)
-    return [(float(rc), split.splitting_for(error, float(rc), distance)) for rc in steps]
+        return [cutoff]
+    return [float(c) for c in np.geomspace(0.7 * distance, max(2.0 * distance, min(20.0 * distance, 4.0 * length)), 40)]

@@ -15,6 +15,7 @@ from particlemesh.apps.pme.core import Core, Result
 from particlemesh.apps.pme.dipoles import DipoleResult, Dipoles
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.apps.pme.split import SPLITS, Gaussian
 from particlemesh.kernels import alone, checks
 
 _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
@@ -24,9 +25,9 @@ _FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what round
 class PME(Calculation):
     r"""Electrostatics of a box by particle-mesh Ewald [darden1993]_, [essmann1995]_.
 
-    The interaction ``q_i q_j / r`` is split by Gaussians of width ``1 / splitting``. The smooth part is solved on a
-    mesh. The short-ranged part is summed over pairs within the cutoff. It includes all images, whatever the size of the
-    box. Systems with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
+    The interaction ``q_i q_j / r`` is split by a prolate spheroidal wave function [liang2025]_ or by Gaussians. The
+    smooth part is solved on a mesh. The short-ranged part is summed over pairs within the cutoff. It includes all
+    images, whatever the size of the box. Systems with a net charge have a neutralising background. The surrounding medium conducts ("tin foil").
 
     Along the open axes of a :class:`particlemesh.Box` charges are in free space, with nothing around them. The mesh has
     twice the nodes there, particles stay within the box, and there is no virial.
@@ -44,8 +45,11 @@ class PME(Calculation):
         root-mean-square size at the mean distance ``(volume / N)**(1/3)``. By default 1e-6, in float32 1e-5.
     cutoff : float, optional
         Of pairs, in the user's length unit; it may be larger than the box.
-    splitting : float, optional
-        Called alpha or beta elsewhere: the sum over pairs has the factor ``erfc(splitting * r)``.
+    splitting : {"prolate", "gaussian"} or float, optional
+        How ``1 / r`` is split. A number is the inverse width of a Gaussian, called alpha or beta elsewhere: the sum over
+        pairs has the factor ``erfc(splitting * r)``. By default "prolate", which needs the smallest mesh.
+    bandwidth : float, optional
+        c of the prolate split, 1 to 40. Its error is about ``exp(-c)``.
     shape : int or ints, optional
         Nodes of the mesh along each axis.
     window : Window or str, optional
@@ -97,17 +101,20 @@ class PME(Calculation):
     True
     """
 
+    _splits = SPLITS
     _keeps = True
 
     def __init__(
-        self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None, splitting: float | None = None,
-        shape: Any = None, window: Any = None, coulomb_constant: float = 1.0, exclusions: Any = (),
-        factors: Any = 0.0, skin: float | None = None, gradient: str = "window", deterministic: bool = False,
-        dtype: Any = None, backend: str | None = None, threads: int | None = None,
+        self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None,
+        splitting: float | str | None = None, bandwidth: float | None = None, shape: Any = None, window: Any = None,
+        coulomb_constant: float = 1.0, exclusions: Any = (), factors: Any = 0.0, skin: float | None = None,
+        gradient: str = "window", deterministic: bool = False, dtype: Any = None, backend: str | None = None,
+        threads: int | None = None,
     ) -> None:  # fmt: skip
         self._start(
-            box, accuracy, dtype, backend, threads, cutoff=cutoff, splitting=splitting, shape=shape, window=window
-        )
+            box, accuracy, dtype, backend, threads, cutoff=cutoff, splitting=splitting, bandwidth=bandwidth,
+            shape=shape, window=window,
+        )  # fmt: skip
         self._closed = all(self.box.periodic)
         if not (self._closed or self.box.orthorhombic):
             raise ValueError(
@@ -138,7 +145,7 @@ class PME(Calculation):
             return f"<PME of {self.box!r}: parameters are chosen at the first call>"
         p = core.parameters
         nodes = " x ".join(map(str, p.shape))
-        return f"<PME: cutoff {p.cutoff:.4g}, splitting {p.splitting:.4g}, mesh {nodes}, {p.window.name}>"
+        return f"<PME: cutoff {p.cutoff:.4g}, {p.split}, mesh {nodes}, {p.window.name}>"
 
     @alone
     def reserve(self, count: int, sets: int = 1, *, virial: bool = True, dipoles: bool = False) -> Self:
@@ -255,7 +262,7 @@ class PME(Calculation):
         lines = [
             f"accuracy asked for: {asked}, expected: {math.hypot(p.error, _FLOOR[core.dtype]):.1e} of a typical force",
             f"  pairs {p.real_error:.1e}, mesh {p.mesh_error:.1e}, rounding about {_FLOOR[core.dtype]:.0e}",
-            f"cutoff {p.cutoff:.6g}, splitting {p.splitting:.6g} (product {p.cutoff * p.splitting:.3f})",
+            f"cutoff {p.cutoff:.6g}, {p.split}",
             f"mesh {' x '.join(map(str, p.shape))}, window {p.window.name}, gradient {self._options['gradient']!r}",
             f"given: {', '.join(given) or 'nothing'}; the rest for the least time predicted, {p.seconds:.2g} s",
             f"pairs: {pairs}; {len(self.exclusions)} pairs excluded or scaled; memory: {core.nbytes:,} bytes",
@@ -285,7 +292,14 @@ class PME(Calculation):
         """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
         accuracy = self.accuracy or _DEFAULT[dtype]
         costs = parameters.GPU if on_gpu else parameters.CPU
-        chosen, expensive = parameters.choose(self.box, count, max(accuracy, _FLOOR[dtype]), costs, **self._given)
+        numbers, name = dict(self._given), self._given["splitting"]
+        if isinstance(name, str) or name is None:
+            kind = SPLITS[numbers.pop("splitting") or "prolate"]
+        else:
+            kind = Gaussian
+        chosen, expensive = parameters.choose(
+            self.box, count, max(accuracy, _FLOOR[dtype]), costs, split=kind, **numbers
+        )  # fmt: skip
         if expensive:
             warnings.warn(expensive, stacklevel=6)
         reached = math.hypot(chosen.error, _FLOOR[dtype])

@@ -13,22 +13,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.special import erf, erfcx, gammainc
 
+from particlemesh.fourier import ProlateGreen
+
 Array = NDArray[np.float64]
 _ROOT_PI = math.sqrt(math.pi)
 
 
-@dataclass(frozen=True)
 class Split:
-    """An interaction and its smooth part, whose inverse width is the splitting.
+    """An interaction and its smooth part.
 
     Twice the energy of a particle of charge q is ``q (sum + mesh * potential - itself * q)``, with the sum over its
     neighbours and the potential of the mesh.
@@ -37,52 +39,196 @@ class Split:
     which a typical force acts.
     """
 
-    splitting: float
     power: ClassVar[int]  # of the distance, by which a pair function divides
     mesh: ClassVar[float]  # times the potential of the mesh
+    spacings: ClassVar[tuple[float, float]]  # of meshes, between which errors are tabulated for the unit
+
+    @classmethod
+    def of(cls, cutoff: float, distance: float, error: float, number: float | None = None) -> Self:
+        """Return the split with this number, or with that for which pairs beyond the cutoff make an error."""
+        raise NotImplementedError
+
+    @classmethod
+    def cutoff_of(cls, number: float, distance: float, error: float) -> float | None:
+        """Return the cutoff that makes an error with this number, or None if the number leaves it free."""
+        raise NotImplementedError
 
     @property
     def itself(self) -> float:
         """What the mesh gives a particle of its own smooth part."""
         raise NotImplementedError
 
+    @property
+    def unit(self) -> tuple[Split, float]:
+        """A split whose errors on a mesh are tabulated, and the wavenumber that is 1 there."""
+        raise NotImplementedError
+
+    @property
+    def highest(self) -> float:
+        """The wavenumber beyond which the smooth part has nothing."""
+        raise NotImplementedError
+
     def green(self, periodic: bool) -> dict[str, Any]:
         """Return the Green function as arguments of a solver."""
         raise NotImplementedError
 
-    def smooth(self, r2: Any) -> Array:
+    def smooth(self, r2: Any) -> Any:
         """Return the smooth part at r**2."""
-        raise NotImplementedError
-
-    def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
-        """Return the interaction minus its smooth part at r, for arrays of a library with ``erfc``."""
         raise NotImplementedError
 
     def transform(self, k2: Array) -> Array:
         """Return the transform of the smooth part at k**2."""
         raise NotImplementedError
 
-    @staticmethod
-    def real_error(splitting: float, cutoff: float, distance: float) -> float:
-        """Return the relative error of the forces beyond the cutoff."""
+    def variation(self, cutoff: float) -> float:
+        """Return by how many factors of e the smooth part varies up to the cutoff."""
         raise NotImplementedError
 
-    @classmethod
-    def splitting_for(cls, error: float, cutoff: float, distance: float) -> float:
-        """Return the splitting with which the cutoff makes an error: the inverse of `real_error`."""
-        low, high = 0.1 / cutoff, 26.0 / cutoff
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if cls.real_error(middle, cutoff, distance) > error else (low, middle)
-        return high
+    def real_error(self, cutoff: float, distance: float) -> float:
+        """Return the relative error of the forces that pairs and a fine mesh make."""
+        raise NotImplementedError
 
-    @staticmethod
-    def mesh_share(splitting: float, distance: float) -> float:
-        """Return the error of the mesh over that of charges with the same splitting."""
+    def mesh_share(self, distance: float) -> float:
+        """Return the error of the mesh over that of charges with the tabulated split."""
         return 1.0
 
 
-class Gaussian(Split):
+class Charges(Split):
+    """``1 / r``, whose smooth part varies as ``itself - twist r**2 / 2`` near 0."""
+
+    power = 3
+    mesh = 4 * math.pi  # solvers solve ``-laplace(phi) = rho``
+
+    @property
+    def twist(self) -> float:
+        """What the mesh gives a dipole of its own field, over the dipole."""
+        raise NotImplementedError
+
+    def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
+        """Return ``1 / r`` minus its smooth part below the cutoff, for arrays of a library with ``erfc``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Prolate(Charges):
+    """``1 / r`` split by the prolate spheroidal wave function of a bandwidth c [liang2025]_.
+
+    The rest is zero from the cutoff on, and the smooth part has no wavenumbers beyond about ``bandwidth / cutoff``. For
+    the same error this is 0.6 to 0.7 of those of Gaussian charges.
+
+    The error is that of what the smooth part leaves out. Its transform f there is about a sine over k. Charges at random
+    places have the squared error ``8 (distance / cutoff)`` times the integral of ``f**2`` by ``k cutoff``. For this
+    function that is close to ``2 pi c (1 - 1 / c)**2 exp(-2 c)``.
+
+    Examples
+    --------
+    >>> Prolate(12.0, 2.0).smooth(np.array([0.0, 1.0, 9.0])).round(6)
+    array([1.365367, 0.999482, 0.333333])
+    """
+
+    bandwidth: float
+    cutoff: float
+    spacings = 0.25, 4.5
+
+    def __str__(self) -> str:
+        return f"prolate split of bandwidth {self.bandwidth:.4g}"
+
+    @functools.cached_property
+    def _green(self) -> ProlateGreen:
+        return ProlateGreen(self.bandwidth, self.cutoff)
+
+    @classmethod
+    def of(cls, cutoff: float, distance: float, error: float, number: float | None = None) -> Self:
+        low, high = 2.0, 40.0
+        if number is not None:
+            return cls(number, cutoff)
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (middle, high) if cls(middle, cutoff).real_error(cutoff, distance) > error else (low, middle)
+        return cls(min(math.ceil(8 * high) / 8, 40.0), cutoff)  # few numbers, for each of which meshes are tabulated
+
+    @classmethod
+    def cutoff_of(cls, number: float, distance: float, error: float) -> None:
+        return None
+
+    @property
+    def itself(self) -> float:
+        return 2 / math.pi * self._green.moment(0)
+
+    @property
+    def twist(self) -> float:
+        return 2 / (3 * math.pi) * self._green.moment(2)
+
+    @property
+    def unit(self) -> tuple[Split, float]:
+        edge = self._green.edge
+        return Prolate(self.bandwidth, self.cutoff * edge), edge
+
+    @property
+    def highest(self) -> float:
+        return self._green.edge
+
+    def green(self, periodic: bool) -> dict[str, Any]:
+        return dict(green=self._green, zero=self._green.zero if periodic else None)
+
+    def smooth(self, r2: Any) -> Any:
+        return self._green.potential(r2)
+
+    def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
+        return 1 / r - self._green.potential(r**2)
+
+    def transform(self, k2: Array) -> Array:
+        return np.asarray(4 * math.pi * self._green(k2))
+
+    def variation(self, cutoff: float) -> float:
+        return self.bandwidth / 2
+
+    def real_error(self, cutoff: float, distance: float) -> float:
+        c = self.bandwidth
+        return 4 * (1 - 1 / c) * math.sqrt(math.pi * c * distance / cutoff) * math.exp(-c)
+
+
+@dataclass(frozen=True)
+class Inverse(Split):
+    """A split by a Gaussian, whose inverse width is the splitting."""
+
+    splitting: float
+    spacings = 0.04, 6.0
+
+    def __str__(self) -> str:
+        return f"splitting {self.splitting:.4g}"
+
+    @classmethod
+    def of(cls, cutoff: float, distance: float, error: float, number: float | None = None) -> Self:
+        low, high = 0.1 / cutoff, 26.0 / cutoff
+        if number is not None:
+            return cls(number)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if cls(middle).real_error(cutoff, distance) > error else (low, middle)
+        return cls(high)
+
+    @classmethod
+    def cutoff_of(cls, number: float, distance: float, error: float) -> float:
+        low, high = 0.1 / number, 26.0 / number
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if cls(number).real_error(middle, distance) > error else (low, middle)
+        return high
+
+    @property
+    def unit(self) -> tuple[Split, float]:
+        return Gaussian(1.0), self.splitting
+
+    @property
+    def highest(self) -> float:
+        return 13.0 * self.splitting
+
+    def variation(self, cutoff: float) -> float:
+        return (self.splitting * cutoff) ** 2
+
+
+class Gaussian(Inverse, Charges):
     """``1 / r``, whose smooth part is that of Gaussian charges: ``erf(splitting * r) / r``.
 
     Examples
@@ -91,12 +237,13 @@ class Gaussian(Split):
     array([2.256758, 0.995322])
     """
 
-    power = 3
-    mesh = 4 * math.pi  # solvers solve ``-laplace(phi) = rho``
-
     @property
     def itself(self) -> float:
         return 2 * self.splitting / math.sqrt(math.pi)
+
+    @property
+    def twist(self) -> float:
+        return self.itself * 2 / 3 * self.splitting**2
 
     @property
     def background(self) -> float:
@@ -119,16 +266,11 @@ class Gaussian(Split):
     def transform(self, k2: Array) -> Array:
         return np.asarray(4 * math.pi * np.exp(-k2 / (4 * self.splitting**2)) / k2)
 
-    @staticmethod
-    def real_error(splitting: float, cutoff: float, distance: float) -> float:
-        return 2 * math.sqrt(distance / cutoff) * math.exp(-min((splitting * cutoff) ** 2, 700.0))
-
-    @classmethod
-    def splitting_for(cls, error: float, cutoff: float, distance: float) -> float:
-        return math.sqrt(max(math.log(2 * math.sqrt(distance / cutoff) / error), 0.25)) / cutoff
+    def real_error(self, cutoff: float, distance: float) -> float:
+        return 2 * math.sqrt(distance / cutoff) * math.exp(-min((self.splitting * cutoff) ** 2, 700.0))
 
 
-class SixthPower(Split):
+class SixthPower(Inverse):
     """``-r**-6``, whose smooth part is ``-P(3, (beta r)**2) / r**6`` with the splitting beta [essmann1995]_.
 
     P is the regularised incomplete gamma function. The functions here are without the minus.
@@ -167,17 +309,18 @@ class SixthPower(Split):
         rest = _ROOT_PI * np.sqrt(u) * erfcx(np.sqrt(u)) - 1
         return np.asarray(_ROOT_PI**3 * self.splitting / 4 * np.exp(-u) * rest)
 
-    @staticmethod
-    def real_error(splitting: float, cutoff: float, distance: float) -> float:
+    def real_error(self, cutoff: float, distance: float) -> float:
         # Particles at random places, of ``distance**-3`` per volume, pull with the force of the real-space part.
-        x2 = (splitting * cutoff) ** 2
+        x2 = (self.splitting * cutoff) ** 2
         force = math.exp(-min(x2, 700.0)) * (6 + 6 * x2 + 3 * x2**2 + x2**3) / cutoff**7
         return force * math.sqrt(math.pi / x2) * (cutoff / distance) ** 1.5 * distance**7 / 6
 
-    @staticmethod
-    def mesh_share(splitting: float, distance: float) -> float:
+    def mesh_share(self, distance: float) -> float:
         # At every wave vector the transform is at most that of charges times ``sqrt(pi) beta**5 / 2``.
-        return math.sqrt(math.pi) * (splitting * distance) ** 5 / 12
+        return math.sqrt(math.pi) * (self.splitting * distance) ** 5 / 12
+
+
+SPLITS: Mapping[str, type[Split]] = MappingProxyType({"prolate": Prolate, "gaussian": Gaussian})
 
 
 # ---- polynomials ----------------------------------------------------------------------------------------------
@@ -218,11 +361,11 @@ def polynomials(split: Split, cutoff: float, single: bool, one: bool = False) ->
     1e-16, and with 0.5 degree 5 less than 5e-8. GPUs and vectors of a CPU compute faster than they look up: with `one`,
     in single precision one polynomial serves all distances.
     """
-    range2 = (split.splitting * cutoff) ** 2
-    if single and one and range2 < 30:
-        return _fitted(split.smooth, cutoff, 1, 8 + math.ceil(0.9 * range2))
+    factors = split.variation(cutoff)
+    if single and one and factors < 30:
+        return _fitted(split.smooth, cutoff, 1, 8 + math.ceil(0.9 * factors))
     width, degree = (0.5, 5) if single else (0.2, 8)
-    return _fitted(split.smooth, cutoff, max(1, math.ceil(range2 / width)), degree)
+    return _fitted(split.smooth, cutoff, max(1, math.ceil(factors / width)), degree)
 
 
 def _fitted(function: Callable[[Array], Array], cutoff: float, intervals: int, degree: int) -> Smooth:
