@@ -67,7 +67,7 @@ BUDGET = {
     "sorting": 1100,
     "spread": 4670,
     "walk": 490,
-    "window": 560,
+    "window": 570,
 }
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.
 RANKS = [

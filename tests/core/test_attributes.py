@@ -55,6 +55,7 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "distributed.World": lambda: WORLD,
     "distributed.Remap": lambda: distributed.Remap(distributed.Domain(MESH, 1), distributed.Domain(MESH, 1), WORLD),
     "Spectrum": lambda: fourier.power_spectrum(INSIDE, np.ones(6), pm.Mesh((8, 8, 8), CUBE)),
+    "ProlateGreen": lambda: fourier.ProlateGreen(12.0, 1.0),
     "Bands": lambda: fourier.Bands(backend("cpu"), (8,), (3,), None, "float64"),
     "Drag": lambda: brownian.Drag(np.ones(6)),
     "WCA": lambda: brownian.WCA(CUBE, sigma=np.ones(6)),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs on the pages of PME give what the pages say, and each formula there has a test."""
 
+import csv
 import re
 import textwrap
 from pathlib import Path
@@ -17,6 +18,7 @@ CUBE = 3.0 * np.eye(3)
 # Formulae, claims and the tests of them.
 TESTS = {
     "guide/pme.rst": {
+        "4 (1 - 1 / c) sqrt(pi c d / cutoff) exp(-c)": "apps/pme/test_prolate.py::test_the_error_is_that_of_what_the",
         "2 sqrt(d / cutoff) exp(-(splitting * cutoff)**2)": "apps/pme/test_parameters.py::test_errors_of_pairs_are_as_",
         "an integral over wave vectors and their aliases": "apps/pme/test_parameters.py::test_errors_of_the_mesh_are",
         "more than a\nhundred times": "apps/pme/test_parameters.py::test_a_mesh_a_hundred_times_dearer_than_free",
@@ -56,6 +58,18 @@ def test_each_formula_is_there_with_its_test(name):
         file, test = where.split("::")
         assert formula in page(name), formula
         assert f"def {test}" in (ROOT / "tests" / file).read_text(encoding="utf-8"), where
+
+
+def test_the_table_of_nodes_is_that_of_the_benchmark():
+    with (ROOT / "benchmarks/results/pme-nodes-amd-epyc-2-threads.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    table = page("guide/pme.rst").split("list-table:: Fewest nodes")[1].split("\n\nAccuracy")[0]
+    cells = re.findall(r"[*-] - (.+)", table)
+    columns = 1 + len({row["error"] for row in rows})
+    by_window = {cells[n]: cells[n + 1 : n + columns] for n in range(columns, len(cells), columns)}
+    for window, nodes in by_window.items():
+        measured = [row for row in rows if row["window"] == window]
+        assert nodes == [f"{r['gaussian_nodes']} / {r['prolate_nodes']}" if r["ratio"] else "–" for r in measured]
 
 
 def test_the_first_program_of_the_guide():

@@ -27,9 +27,9 @@ class ProlateGreen(Green):
     r"""``psi(k cutoff / bandwidth) / k**2``, the far part of a sum split at a cutoff [liang2025]_.
 
     psi is the zeroth prolate spheroidal wave function of this bandwidth c, 1 at 0. The near part of ``1 / r`` is
-    ``(1 - Phi(r / cutoff)) / r``, where Phi is the integral of psi over that from 0 to 1. It is zero from the cutoff on.
-    The far part ends at the first zero of its transform beyond ``k = c / cutoff``. So it has no jump, and a mesh holds
-    it without aliases. What is left out is about ``exp(-c)`` of a force.
+    ``(1 - Phi(r / cutoff)) / r``, where Phi is the integral of psi over that from 0 to 1. It is zero from the cutoff
+    on. The far part ends at the first zero of its transform beyond ``k = c / cutoff``. It has no jump there, so
+    energies have none where a box is strained. What is left out is about ``exp(-c)`` of a force.
 
     Parameters
     ----------
@@ -92,23 +92,29 @@ class ProlateGreen(Green):
     def smoothing_slope(self, k2: Any) -> Any:
         return _within(_band(self.bandwidth).slope, k2, self.edge**2) / self.edge**2
 
-    def potential(self, r2: Any) -> Any:
+    def potential(self, r2: Any, order: int = 0) -> Any:
         """Return ``Phi(r / cutoff) / r``: ``4 pi`` times the potential of a point charge at r**2.
+
+        With an order it is the derivative by r**2 of that order, and 0 beyond the cutoff.
 
         Parameters
         ----------
         r2 : float or array
             Of NumPy, CuPy, torch or JAX.
+        order : int
 
         Examples
         --------
         >>> import numpy as np
         >>> from particlemesh.fourier import ProlateGreen
         >>> ProlateGreen(bandwidth=12.0, cutoff=2.0).potential(np.array([0.0, 1.0, 9.0])).round(6)
-        array([1.365367, 0.999482, 0.333333])
+        array([1.381977, 0.927313, 0.333333])
         """
-        outside = r2 >= self.cutoff**2
-        near = _within(_band(self.bandwidth).potential, r2, self.cutoff**2) / self.cutoff
+        outside, square = r2 >= self.cutoff**2, self.cutoff**2
+        if order:
+            bent = Polynomial(_band(self.bandwidth).potential).deriv(order).coef
+            return _within(tuple(map(float, bent)), r2, square) * (2 / square) ** order / self.cutoff
+        near = _within(_band(self.bandwidth).potential, r2, square) / self.cutoff
         return near + outside / (r2 * outside + (r2 < self.cutoff**2)) ** 0.5
 
     def moment(self, power: int) -> float:

@@ -22,9 +22,9 @@ from particlemesh.checks import alone
 from particlemesh.fourier.compensation import CHOICES, chosen, divisor
 from particlemesh.fourier.engines import engine, plain
 from particlemesh.fourier.green import Green, known, table
-from particlemesh.fourier.prolate import ProlateGreen
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.multiply import Factors, Strain, strain_tables
+from particlemesh.fourier.prolate import ProlateGreen
 from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan

@@ -9,7 +9,7 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps.pme import PME, PMEBatch, dipoles, lennard_jones
-from particlemesh.apps.pme.split import SixthPower, polynomials
+from particlemesh.apps.pme.split import Prolate, SixthPower, polynomials, with_derivatives
 from particlemesh.backends import cuda
 from particlemesh.fourier import Solver
 from pme_cases import image, pair_of_dipoles
@@ -142,7 +142,10 @@ def test_bad_arguments_are_explained():
 
 FUNCTIONS = {
     **{
-        name: (dipoles.pair_function(2.0, virial), lambda q, mu: np.concatenate([q[:, None], mu], 1))
+        name: (
+            dipoles.pair_function(with_derivatives(Prolate(12.0, 1.2), 1.2, True), virial),
+            lambda q, mu: np.concatenate([q[:, None], mu], 1),
+        )
         for name, virial in (("dipoles", False), ("dipoles with virial", True))
     },
     **{

@@ -190,7 +190,7 @@ def test_the_error_formula_is_that_of_random_particles():
     )
     distance = 7 / len(x) ** (1 / 3)
     error = np.sqrt(((near - far) ** 2).sum(1).mean()) / 6 * distance**7
-    assert 0.3 < error / SixthPower.real_error(1.9, 1.6, distance) < 3
+    assert 0.3 < error / SixthPower(1.9).real_error(1.6, distance) < 3
 
 
 def test_bad_arguments_are_explained():

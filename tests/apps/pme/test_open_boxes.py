@@ -116,10 +116,11 @@ def test_a_wire_is_the_plain_sum_over_its_images(axis):
     assert abs(result.forces.sum(0)).max() <= 1e-8 * abs(result.forces).max()
 
 
-def test_dipoles_in_free_space():
+@pytest.mark.parametrize("splitting", [None, "prolate"])
+def test_dipoles_in_free_space(splitting):
     x, q = cluster(8)
     mu = np.random.default_rng(1).normal(size=(8, 3)) * 0.2
-    pme = PME(FREE, accuracy=1e-11, exclusions=[(2, 3)], factors=0.5)
+    pme = PME(FREE, accuracy=1e-11, splitting=splitting, exclusions=[(2, 3)], factors=0.5)
     energy = sum(
         (0.5 if (i, j) == (2, 3) else 1.0) * pair_of_dipoles(x[j] - x[i], q[i], mu[i], q[j], mu[j])
         for i in range(8)

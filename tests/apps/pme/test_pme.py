@@ -10,6 +10,8 @@ from particlemesh.apps.pme import PME, Result
 from pme_cases import TRICLINIC, random_charges
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")  # laws hold for any accuracy
+PROLATE = dict(cutoff=1.4, bandwidth=7.0, shape=(12, 15, 16), window="bspline5")
+SPLITS = pytest.mark.parametrize("coarse", [COARSE, PROLATE], ids=["gaussian", "prolate"])
 PAIRS, FACTORS = [(0, 1), (5, 7), (9, 3), (0, 2)], [0.0, 0.5, 0.8333, 0.0]
 
 
@@ -28,10 +30,11 @@ def same(one, other, tolerance=1e-12):
 
 @pytest.mark.parametrize("neutral", [True, False])
 @pytest.mark.parametrize("options", [{}, {"skin": 0.2}], ids=["stream", "list"])
-def test_forces_and_virial_are_derivatives_of_the_energy(neutral, options):
+@SPLITS
+def test_forces_and_virial_are_derivatives_of_the_energy(neutral, options, coarse):
     x, q = random_charges(24, neutral=neutral)
     fractions = x @ np.linalg.inv(TRICLINIC)
-    options = dict(COARSE, exclusions=PAIRS, factors=FACTORS, **options)
+    options = dict(coarse, exclusions=PAIRS, factors=FACTORS, **options)
     result = PME(TRICLINIC, **options)(x, q)
 
     def strained(strain):
@@ -63,25 +66,27 @@ def test_the_trace_of_the_virial_is_minus_the_energy(neutral):
 
 
 @pytest.mark.parametrize("options", [{}, {"skin": 0.2}, {"gradient": "ik"}], ids=["stream", "list", "ik"])
-def test_order_place_and_units_do_not_matter(options):
+@SPLITS
+def test_order_place_and_units_do_not_matter(options, coarse):
     x, q = random_charges(32)
-    pme, rng = PME(TRICLINIC, **COARSE, **options), np.random.default_rng(5)
+    pme, rng = PME(TRICLINIC, **coarse, **options), np.random.default_rng(5)
     result, order = pme(x, q), np.random.default_rng(4).permutation(32)
     mixed = pme(x[order], q[order])
     same(mixed, Result(result.energy, result.energies[order], result.forces[order], result.virial))
     same(pme(x + rng.integers(-3, 4, x.shape) @ TRICLINIC, q), result, 1e-11)
     same(pme(x + TRICLINIC[1] / 15 - TRICLINIC[2] / 8, q), result, 1e-11)  # by nodes of the mesh
-    scaled = PME(TRICLINIC, **COARSE, **options, coulomb_constant=138.9)(x, q)
+    scaled = PME(TRICLINIC, **coarse, **options, coulomb_constant=138.9)(x, q)
     same(scaled, Result(*(138.9 * v for v in parts(result).values())))
     if options.get("gradient") == "ik":
         assert abs(result.forces.sum(0)).max() <= 1e-13 * abs(result.forces).sum()
 
 
-def test_excluded_pairs_are_subtracted():
+@SPLITS
+def test_excluded_pairs_are_subtracted(coarse):
     x, q = random_charges(20)
     x[1] = x[0] + TRICLINIC[2] + (0.05, 0, 0)  # near each other through a face of the box
-    whole = PME(TRICLINIC, **COARSE)(x, q)
-    part = PME(TRICLINIC, **COARSE, exclusions=PAIRS, factors=FACTORS)(x, q)
+    whole = PME(TRICLINIC, **coarse)(x, q)
+    part = PME(TRICLINIC, **coarse, exclusions=PAIRS, factors=FACTORS)(x, q)
     energy, forces, energies, virial = whole.energy, whole.forces.copy(), whole.energies.copy(), whole.virial.copy()
     images = np.array([(a, b, c) for a in (-2, -1, 0, 1, 2) for b in (-2, -1, 0, 1, 2) for c in (-2, -1, 0, 1, 2)])
     for (i, j), factor in zip(PAIRS, FACTORS, strict=True):
@@ -97,8 +102,8 @@ def test_excluded_pairs_are_subtracted():
     same(part, Result(energy, energies, forces, virial))
     # A particle on top of its partner, such as a shell on its core, is served if the pair is excluded.
     x[1] = x[0]
-    on_top = PME(TRICLINIC, **COARSE, exclusions=[(0, 1)])(x, q)
-    nearly = PME(TRICLINIC, **COARSE, exclusions=[(0, 1)])(x + np.eye(20, 3) * 1e-5, q)
+    on_top = PME(TRICLINIC, **coarse, exclusions=[(0, 1)])(x, q)
+    nearly = PME(TRICLINIC, **coarse, exclusions=[(0, 1)])(x + np.eye(20, 3) * 1e-5, q)
     same(on_top, nearly, 1e-3)
 
 
@@ -153,10 +158,12 @@ def test_results_are_written_to_out_and_copies_choose_again():
     assert pme(x, q, virial=False).virial is None
 
 
-@pytest.mark.parametrize("splitting", [2.0, 4.5], ids=["one polynomial", "intervals"])
-def test_lists_in_single_precision_have_its_accuracy(splitting):
+@pytest.mark.parametrize(("coarse", "one"), [
+    (COARSE, True), ({**COARSE, "splitting": 4.5}, False), (PROLATE, True),
+], ids=["one polynomial", "intervals", "prolate"])  # fmt: skip
+def test_lists_in_single_precision_have_its_accuracy(coarse, one):
     x, q = random_charges(60)
-    charges, options = np.stack([q, np.sin(np.arange(60.0))]), dict(COARSE, cutoff=1.4, splitting=splitting)
+    charges, options = np.stack([q, np.sin(np.arange(60.0))]), coarse
     expected = PME(TRICLINIC, **options)(x, charges)
     listed = PME(TRICLINIC, **options, skin=0.2)
     for _ in range(2):  # the second call keeps the list
@@ -165,4 +172,4 @@ def test_lists_in_single_precision_have_its_accuracy(splitting):
             exact = getattr(expected, name)
             np.testing.assert_allclose(getattr(result, name), exact, rtol=0, atol=4e-6 * abs(exact).max())
     assert listed._core.list.builds == 1
-    assert (len(listed._core._smooth.coefficients) == 1) == (splitting == 2.0)
+    assert (len(listed._core._smooth.coefficients) == 1) == one

@@ -8,6 +8,8 @@ from particlemesh.apps.pme import PME
 
 BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
 FINE = dict(cutoff=0.9, splitting=4.6, shape=(32, 36, 32), window="bspline8")
+PROLATE = dict(cutoff=0.9, bandwidth=18.0, shape=(32, 36, 32), window="bspline8")
+SPLITS = pytest.mark.parametrize("fine", [FINE, PROLATE], ids=["gaussian", "prolate"])
 
 
 def system(count=6):
@@ -16,11 +18,12 @@ def system(count=6):
     return (corners + rng.uniform(0.1, 0.6, (count, 3))) / 2 @ BOX, rng.normal(size=count)
 
 
-def test_torch_gives_energy_forces_potentials_and_virial_of_pme():
+@SPLITS
+def test_torch_gives_energy_forces_potentials_and_virial_of_pme(fine):
     torch = pytest.importorskip("torch")
     from particlemesh.apps.pme.torch import energy
 
-    (x, q), pme = system(), PME(BOX, **FINE, coulomb_constant=1.5, exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
+    (x, q), pme = system(), PME(BOX, **fine, coulomb_constant=1.5, exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
     exact = pme(x, q)
     strain = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
     tx, tq = (torch.tensor(a, requires_grad=True) for a in (x, q))
@@ -33,11 +36,34 @@ def test_torch_gives_energy_forces_potentials_and_virial_of_pme():
     np.testing.assert_allclose(by_strain.numpy(), exact.virial, atol=1e-8)
 
 
-def test_jax_gives_energy_forces_and_virial_of_pme():
+@SPLITS
+def test_second_derivatives_of_torch_are_differences_of_first_ones(fine):
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch import energy
+
+    (x, q), pme = system(), PME(BOX, **fine, exclusions=[[0, 1]])
+    given = [torch.tensor(a, requires_grad=True) for a in (x, q, BOX)]
+    rng = np.random.default_rng(3)
+    directions = [torch.tensor(rng.normal(size=a.shape)) for a in (x, q, BOX)]
+
+    def slopes(step):
+        moved = [(a + step * d).detach().requires_grad_() for a, d in zip(given, directions, strict=True)]
+        return torch.autograd.grad(energy(pme, *moved[:2], cell=moved[2]), moved)
+
+    first = torch.autograd.grad(energy(pme, *given[:2], cell=given[2]), given, create_graph=True)
+    second = torch.autograd.grad(sum((g * d).sum() for g, d in zip(first, directions, strict=True)), given)
+    step = 1e-5
+    for value, above, below in zip(second, slopes(step), slopes(-step), strict=True):
+        difference = ((above - below) / (2 * step)).numpy()
+        np.testing.assert_allclose(value.numpy(), difference, rtol=0, atol=2e-6 * abs(difference).max())
+
+
+@SPLITS
+def test_jax_gives_energy_forces_and_virial_of_pme(fine):
     jax = pytest.importorskip("jax")
     from particlemesh.apps.pme.jax import energy
 
-    (x, q), pme = system(), PME(BOX, **FINE, coulomb_constant=1.5, exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
+    (x, q), pme = system(), PME(BOX, **fine, coulomb_constant=1.5, exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
     exact = pme(x, q)
     with jax.enable_x64(True):
 

@@ -62,7 +62,8 @@ class PMEBatch(Calculation):
     def __init__(
         self, box: Any, systems: int, accuracy: float | None = None, *, cutoff: float | None = None,
         splitting: float | str | None = None, bandwidth: float | None = None, shape: Any = None, window: Any = None,
-        coulomb_constant: float = 1.0, deterministic: bool = False, dtype: Any = None, backend: str | None = None, threads: int | None = None,
+        coulomb_constant: float = 1.0, deterministic: bool = False, dtype: Any = None, backend: str | None = None,
+        threads: int | None = None,
     ) -> None:  # fmt: skip
         self.systems = checks.integer(systems, "systems", 1, 2**31 - 1)
         self._start(

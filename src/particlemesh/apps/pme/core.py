@@ -160,7 +160,8 @@ class Core:
         exclusions: Exclusions | None = None, skin: float | None = None, gradient: str | None = None, *,
         named: str | None, threads: int | None, count: int = 0, **options: Any,
     ) -> None:  # fmt: skip
-        self.split = split = parameters.split
+        self.split: Any = parameters.split
+        split = self.split
         check_powers(parameters.cutoff, split.power, dtype)
         self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
         self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions

@@ -2,8 +2,8 @@
 """Point dipoles beside charges: energy, forces, fields and torques of a periodic system.
 
 A particle with charge q and dipole mu acts by ``q + mu . grad`` wherever a charge acts by q. So the mesh takes
-``spread(q) + spread_gradient(mu)`` and gives potential, gradient and second derivatives. Within the cutoff, the
-derivatives of ``erfc(alpha r) / r`` are sums over pairs.
+``spread(q) + spread_gradient(mu)`` and gives potential, gradient and second derivatives. Within the cutoff, derivatives
+of ``1 / r`` minus its smooth part are summed over pairs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.pme.core import Core, Result, check_powers, native, word_of
 from particlemesh.apps.pme.exclusions import Exclusions, Images
+from particlemesh.apps.pme.split import Smooth, with_derivatives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 
 _FILE = Path(__file__).with_name("dipoles.c")
@@ -69,10 +70,11 @@ class Dipoles:
 
     def __init__(self, core: Core) -> None:
         check_powers(core.parameters.cutoff, 7, core.dtype)
-        self.core, alpha = core, core.split.splitting
-        self.functions = [pair_function(alpha, virial) for virial in (False, True)]
+        self.core = core
+        smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
+        self.functions = [pair_function(smooth, virial) for virial in (False, True)]
         # The smooth part of a particle's own potential, and of its field for a dipole.
-        self.limits = core.split.itself, core.split.itself * 2 / 3 * alpha**2
+        self.limits = core.split.itself, core.split.twist
         self.factors = core.constant, core.split.mesh, *self.limits
 
     def take(self, name: str, *shape: int) -> Any:
@@ -221,21 +223,32 @@ def _exclude(
 # ---- the pair function -----------------------------------------------------------------------------
 
 
-def pair_function(alpha: float, virial: bool = False) -> pm.PairFunction:
-    """Return the pair function of charges and dipoles, of four values each, for ``erfc(alpha r) / r``."""
-    scale = 2 * alpha / math.sqrt(math.pi)
-    steps = [scale, scale * 2 * alpha**2, scale * 4 * alpha**4]
-    width = columns(virial)
+def pair_function(smooth: Smooth, virial: bool = False) -> pm.PairFunction:
+    """Return the pair function of charges and dipoles, of four values each, for ``1 / r`` minus a smooth part."""
+    width, terms = columns(virial), smooth.coefficients.shape[1]
+    parameters = smooth.parameters()
     source = _SOURCE.replace("LAST", str(width - 1)).replace("VIRIAL", _VIRIAL if virial else "")
-    return pm.PairFunction(source, _function(width), width, 4, (alpha, 1.0, 3.0, 5.0, *steps))
+    source = source.replace("TERMS", str(terms))
+    return pm.PairFunction(source, _function(width, terms), width, 4, (*parameters, 3.0, 5.0))
 
 
-# b0 to b3: erfc(alpha r) / r, and the factors of its derivatives, each from the one before.
+# b0 to b3: ``1 / r`` minus the smooth part, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one
+# before. t0 to t3 are the smooth part and its derivatives by t, over 1, 1, 2 and 6.
 _SOURCE = """
 if (!(r2 > 0)) { sum[LAST] += (real)1; return; }
-const real inverse = (real)1 / r2, r = sqrt(r2), fade = exp(-p[0] * p[0] * r2);
-const real b0 = erfc(p[0] * r) / r, b1 = (b0 + p[4] * fade) * inverse;
-const real b2 = (3 * b1 + p[5] * fade) * inverse, b3 = (5 * b2 + p[6] * fade) * inverse;
+const real t = r2 * p[0];
+const i64 at = 3 + (TERMS + 1) * (i64)(t < p[2] ? t : p[2]);
+const real s = t - p[at + TERMS], turn_of_t = -2 * p[0];
+real t0 = p[at + TERMS - 1], t1 = 0, t2 = 0, t3 = 0;
+for (int n = TERMS - 2; n >= 0; n--) {
+    t3 = t3 * s + t2;
+    t2 = t2 * s + t1;
+    t1 = t1 * s + t0;
+    t0 = t0 * s + p[at + n];
+}
+const real inverse = (real)1 / r2, p0 = sqrt(inverse), p1 = p0 * inverse, p2 = 3 * p1 * inverse;
+const real b0 = p0 - t0, b1 = p1 - turn_of_t * t1, b2 = p2 - 2 * turn_of_t * turn_of_t * t2;
+const real b3 = 5 * p2 * inverse - 6 * turn_of_t * turn_of_t * turn_of_t * t3;
 real along_j = 0, along_i = 0, both = 0;
 for (int n = 0; n < 3; n++) {
     along_j += b[1 + n] * d[n];
@@ -257,7 +270,7 @@ _VIRIAL = "for (int m = 0; m < 3; m++) sum[7 + 3 * n + m] -= (a[0] * slope + tur
 
 
 @functools.cache
-def _function(width: int) -> Callable[..., None]:
+def _function(width: int, terms: int) -> Callable[..., None]:
     last = width - 1
 
     def dipole_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
@@ -265,11 +278,24 @@ def _function(width: int) -> Callable[..., None]:
         if r2 <= 0:
             sum[last] += p[1]
             return
-        inverse, r, fade = p[1] / r2, np.sqrt(r2), np.exp(-p[0] * p[0] * r2)
-        b0 = math.erfc(p[0] * r) / r
-        b1 = (b0 + p[4] * fade) * inverse
-        b2 = (p[2] * b1 + p[5] * fade) * inverse
-        b3 = (p[3] * b2 + p[6] * fade) * inverse
+        t = r2 * p[0]
+        at = 3 + (terms + 1) * int(min(t, p[2]))
+        s = t - p[at + terms]
+        t0 = p[at + terms - 1]
+        t1 = t2 = t3 = t0 - t0
+        for n in range(terms - 2, -1, -1):
+            t3 = t3 * s + t2
+            t2 = t2 * s + t1
+            t1 = t1 * s + t0
+            t0 = t0 * s + p[at + n]
+        turn_of_t, three = -(p[0] + p[0]), p[-2]
+        inverse = p[1] / r2
+        p0 = np.sqrt(inverse)
+        p1 = p0 * inverse
+        p2 = three * p1 * inverse
+        square = turn_of_t * turn_of_t
+        b0, b1, b2 = p0 - t0, p1 - turn_of_t * t1, p2 - (square + square) * t2
+        b3 = p[-1] * p2 * inverse - (three + three) * square * turn_of_t * t3
         along_j = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
         along_i = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
         both = a[1] * b[1] + a[2] * b[2] + a[3] * b[3]

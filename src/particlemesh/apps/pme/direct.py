@@ -29,11 +29,8 @@ def pair_function(smooth: Smooth, sets: int, virial: bool) -> pm.PairFunction:
     products ``b g' d d / r`` of the virial. The last sum counts particles in one place, whose ``1 / r`` is taken as 0.
     """
     width, terms = columns(virial), smooth.coefficients.shape[1]
-    intervals = len(smooth.coefficients)
-    rows = np.column_stack([smooth.coefficients, np.arange(intervals) + 0.5])  # each ends with the interval's middle
-    parameters = (smooth.scale, 1.0, intervals - 0.5, *rows.ravel().tolist())
-    source = _source(terms, intervals, sets, width)
-    return pm.PairFunction(source, _function(terms, sets, width), sets * width + 1, sets, parameters)
+    source = _source(terms, len(smooth.coefficients), sets, width)
+    return pm.PairFunction(source, _function(terms, sets, width), sets * width + 1, sets, smooth.parameters())
 
 
 @functools.cache
