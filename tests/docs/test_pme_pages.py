@@ -64,9 +64,10 @@ def test_the_table_of_nodes_is_that_of_the_benchmark():
     with (ROOT / "benchmarks/results/pme-nodes-amd-epyc-2-threads.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     table = page("guide/pme.rst").split("list-table:: Fewest nodes")[1].split("\n\nAccuracy")[0]
-    cells = re.findall(r"[*-] - (.+)", table)
+    cells = re.findall(r"^ +(?:\* )?- (.+)$", table, re.MULTILINE)
     columns = 1 + len({row["error"] for row in rows})
     by_window = {cells[n]: cells[n + 1 : n + columns] for n in range(columns, len(cells), columns)}
+    assert set(by_window) == {row["window"] for row in rows}
     for window, nodes in by_window.items():
         measured = [row for row in rows if row["window"] == window]
         assert nodes == [f"{r['gaussian_nodes']} / {r['prolate_nodes']}" if r["ratio"] else "–" for r in measured]
