@@ -84,16 +84,18 @@ class View(NamedTuple):
 
 
 def _launch(
-    pointers: list[int], at: int, function: int, groups: int, size: int, local_bytes: int, block: Any, patches: Any
-) -> None:
+    pointers: list[int], at: int, launch: Callable[..., None], function: int, groups: int, size: int, local_bytes: int,
+    block: ParameterBlock, patches: tuple[tuple[int, int, int], ...],
+) -> None:  # fmt: skip
     for offset, place, distance in patches:
         struct.pack_into("=q", block.buffer, offset, pointers[place] + distance)
-    _cupy().cuda.driver.launchKernel(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
+    launch(function, groups, 1, 1, size, 1, 1, local_bytes, at, 0, block.pointer)
 
 
-def _clear(pointers: list[int], at: int, place: int | None, distance: int, size: int) -> None:
-    address = distance if place is None else pointers[place] + distance
-    _cupy().cuda.runtime.memsetAsync(address, 0, size, at)
+def _clear(
+    pointers: list[int], at: int, clear: Callable[..., None], place: int | None, distance: int, size: int
+) -> None:
+    clear(distance if place is None else pointers[place] + distance, 0, size, at)
 
 
 def _call(pointers: list[int], at: int, call: Callable[..., None], views: tuple[View, ...]) -> None:
@@ -101,7 +103,7 @@ def _call(pointers: list[int], at: int, call: Callable[..., None], views: tuple[
 
 
 def _play(launches: list[Any], pointers: list[int], at: int) -> None:
-    for command, *arguments in launches:
+    for command, arguments in launches:
         command(pointers, at, *arguments)
 
 
@@ -147,7 +149,8 @@ class CudaTape(Tape):
         place = self.place_of(array.data.ptr)
         if place is None:
             self._kept.append(array)
-        self.launches.append((_clear, *(place or (None, array.data.ptr)), array.nbytes))
+        clear = _cupy().cuda.runtime.memsetAsync
+        self.launches.append((_clear, (clear, *(place or (None, array.data.ptr)), array.nbytes)))
 
     def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...]) -> None:
         places = [self.place_of(array.data.ptr) for array in arrays]
@@ -155,13 +158,13 @@ class CudaTape(Tape):
             View(None, 0, array) if place is None else View(*place, (array.shape, array.dtype, array.strides))
             for array, place in zip(arrays, places, strict=True)
         )
-        self.launches.append((_call, call, views))
+        self.launches.append((_call, (call, views)))
 
     @contextlib.contextmanager
     def forking(self, branch: Branch) -> Iterator[Callable[[], None]]:
         """Record work in the background of the rest of the block, until the function returned is called."""
         whole, background, foreground = self.launches, [], []  # type: ignore[var-annotated]
-        whole.append((_fork, branch, background, foreground))
+        whole.append((_fork, (branch, background, foreground)))
         self.launches = background
 
         def rest() -> None:
@@ -261,8 +264,8 @@ class CudaKernel:
         tape = self._owner.tape
         if tape is not None:
             patches = tape.patches(arguments[:leading])
-            size, block = self._group_size, self._parameters()
-            tape.launches.append((_launch, self._function, groups, size, local_bytes, block, patches))
+            command = self._launch, self._function, groups, self._group_size, local_bytes, self._parameters(), patches
+            tape.launches.append((_launch, command))
 
 
 def facts_of(compute: int) -> dict[str, int]:
