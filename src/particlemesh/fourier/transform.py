@@ -129,7 +129,7 @@ class Transform(checks.Fixed):
 
         Parameters
         ----------
-        green : {"poisson", "yukawa", "ewald"} or callable
+        green : {"poisson", "yukawa", "ewald"}, ProlateGreen or callable
             ``1 / k**2`` solves ``-laplace(phi) = rho`` (without 4 pi), ``1 / (k**2 + kappa**2)`` the screened equation.
             ``exp(-k**2 / (4 alpha**2)) / k**2`` is the long-range part of an Ewald sum. A function gets arrays.
         kappa : float
