@@ -376,7 +376,8 @@ def polynomials(split: Split, cutoff: float, single: bool, one: bool = False) ->
 
     With intervals in which the function varies by a factor of ``exp(0.2)`` degree 8 leaves less than 1e-16. With
     ``exp(0.5)`` degree 6 leaves less than 1e-8, of slopes too. GPUs and vectors of a CPU compute faster than they look
-    up: with `one`, in single precision one polynomial serves all distances. Its force errs by 5e-8 of that at the cutoff.
+    up: with `one`, in single precision one polynomial serves all distances. Its force errs by 5e-8 of that at the
+    cutoff.
     """
     factors = split.variation(cutoff)
     if single and one and factors < 30:
