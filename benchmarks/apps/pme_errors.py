@@ -10,7 +10,10 @@ formulae, ``reached`` the error measured, ``energy`` the relative error of the e
 ``pme-nodes-DEVICE.csv``: fewest nodes per axis with which 2,000 ions in a box of 3 have an error at a cutoff of 0.9,
 for each window; none if 139 are too few. Pairs leave about 0.8 of the error.
 
-    python benchmarks/apps/pme_errors.py [--small] [--clouds 8] [--only clouds nodes]
+``pme-dipoles-DEVICE.csv``: errors of forces and fields of 500 ions with dipoles, over a typical force and field, beside
+the accuracy that was asked for charges.
+
+    python benchmarks/apps/pme_errors.py [--small] [--clouds 8] [--only clouds nodes dipoles]
 """
 
 from __future__ import annotations
@@ -172,19 +175,38 @@ def nodes(asked: Any, case: tuple[float, str]) -> Iterator[dict[str, Any]]:
     yield row | {"ratio": short((row["gaussian_nodes"] / row["prolate_nodes"]) ** 3) if both else ""}
 
 
+def dipoles(asked: Any, case: tuple[float, int]) -> Iterator[dict[str, Any]]:
+    """Return rows of an accuracy and a seed: each split."""
+    accuracy, seed = case
+    rng = np.random.default_rng(seed)
+    cloud = even(rng, 500, (1.0,) * 3)
+    moments = rng.normal(size=(500, 3)) * 500 ** (-1 / 3) / 3**0.5
+    exact = PME(cloud.box, 1e-12, splitting="gaussian")(*cloud[1:], dipoles=moments)
+    for split in SPLITS:
+        pme = PME(cloud.box, accuracy, splitting=split)
+        result = pme(*cloud[1:], dipoles=moments)
+        errors = error(result.forces, exact.forces, cloud), error(result.fields, exact.fields, cloud)
+        yield dict(
+            seed=seed, split=split, asked=accuracy, forces=short(errors[0]), fields=short(errors[1]),
+            ratio=short(errors[0] / accuracy), seconds_predicted=short(pme.parameters.seconds),
+        )  # fmt: skip
+
+
 def main() -> None:
     """Measure what the command line asks for."""
-    parser = runs.parser(__doc__, ("clouds", "nodes"), "cpu")
+    parser = runs.parser(__doc__, ("clouds", "nodes", "dipoles"), "cpu")
     parser.add_argument("--clouds", type=int, default=8, help="of each kind")
     asked = parser.parse_args()
     with runs.Run(Place(asked.backend), asked.out) as run:
         for part in asked.only:
             if part == "clouds":
                 cases: list[Any] = [(k, s) for s in range(1 if asked.small else asked.clouds) for k in KINDS]
+            elif part == "dipoles":
+                cases = [(a, s) for a in ACCURACIES for s in range(1, 4)][: 1 if asked.small else None]
             else:
                 cases = [(e, w) for e in (1e-3, 1e-4, 2e-6) for w in WINDOWS][: 1 if asked.small else None]
-            file = {"clouds": "pme-errors", "nodes": "pme-nodes"}[part]
-            rows_of = {"clouds": clouds, "nodes": nodes}[part]
+            file = {"clouds": "pme-errors", "nodes": "pme-nodes", "dipoles": "pme-dipoles"}[part]
+            rows_of = {"clouds": clouds, "nodes": nodes, "dipoles": dipoles}[part]
             run.write(file, run.measure(part, cases, functools.partial(rows_of, asked), file))
     run.finish()
 

@@ -42,7 +42,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "grid.systems": (CPU, ("grid-systems",)),
     "apps.poisson": (CPU, ("poisson",)),
     "apps.pme": (CPU, ("pme",)),
-    "apps.pme_errors": (CPU, ("pme-errors", "pme-nodes")),
+    "apps.pme_errors": (CPU, ("pme-errors", "pme-nodes", "pme-dipoles")),
     "apps.dem": (CPU, ("dem-steps",)),
     "apps.cliffs": (CPU, ("app-cliffs",)),
     "apps.nufft": (["--threads", "1"], ("nufft",)),

@@ -207,6 +207,25 @@ def test_dipoles_take_gaussians_unless_the_split_is_given():
         np.testing.assert_allclose(getattr(results["prolate"], name), expected, rtol=0, atol=1e-6 * abs(expected).max())
 
 
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_devices_give_what_the_cpu_gives(backend, dtype):
+    x, q = (a.astype(dtype) for a in random_charges(30))
+    mu = (np.random.default_rng(1).normal(size=(30, 3)) * 0.1).astype(dtype)
+    given = dict(cutoff=1.4, bandwidth=9.0, shape=(12, 15, 16), window="bspline5", exclusions=[(0, 1), (5, 7)])
+    tolerance = 1e-5 if dtype == "float32" else 1e-11
+    for moments in ({}, {"dipoles": mu}):
+        expected = PME(TRICLINIC, **given)(
+            *(a.astype("f8") for a in (x, q)), **{k: v.astype("f8") for k, v in moments.items()}
+        )
+        pme = PME(TRICLINIC, **given, backend=backend.name)
+        result = pme(*map(backend.array, (x, q)), **{k: backend.array(v) for k, v in moments.items()})
+        for name in ("energy", "energies", "forces", "virial"):
+            exact = getattr(expected, name)
+            value = backend.host(getattr(result, name))
+            np.testing.assert_allclose(value, exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name)
+
+
 def test_a_split_needs_fewer_nodes_than_gaussians():
     """For the same error, pairs and window; the table is that of benchmarks/apps/pme_errors.py."""
     nodes = {}
