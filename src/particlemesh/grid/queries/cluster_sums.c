@@ -38,21 +38,28 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
     real sum[MEMBERS * RESULTS];                                               \
     UNROLL for (int n = 0; n < MEMBERS * RESULTS; n++) sum[n] = 0;
 
-#define NEAR_PARTICLE                                                                                     \
-    const coordinate limit = there ? ask.limit : (coordinate)-1;                                          \
-    real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)];                                                \
-    for (int v = 0; v < VALUES; v++) b[v] = values[(i64)q * VALUES + v];                                  \
-    UNROLL for (int m = 0; m < MEMBERS; m++) {                                                            \
-        real x[4];                                                                                        \
-        LOAD_LOCAL_4(members + 4 * m, x);                                                                 \
-        coordinate d[3];                                                                                  \
-        VECTOR(d, other, x, shift);                                                                       \
-        const real r2 = SQUARED(d);                                                                       \
-        if (r2 <= limit && m != itself) {                                                                 \
-            for (int v = 0; v < VALUES; v++) a[v] = own_values[m * VALUES + v];                           \
-            pair_function(r2, d, INDEX_OF_REAL(x[3]), INDEX_OF_REAL(other.w), a, b, PARAMETER_VALUES,     \
-                          sum + m * RESULTS);                                                             \
-        }                                                                                                 \
+#define EACH_MEMBER(VECTOR_OF_PAIR)                                                                   \
+    UNROLL for (int m = 0; m < MEMBERS; m++) {                                                        \
+        real x[4];                                                                                    \
+        LOAD_LOCAL_4(members + 4 * m, x);                                                             \
+        coordinate d[3];                                                                              \
+        VECTOR_OF_PAIR;                                                                               \
+        const real r2 = SQUARED(d);                                                                   \
+        if (r2 <= limit && m != itself) {                                                             \
+            for (int v = 0; v < VALUES; v++) a[v] = own_values[m * VALUES + v];                       \
+            pair_function(r2, d, INDEX_OF_REAL(x[3]), INDEX_OF_REAL(other.w), a, b, PARAMETER_VALUES, \
+                          sum + m * RESULTS);                                                         \
+        }                                                                                             \
+    }
+// Two loops: clusters without images within reach take 0.92 to 0.98 of the time (H200).
+#define NEAR_PARTICLE                                                         \
+    const coordinate limit = there ? ask.limit : (coordinate)-1;              \
+    real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)];                    \
+    for (int v = 0; v < VALUES; v++) b[v] = values[(i64)q * VALUES + v];      \
+    if (beyond) {                                                             \
+        EACH_MEMBER(VECTOR(d, other, x, shift))                               \
+    } else {                                                                  \
+        EACH_MEMBER(VECTOR_INSIDE(d, other, x))                               \
     }
 
 #define CLUSTER_ENDS                                                                          \

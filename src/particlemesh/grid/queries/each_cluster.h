@@ -125,24 +125,30 @@ for (u32 first = ((u32)GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE) * MEMBERS; first
                         ATOMIC_ADD_U32(heads + before % PART / WARP_SIZE, (u32)1 << before % WARP_SIZE);
                     WARP_SYNC(warp);
                 }
-                const u32 word = heads[next % PART / WARP_SIZE];
-                const int place = begun + POPCOUNT_U32(word & (earlier << 1 | 1));
-                begun += POPCOUNT_U32(word);
-                real from[4];
-                LOAD_LOCAL_4(places + 4 * place, from);
-                const int more = next + LANE < candidates;
-                const int q = more ? (int)next + LANE + (int)INDEX_OF_REAL(from[3]) : 0;
-                const real4 other = READ_4(records + 4 * (i64)q);
-                const coordinate d[3] = {fmax(fabs(other.x + from[0]) - extent[0], (coordinate)0),
-                                         fmax(fabs(other.y + from[1]) - extent[1], (coordinate)0),
-                                         fmax(fabs(other.z + from[2]) - extent[2], (coordinate)0)};
-                const int is_near = more && SQUARED(d) <= cull;
-                const u32 votes = WARP_BALLOT(warp, is_near);
-                const u32 to = (at + waiting + POPCOUNT_U32(votes & earlier)) % QUEUE;
-                if (is_near) queue[to] = (u32)q;
-                if (beyond && is_near) queue_turns[to] = turns_of[place];
-                waiting += POPCOUNT_U32(votes);
-                next += WARP_SIZE;
+                int place[STEPS], q[STEPS];
+                real from[4 * STEPS];
+                real4 other[STEPS];
+                UNROLL for (int n = 0; n < STEPS; n++) { // all loads, then all tests
+                    const u32 word = heads[next % PART / WARP_SIZE + n];
+                    place[n] = begun + POPCOUNT_U32(word & (earlier << 1 | 1));
+                    begun += POPCOUNT_U32(word);
+                    LOAD_LOCAL_4(places + 4 * place[n], from + 4 * n);
+                    q[n] = (int)next + WARP_SIZE * n + LANE + (int)INDEX_OF_REAL(from[4 * n + 3]);
+                    if (next + WARP_SIZE * n + LANE >= candidates) q[n] = -1;
+                    other[n] = READ_4(records + 4 * (i64)(q[n] < 0 ? 0 : q[n]));
+                }
+                UNROLL for (int n = 0; n < STEPS; n++) {
+                    const coordinate d[3] = {fmax(fabs(other[n].x + from[4 * n]) - extent[0], (coordinate)0),
+                                             fmax(fabs(other[n].y + from[4 * n + 1]) - extent[1], (coordinate)0),
+                                             fmax(fabs(other[n].z + from[4 * n + 2]) - extent[2], (coordinate)0)};
+                    const int is_near = q[n] >= 0 && SQUARED(d) <= cull;
+                    const u32 votes = WARP_BALLOT(warp, is_near);
+                    const u32 to = (at + waiting + POPCOUNT_U32(votes & earlier)) % QUEUE;
+                    if (is_near) queue[to] = (u32)q[n];
+                    if (beyond && is_near) queue_turns[to] = turns_of[place[n]];
+                    waiting += POPCOUNT_U32(votes);
+                }
+                next += STEPS * WARP_SIZE;
             }
             if (waiting == 0) break;
             WARP_SYNC(warp);
