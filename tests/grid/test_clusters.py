@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sums and lists by clusters, where a warp has several particles, against searches of single particles."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from grid_cases import CASES, Case, all_pairs, rounding
 from particlemesh.backends import cuda
 from particlemesh.grid.queries import clusters
 from particlemesh.grid.queries import sums as sums_of_pairs
+from particlemesh.sorting.keys import Cells
 from ptx import case as case_for_nvrtc
 from ptx import kernels_of
 
@@ -185,6 +188,9 @@ def test_what_clusters_do_not_serve_is_searched_for_alone():
     assert members(count=4000) == 4  # few for the device
     assert members(count=60) == 0
     assert members(levels=2) == 0
+    cells = Cells(pm.Box((1.0, 1.0, 1.0)), (2**14, 2**14, 1), 1, 1.0, np.dtype("f4"))
+    assert clusters.near_of(cells, 0.3) == 0  # too many columns to count
+    assert clusters.near_of(dataclasses.replace(cells, shape=(2**6, 2**6, 1)), 0.3) == pytest.approx(0.036 * np.pi)
     assert members(method="sort", curve="morton") == 0
 
 

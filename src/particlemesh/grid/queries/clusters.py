@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from particlemesh.grid.checks import MOST
 from particlemesh.grid.queries.cloud import Cloud, margin_of
 from particlemesh.sorting.keys import Cells
 
@@ -38,11 +39,12 @@ def members_of(cloud: Cloud, radius: float, least: int) -> int:
 def near_of(cells: Cells, radius: float) -> float:
     """Return the share of the particles within a radius of one of them, if all are spread evenly over open boxes.
 
-    0 if the radius is a box along a periodic axis, or more.
+    0 if the radius is a box along a periodic axis, or more, or if columns of cells could not be counted in 32 bits.
     """
     box, reach = cells.box, radius * cells.per
     rounding = margin_of(cells) * cells.per / np.sqrt((box.inverse**2).sum(1))  # of the smallest system
-    if ((reach + rounding) * np.array(box.periodic) > _MOST_REACH).any():
+    columns = 3 * math.prod(3 * n + 2 for n in cells.shape[:-1])  # with images within reach of a cluster
+    if ((reach + rounding) * np.array(box.periodic) > _MOST_REACH).any() or columns > MOST:
         return 0.0
     return share_of_ball(reach) / max(cells.systems, 1)
 
