@@ -19,7 +19,7 @@ from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.split import polynomials
+from particlemesh.apps.pme.split import Smooth, polynomials
 from particlemesh.fourier import Solver
 from particlemesh.kernels import Coordinates, Record, Replays, Unread, allocate, branch_of, compile_kernel, kept
 
@@ -179,7 +179,6 @@ class Core:
             pm.Mesh(parameters.shape, box), parameters.window, compensation="continuous", gradient=gradient,
             **split.green(all(box.periodic)), **options,
         )  # fmt: skip
-        self._smooth = polynomials(split, parameters.cutoff, dtype.itemsize == 4, self.on_gpu or skin is not None)
         self._functions: dict[Any, pm.PairFunction] = {}
         self._memory: dict[str, Any] = {}
         self.branch = branch_of(backend)  # None: one half after the other
@@ -190,6 +189,12 @@ class Core:
         self.clean = False  # whether a look at the last step has found nothing wrong
 
     # ---- what subclasses have of their own ------------------------------------------------------------
+
+    @functools.cached_property
+    def _smooth(self) -> Smooth:
+        """The smooth part for pairs of charges."""
+        single, one = self.dtype.itemsize == 4, self.on_gpu or self.list is not None
+        return polynomials(self.split, self.parameters.cutoff, single, one)
 
     def function(self, sets: int, virial: bool) -> pm.PairFunction:
         """Return the pair function for so many sets of charges."""
