@@ -57,7 +57,7 @@ BUDGET = {
     "command": 2850,
     "distributed": 3080,
     "fourier": 2300,
-    "grid": 7250,
+    "grid": 7280,
     "interpolate": 2980,
     "kernels": 260,
     "methods": 510,

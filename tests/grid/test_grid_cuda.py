@@ -67,8 +67,9 @@ def test_kernels_of_a_builder_and_its_queries_compile(monkeypatch, method, case,
     for (file, defines), names in files.items():
         if queries or file.startswith("grid/builders/") or "overlaps" in file:
             texts = [FUNCTION] if file == "grid/queries/sums.c" else []
-            cubin = cuda.compile_only(file, dict(defines), 90, *texts)
-            assert all(name.encode() in cubin for name in names), (file, names)
+            for lanes in ({}, {"LANES": 4}) if texts else ({},):
+                cubin = cuda.compile_only(file, dict(defines) | lanes, 90, *texts)
+                assert all(name.encode() in cubin for name in names), (file, names)
 
 
 SPARSE = {

@@ -59,9 +59,10 @@ def _counted(r2, d, i, j, a, b, p, sum):
     sum[0] += p[0]
 
 
-@pytest.mark.parametrize("members", [0, 4])
-def test_comments_returns_and_branches_of_a_text_are_kept(backend, monkeypatch, members):
+@pytest.mark.parametrize(("members", "lanes"), [(0, 1), (0, 4), (4, 1)])
+def test_comments_returns_and_branches_of_a_text_are_kept(backend, monkeypatch, members, lanes):
     monkeypatch.setattr(sums_of_pairs, "members_of", lambda *_: members)  # on GPUs
+    monkeypatch.setattr(sums_of_pairs, "lanes_of", lambda *_: lanes)  # on GPUs work-items share a particle's neighbours
     # The weight falls to zero at the radius, so that rounding there does not matter.
     x, oracle = CASE.positions, all_pairs(CASE.domain, CASE.positions, 0.6)
     near = oracle.where(oracle.distance <= 0.6)

@@ -28,7 +28,7 @@ from particlemesh.grid.room import Room
 SMALL_GROUP = 64  # work-items of some searches
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
-LEAST_CLUSTERED = 45  # neighbours for which lists are made by clusters (H200)
+LEAST_CLUSTERED = 64  # neighbours for which lists are made by clusters (H200)
 _U64 = np.dtype(np.uint64)
 _QUESTIONS = 64  # that may be unchecked
 

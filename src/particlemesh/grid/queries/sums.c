@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums of a function of pairs over the neighbours of each particle, without a list: a work-item per particle, in cell
-// order. RESULTS sums, VALUES reals per particle.
+// Sums of a function of pairs over the neighbours of each particle, without a list. LANES work-items per particle, in
+// cell order, share its neighbours; the first of them adds their sums up. RESULTS sums, VALUES reals per particle.
 
 #include "grid/queries/search.h"
 #include "grid/queries/pair_function.h"
+
+#ifndef LANES
+#define LANES 1
+#endif
 
 // Values in cell order, so that those of neighbours are adjacent.
 KERNEL gather_values(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
@@ -24,21 +28,28 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
 {
     const i64 valid = start[bins];
     const coordinate limit = ask.limit;
-    for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < valid; k += GROUP_COUNT * GROUP_SIZE) {
-        IN_SYSTEM_OF_PARTICLE(k)
-        const real4 own = READ_4(records + 4 * k);
-        const i64 i = INDEX_OF_REAL(own.w);
-        const coordinate x[3] = {own.x, own.y, own.z};
-        coordinate s[3];
-        fractions(s, x, &geometry);
+    const int lane = LOCAL_ID % LANES, together = GROUP_SIZE / LANES; // particles of a group
+#if LANES > 1
+    LOCAL_ARRAY(real, shared, GROUP_SIZE * RESULTS);
+#endif
+    for (i64 first = GROUP_ID * together; first < valid; first += GROUP_COUNT * together) {
+        const i64 k = first + LOCAL_ID / LANES;
+        i64 i = 0;
         real sum[RESULTS];
         for (int r = 0; r < RESULTS; r++) sum[r] = 0;
-        real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)];
-        for (int v = 0; v < VALUES; v++) a[v] = values[k * VALUES + v];
+        if (k < valid) {
+            IN_SYSTEM_OF_PARTICLE(k)
+            const real4 own = READ_4(records + 4 * k);
+            i = INDEX_OF_REAL(own.w);
+            const coordinate x[3] = {own.x, own.y, own.z};
+            coordinate s[3];
+            fractions(s, x, &geometry);
+            real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)];
+            for (int v = 0; v < VALUES; v++) a[v] = values[k * VALUES + v];
 #define FIRST_LEVEL 0
 #define REACH_OF(level) ask.radius
 #define STRIP                                                                                 \
-    for (i64 q = from; q < to; q++) {                                                         \
+    for (i64 q = from + lane; q < to; q += LANES) {                                           \
         const real4 other = READ_4(records + 4 * q);                                          \
         coordinate d[3];                                                                      \
         VECTOR(d, other, x, shift);                                                           \
@@ -49,6 +60,16 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
         }                                                                                     \
     }
 #include "grid/queries/strips.h"
-        for (int r = 0; r < RESULTS; r++) sums[sums_at + i * sums_step + r * sums_column] = sum[r];
+        }
+#if LANES > 1
+        for (int r = 0; r < RESULTS; r++) shared[r * GROUP_SIZE + LOCAL_ID] = sum[r];
+        BARRIER();
+        if (lane == 0)
+            for (int other = 1; other < LANES; other++)
+                for (int r = 0; r < RESULTS; r++) sum[r] += shared[r * GROUP_SIZE + LOCAL_ID + other];
+        BARRIER(); // read before the next particles' are written
+#endif
+        if (k < valid && lane == 0)
+            for (int r = 0; r < RESULTS; r++) sums[sums_at + i * sums_step + r * sums_column] = sum[r];
     }
 }

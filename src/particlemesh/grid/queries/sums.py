@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.backends import base
-from particlemesh.backends.base import Record
+from particlemesh.backends.base import Backend, Record
 from particlemesh.grid.checks import square_within
 from particlemesh.grid.queries import clusters
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
@@ -16,6 +16,9 @@ from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.sorting.scan import Allocate
 
 _FEW = 64  # parameters that are arguments of the kernel
+# A work-item for each particle: items that a GPU's multiprocessor needs to hide its loads, those that share a particle's
+# neighbours at most, and bytes of a group's partial sums, more of which would leave fewer groups (H200).
+_BUSY, _MOST_LANES, _MOST_LOCAL = 2048, 4, 2**14
 # Clusters (grid/queries/clusters.h, H200).
 _EACH = 2048  # particles for each multiprocessor, of which a work-item each hides its loads
 _LEAST_NEIGHBOURS = {True: 64, False: 24}  # for which clusters gain, by whether there are so many
@@ -46,6 +49,17 @@ def registers_of(function: PairFunction, members: int, size: int) -> int:
 def resident_groups(function: PairFunction, members: int, size: int) -> int:
     """Return how many groups share the registers of a multiprocessor; with more of them sums would spill."""
     return max(1, min(_MOST_GROUPS, _REGISTERS // (registers_of(function, members, size) + _OTHERS * size // 4)))
+
+
+def lanes_of(backend: Backend, function: PairFunction, count: int, size: int) -> int:
+    """Return how many work-items share a particle's neighbours: several where particles are few for the device."""
+    partial = backend.group_size * function.results * size
+    if not backend.facts()["HAS_WARP"] or not function.only_adds or partial > _MOST_LOCAL:
+        return 1
+    lanes = 1
+    while lanes < _MOST_LANES and count * lanes < backend.units * _BUSY:
+        lanes *= 2
+    return lanes
 
 
 def sums(
@@ -89,7 +103,7 @@ def sums(
         run = backend.kernel("grid/queries/cluster_sums.c", "stream", defines, texts)
         run(-(-count // members) * 32, *cloud.rows(), cloud.records, cloud.start, *given, bins, *places, *records)
         return totals
-    ends = cloud.start if cloud.ends is None else cloud.ends
-    run = backend.kernel("grid/queries/sums.c", "stream", defines, texts)
-    run(count, *cloud.rows(), cloud.records, cloud.start, ends, *given, count, bins, *places, *records)
+    ends, lanes = cloud.start if cloud.ends is None else cloud.ends, lanes_of(backend, function, count, step)
+    run = backend.kernel("grid/queries/sums.c", "stream", {**defines, "LANES": lanes}, texts)
+    run(count * lanes, *cloud.rows(), cloud.records, cloud.start, ends, *given, count, bins, *places, *records)
     return totals
