@@ -16,8 +16,8 @@ from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.sorting.scan import Allocate
 
 _FEW = 64  # parameters that are arguments of the kernel
-# A work-item for each particle: items that a GPU's multiprocessor needs to hide its loads, those that share a particle's
-# neighbours at most, and bytes of a group's partial sums, more of which would leave fewer groups (H200).
+# A particle at a time: work-items that a GPU's multiprocessor needs to hide its loads, the most that share a particle's
+# neighbours, and bytes of a group's partial sums, more of which would leave fewer groups (H200).
 _BUSY, _MOST_LANES, _MOST_LOCAL = 2048, 4, 2**14
 # Clusters (grid/queries/clusters.h, H200).
 _EACH = 2048  # particles for each multiprocessor, of which a work-item each hides its loads
