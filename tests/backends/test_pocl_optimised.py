@@ -34,6 +34,8 @@ from particlemesh.sorting import counting
 from particlemesh.orders import block_order
 
 library, rng = backends.current("opencl"), np.random.default_rng(1)
+"""
+PLAN = """
 x = rng.random((500, 3), np.float32)
 mesh = pm.Mesh((9, 10, 11), (1.0, 1.0, 1.0))
 q, f = rng.normal(size=500).astype(np.float32), rng.normal(size=mesh.field_shape).astype(np.float32)
@@ -50,6 +52,12 @@ with plan_of(backend="opencl", method="{0}", interpolation="{0}") as plan:
     assert np.allclose(plan.interpolate(f), expected[1], atol=1e-5)
 """
 PARTS = {
+    "particle, ordered": PLAN + METHOD.format("particle") + METHOD.format("ordered"),
+    "owner by matrix instructions": PLAN
+    + """
+with plan_of(backend="opencl", method="owner", options={"owner": {"form": "matrix"}}) as plan:
+    assert np.allclose(plan.spread(q), expected[0], atol=1e-5)
+""",
     "radix sort": """
 keys = rng.integers(-3, 60, 5000).astype(np.int32)
 allocate = lambda _, *of: library.empty(*of)
@@ -57,12 +65,8 @@ _, order, _ = counting.counting_sort(library, library.upload(keys), 5000, 60, st
 ordered = np.argsort(keys, kind="stable")[(keys < 0).sum():]
 assert np.array_equal(library.download(order)[:len(ordered)], ordered)
 """,
-    "particle, ordered": METHOD.format("particle") + METHOD.format("ordered"),
-    "owner by matrix instructions": """
-with plan_of(backend="opencl", method="owner", options={"owner": {"form": "matrix"}}) as plan:
-    assert np.allclose(plan.spread(q), expected[0], atol=1e-5)
-""",
-    "order by blocks": """
+    "order by blocks": PLAN
+    + """
 block_order.STAGED_FROM = dict.fromkeys(block_order.STAGED_FROM, 1)
 for stable in (False, True):
     print("stable" if stable else "through buckets", flush=True)
