@@ -304,7 +304,7 @@ def test_a_captured_order_replays_with_other_positions(backend, unpack, monkeypa
         cupy.cuda.Device().synchronize()
         graph.launch(stream)
         stream.synchronize()
-        plan.particles._is_unpacked = False  # a replay does not tell the plan
+        plan.particles.unpack_again()  # a replay does not tell the plan
         check(plan, cells, unpack)
 
 

@@ -31,6 +31,11 @@ def numbers(*shape, complex_numbers=False):
     return values + 1j * RNG.normal(size=shape) if complex_numbers else values
 
 
+def spanning():
+    """Numbers from 0 to 1, both included: meshes of type 3 follow the ends of points and frequencies."""
+    return np.append(RNG.random(N - 2), [0.0, 1.0])
+
+
 def solver(**options):
     return Solver(MESH, "bspline4", **options)
 
@@ -87,7 +92,7 @@ CALLS = {
     **{
         f"transform 3{name}": (
             nufft.Plan(3, 2, eps=1e-6), scattered,
-            [*[lambda at=at: at + 6 * RNG.random(N)] * 2, *[lambda: 9 * RNG.random(N) - 4] * 2,
+            [*[lambda at=at: at + 6 * spanning()] * 2, *[lambda: 9 * spanning() - 4] * 2,
              lambda: numbers(N, complex_numbers=True)],
         )
         for name, at in (("", -3.0), (" far off", 50.0))
