@@ -123,6 +123,13 @@ def placed(made, on=np.asarray):
     return new.set_positions(on(X)) if hasattr(new, "set_positions") else new
 
 
+def agree(backend, kept):
+    """Check pairs of results, here and there: no call writes to another's."""
+    for pair in kept:
+        for got, expected in zip(*((p if isinstance(p, tuple) else (p,)) for p in pair), strict=True):
+            np.testing.assert_allclose(backend.host(got), expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
 def refuse(*_, **__):
     raise AssertionError("this call is worked out, not replayed")
 
@@ -139,10 +146,8 @@ def test_a_call_is_replayed_as_one_for_any_arrays_of_its_form(backend, monkeypat
                 for where, what in ((pm.Plan, "spread"), (pm.Plan, "interpolate"), (Core, "step"), (Dipoles, "step")):
                     patch.setattr(where, what, refuse)
             got = of(there, call)(*map(backend.array, arrays))
-        kept.append((got, expected))  # no call writes to another's result
-    for pair in kept:
-        for got, expected in zip(*((p if isinstance(p, tuple) else (p,)) for p in pair), strict=True):
-            np.testing.assert_allclose(backend.host(got), expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+        kept.append((got, expected))
+    agree(backend, kept)
 
 
 def test_numbers_of_particles_and_outputs_may_alternate(backend):
@@ -222,9 +227,51 @@ def test_two_streams_in_turn(backend, name):
             got = of(there, call)(*(backend.late(array, stream) for array in arrays))
         kept.append((got, of(here, call)(*arrays)))
     wait(backend, *streams)
-    for pair in kept:
-        for got, expected in zip(*((p if isinstance(p, tuple) else (p,)) for p in pair), strict=True):
-            np.testing.assert_allclose(backend.host(got), expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+    agree(backend, kept)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_object_may_move_to_another_stream(backend, name):
+    """Also in calls that are not replayed yet: those inside of a call are on its stream."""
+    made, call, forms = CALLS[name]
+    here, streams, kept = placed(made), (backend.stream(), backend.stream()), []
+    with backend.on(streams[0]):
+        there = placed(made, lambda host: on_stream(backend, host, streams[0]))
+    for turn in range(6):
+        stream, arrays = streams[turn // 2 % 2], [form() for form in forms]
+        with backend.on(stream):
+            got = of(there, call)(*(on_stream(backend, array, stream) for array in arrays))
+        kept.append((got, of(here, call)(*arrays)))
+    wait(backend, *streams)
+    agree(backend, kept)
+
+
+def test_check_reads_what_the_last_call_wrote(backend):
+    pme, stream = electrostatics(), backend.stream()
+    x, q = 2 * RNG.random((N, 3)), numbers(N)
+    for turn in range(16):
+        charges = q.copy()
+        charges[5] = np.inf if turn % 2 else q[5]
+        with backend.on(stream):
+            pme(*(on_stream(backend, array, stream) for array in (x, charges)), check=False)
+        if turn % 2:
+            with pytest.raises(ValueError, match="that of particle 5"):
+                pme.check()
+        else:
+            pme.check()
+
+
+@pytest.mark.parametrize("sets", [0, 1])
+def test_nothing_to_do_may_be_repeated(backend, sets):
+    pme, plan = electrostatics(), pm.Plan(MESH, "bspline4").set_positions(backend.array(np.zeros((0, 3))))
+    transform = nufft.Plan(3, 1, eps=1e-6)
+    transform.setpts(backend.array(np.zeros(0)), s=backend.array(np.arange(3.0)))
+    for _ in range(4):
+        count = 5 if sets == 0 else 0
+        result = pme(backend.array(RNG.random((count, 3))), backend.array(np.zeros((sets, count))))
+        assert tuple(result.forces.shape) == (sets, count, 3)
+        assert plan.interpolate(backend.array(np.zeros(MESH.shape))).shape == (0,)
+        assert not backend.host(transform.execute(backend.array(np.zeros(0, complex)))).any()
 
 
 def test_nothing_of_the_caller_is_kept(backend):

@@ -97,11 +97,11 @@ class OpenClTape(Tape):
     """Commands with their arguments; buffers of the caller's arrays by their position among these."""
 
     def __init__(self, *arrays: Any) -> None:
-        self._places: list[int] = []  # of buffers
+        self._places: list[int | None] = []  # of buffers
         super().__init__(*arrays)
 
     def place(self, array: Any) -> None:
-        self._places.append(array.base_data.int_ptr)
+        self._places.append(None if array.base_data is None else array.base_data.int_ptr)  # an empty result has none
 
     def record(self, command: Command, values: list[Any], size: tuple[int, ...]) -> Collection[int]:
         """Record a command; return which of its arguments belong to the caller."""
@@ -179,7 +179,7 @@ class OpenClBackend(Taping):
         """The queue of the current scope."""
         if os.getpid() != self._process:  # it would wait for threads that a fork does not copy
             raise RuntimeError("OpenCL does not survive a fork: start processes by 'spawn', or before its first use.")
-        return getattr(self._local, "queue", self._default)
+        return getattr(self._local, "queue", None) or self._default
 
     def facts(self) -> dict[str, int]:
         vector, mma = int(self.compute >= 90), int(self.compute >= 80)
@@ -192,11 +192,14 @@ class OpenClBackend(Taping):
     @contextlib.contextmanager
     def scope(self, *arrays: Any) -> Iterator[None]:
         cl = _cl()
-        before = self.queue
-        queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self._default)
-        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
-            queue = self._default  # in order; events order it after the user's queue
-        self._local.queue, self._local.event = queue, None
+        before = getattr(self._local, "queue", None)
+        if before is None:
+            queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self.queue)
+            if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+                queue = self._default  # in order; events order it after the user's queue
+            self._local.queue, self._local.event = queue, None
+        else:  # a call within a call stays on its queue: memory of the owner was made on that of an earlier call
+            queue = before
         # Other queues may still write to the arrays; `mark` makes them wait for this work in turn.
         events = [e for a in arrays for e in getattr(a, "events", None) or () if e.command_queue != queue]
         waiting = [e for e in events if e.command_execution_status != cl.command_execution_status.COMPLETE]

@@ -240,6 +240,18 @@ class InOrder:
             yield
             backend.mark(*(one.native for one in inputs))
 
+    @contextlib.contextmanager
+    def reading(self, backend: Backend) -> Iterator[None]:
+        """Enter a device, to read what the last call has written: reads come after that call.
+
+        Parameters
+        ----------
+        backend : Backend
+        """
+        with backend.scope():
+            self._token = backend.follow(self._token)
+            yield
+
 
 def to_host(array: Any, what: str) -> np.ndarray:
     """Return the numbers of an array of any library in the memory of the host; waits for them.

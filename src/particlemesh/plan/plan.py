@@ -331,6 +331,7 @@ class Plan(checks.Fixed):
         """Counts of bad particles in the last :meth:`set_positions`; waits for the device."""
         self.ready()
         with self.backend.scope():
+            self.follow()
             status = self.particles.read_status(self.backend)
         return status._replace(non_finite_values=self.methods.non_finite_values())
 

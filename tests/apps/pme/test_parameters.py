@@ -158,3 +158,26 @@ def test_a_mesh_that_is_only_slow_is_named():
     rng = np.random.default_rng(3)
     with pytest.warns(UserWarning, match=r"with the given window needs .* nodes and bspline2.*free parameters take"):
         PME((3.0, 3.0, 3.0), 5e-3, window="cic")(3 * rng.random((20, 3)), rng.normal(size=20))
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_parameters_of_many_particles_are_no_secret_with_few(reserved):
+    """Errors are relative to a typical force, and few particles in the same box have a smaller one."""
+    rng = np.random.default_rng(1)
+    pme = PME((1.0,) * 3, accuracy=1e-3, dtype="float64", backend="cpu")
+    if reserved:
+        pme.reserve(2000)
+    for count in (2000, 1800):
+        pme(rng.random((count, 3)), (-1.0) ** np.arange(count))
+    x, q = rng.random((20, 3)), (-1.0) ** np.arange(20)
+    with pytest.warns(UserWarning, match="chosen for more particles: with 20 the error is about") as warned:
+        forces = pme(x, q).forces
+    expected = float(re.search("about (.*) of a typical", str(warned[0].message))[1])
+    exact = PME((1.0,) * 3, accuracy=1e-9)(x, q).forces
+    reached = np.sqrt(((forces - exact) ** 2).sum(1).mean()) / 20 ** (2 / 3)
+    assert 0.3 < reached / expected < 1.5
+
+
+def test_bandwidths_whose_error_is_unknown_are_refused():
+    with pytest.raises(ValueError, match="give 2 to 40"):
+        PME((1.0,) * 3, bandwidth=1.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -14,7 +15,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Core, Result
-from particlemesh.apps.pme.parameters import Parameters
+from particlemesh.apps.pme.parameters import Parameters, error_of
 from particlemesh.apps.pme.split import Split
 from particlemesh.fourier import ProlateGreen
 from particlemesh.kernels import Coordinates, Fixed, alone, checks, coordinates
@@ -27,6 +28,7 @@ class Calculation(Fixed):
     """
 
     _core: Any = None
+    _fewest = 0  # particles whose error was looked at
     _arguments: dict[str, Any]  # of the constructor, checked
     _splits: Mapping[str, type[Split]] = MappingProxyType({})  # that have names
     _keeps = False  # whether backend and type of the first call are those of all
@@ -46,6 +48,8 @@ class Calculation(Fixed):
             given["splitting"] = checks.positive(splitting, "splitting")
         if bandwidth is not None:
             given["bandwidth"] = ProlateGreen(bandwidth, 1.0).bandwidth
+            if bandwidth < 2:
+                raise ValueError(f"bandwidth is {bandwidth}; give 2 to 40: below it the error is not known.")
             if splitting not in (None, "prolate"):
                 raise ValueError(
                     f"bandwidth is {bandwidth} and splitting is {splitting!r}; only the prolate split has a bandwidth: "
@@ -133,9 +137,10 @@ class Calculation(Fixed):
         core = self._core
         if core is None:
             raise RuntimeError(f"this {type(self).__name__} has made no step yet.")
-        core.grid.check()
-        core.solver.plan.check()
-        self._check(core)
+        with self._in_order.reading(core.owner):  # on whatever stream that call was
+            core.grid.check()
+            core.solver.plan.check()
+            self._check(core)
 
     def _before(self, count: int) -> tuple[int, Any]:
         """Return a number of particles to reserve for, and the core, which is not yet stored."""
@@ -144,6 +149,7 @@ class Calculation(Fixed):
             return count, self._core
         if self._backend is None or self._dtype is None:
             raise ValueError(f"reserve needs to know where and in which type: give {name} backend= and dtype=.")
+        self._fewest = count
         return count, self._make(count, self._dtype, self._backend)
 
     # ---- a call ---------------------------------------------------------------------------------------
@@ -176,5 +182,19 @@ class Calculation(Fixed):
         """Return what a step needs: what there is, or what is made for so many particles of a type."""
         core = self._core
         if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
+            if x.count < 0.7 * self._fewest:
+                self._look_at_error(core.parameters, x.count)
             return core
+        self._fewest = x.count
         return self._make(x.count, x.dtype, backend)
+
+    def _look_at_error(self, known: Parameters, count: int) -> None:
+        """Warn if parameters that were chosen for more particles miss their error with so few."""
+        self._fewest = count
+        reached = error_of(known, self.box, count / getattr(self, "systems", 1))
+        if reached > 1.5 * max(known.error, self.accuracy or 0.0):
+            warnings.warn(
+                f"the parameters were chosen for more particles: with {count} the error is about {reached:.1e} of a "
+                f"typical force, not {known.error:.1e}. Make a new {type(self).__name__} for so few.",
+                stacklevel=5,
+            )

@@ -327,7 +327,7 @@ class Core:
         again, self._count, self.clean = x.count == self._count, x.count, False
         if not again:
             self._replays.clear()  # `check` reads what the last plain step wrote
-        if not (self.on_gpu and self.replayed) or (check and not again):
+        if not (self.on_gpu and self.replayed and len(given[0])) or (check and not again):
             step(check)
             return
         positions = native(x)

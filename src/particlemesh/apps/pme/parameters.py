@@ -170,6 +170,15 @@ def spacing_for(window: pm.Window, split: Split, error: float, distance: float) 
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / split.unit[1]
 
 
+def error_of(known: Parameters, box: pm.Box, count: float) -> float:
+    """Return the error of parameters for another number of particles in the box."""
+    distance = (box.volume / max(count, 1)) ** (1 / 3)
+    ends = [int(not periodic) for periodic in box.periodic]
+    spacings = (box.lengths / (np.array(known.shape) - ends)).tolist()
+    mesh = mesh_error(known.window, known.split, spacings, distance)
+    return math.hypot(known.split.real_error(known.cutoff, distance), mesh)
+
+
 def choose(
     box: pm.Box, count: int, accuracy: float, costs: Costs, *, split: type[Split] = Prolate, **given: Any
 ) -> tuple[Parameters, str]:
