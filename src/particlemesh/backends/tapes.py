@@ -243,7 +243,7 @@ class Replays:
     ----------
     backend : Backend
         Where the calls work.
-    *plans : Plan
+    *plans : particlemesh.Plan
         Whose positions are set outside of the calls.
 
     Examples
