@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME
+from particlemesh.apps.pme import PME, PMEBatch
 from particlemesh.apps.pme.parameters import CPU, choose, spacing_for
 from particlemesh.apps.pme.split import Gaussian, Prolate, SixthPower
 from particlemesh.window.window import WINDOWS
@@ -181,3 +181,20 @@ def test_parameters_of_many_particles_are_no_secret_with_few(reserved):
 def test_bandwidths_whose_error_is_unknown_are_refused():
     with pytest.raises(ValueError, match="give 2 to 40"):
         PME((1.0,) * 3, bandwidth=1.5)
+
+
+@pytest.mark.parametrize("systems", [None, 2])
+def test_forces_that_a_type_does_not_hold_are_refused(systems):
+    x, q = np.random.default_rng(1).random((20, 3)) * 1e6, 1.602e-19 * (-1.0) ** np.arange(20)
+    more = () if systems is None else (np.arange(20) // 10,)
+
+    def made(dtype):
+        if systems is None:
+            return PME((1e6,) * 3, accuracy=1e-4, dtype=dtype)
+        return PMEBatch((1e6,) * 3, systems, accuracy=1e-4, dtype=dtype)
+
+    with pytest.raises(ValueError, match="float32 does not hold such small forces. Use other units, or float64"):
+        made("float32")(x.astype("f4"), q.astype("f4"), *more)
+    forces = made("float64")(x, q, *more).forces
+    expected = made("float64")(x, q / 1.602e-19, *more).forces * 1.602e-19**2
+    np.testing.assert_allclose(forces, expected, rtol=1e-9, atol=0)

@@ -187,6 +187,7 @@ class Core:
         self._replays, self._count = _Steps(self), -1  # repeats steps of so many particles
         self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last replayed step
         self.clean = False  # whether a look at the last step has found nothing wrong
+        self._sized = False  # whether the type holds forces of such charges
 
     # ---- what subclasses have of their own ------------------------------------------------------------
 
@@ -298,7 +299,9 @@ class Core:
         ``steps`` makes it: the core itself or its dipoles. With ``number`` the energy of one set is a number if it is
         NumPy's.
         """
-        first = next(iter(taken.values()))
+        name, first = next(iter(taken.items()))
+        if check and not self._sized and name in ("charges", "coefficients"):
+            self._check_forces(name, first.native)
         sets, shapes = math.prod(first.batch), steps.shapes(x.count, virial)
         given = [
             self.dense(name, o.native, (sets, *o.native.shape[len(o.batch) :]), copy=True) for name, o in taken.items()
@@ -320,6 +323,20 @@ class Core:
         if number and not first.batch and isinstance(answers["energy"], np.ndarray):
             answers["energy"] = answers["energy"][()]
         return kind(**answers)
+
+    def _check_forces(self, name: str, numbers: Any) -> None:
+        """Check once that the type holds forces at the cutoff, which are the smallest; waits."""
+        largest = float(np.abs(self.owner.download(numbers)).max(initial=0.0))
+        if not 0 < largest < math.inf:
+            return
+        cutoff, info = self.parameters.cutoff, np.finfo(self.dtype)
+        force = math.log(self.constant) + 2 * math.log(largest) - (self.split.power - 1) * math.log(cutoff)
+        if force < math.log(float(info.tiny) * 2**24):
+            raise ValueError(
+                f"{name} are at most {largest:.3g}, and the cutoff is {cutoff:.3g}: {self.dtype.name} does not hold "
+                f"such small forces. Use other units{', or float64' * (self.dtype.itemsize < 8)}."
+            )
+        self._sized = True
 
     def _submit(self, steps: Any, x: Coordinates, given: list[Any], out: dict[str, Any], check: bool) -> None:
         """Make a step. On a GPU repeated ones are replayed, and what is wrong is looked for at their end only."""
