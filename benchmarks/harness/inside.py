@@ -93,7 +93,7 @@ def prepare_again(plan: Any, direction: str) -> None:
     with plan.backend.scope():
         plan.follow()
         plan.methods.of(direction).prepare(plan.workspace)
-    plan.methods.prepared.add(direction)
+    plan.methods.prepared |= {direction}
 
 
 def order_of(plan: Any) -> np.ndarray:

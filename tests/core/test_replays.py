@@ -230,6 +230,7 @@ def test_two_streams_in_turn(backend, name):
     agree(backend, kept)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_object_may_move_to_another_stream(backend, name):
     """Also in calls that are not replayed yet: those inside of a call are on its stream."""

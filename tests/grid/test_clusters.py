@@ -53,7 +53,7 @@ def values_of(x):
     return np.random.default_rng(16).normal(size=(len(x), 2)).astype(x.dtype)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("members", [8, 4])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_clusters_see_the_neighbours_of_each_member(backend, monkeypatch, case, members):
@@ -84,7 +84,7 @@ def lists_of(backend, monkeypatch, members, grid, radius, **options):
     return start, table[np.lexsort(table.T[::-1])], counts
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_lists_by_clusters_have_the_pairs_of_single_searches(backend, monkeypatch, case, half):
@@ -107,6 +107,7 @@ def test_lists_by_clusters_have_the_pairs_of_single_searches(backend, monkeypatc
                 grid.check()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("real", ["f4", "f8"])
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 9, 33])
 def test_few_particles_make_clusters_that_are_not_full(backend, monkeypatch, count, real):

@@ -191,6 +191,8 @@ class Calculation(Fixed):
     def _look_at_error(self, known: Parameters, count: int) -> None:
         """Warn if parameters that were chosen for more particles miss their error with so few."""
         self._fewest = count
+        if self.accuracy is None and any(value is not None for value in self._given.values()):
+            return  # they are the user's
         reached = error_of(known, self.box, count / getattr(self, "systems", 1))
         if reached > 1.5 * max(known.error, self.accuracy or 0.0):
             warnings.warn(
