@@ -12,6 +12,7 @@ from grid_cases import CASES, Case, all_pairs, rounding
 from particlemesh.backends import cuda
 from particlemesh.grid.queries import clusters
 from particlemesh.grid.queries import sums as sums_of_pairs
+from particlemesh.grid.queries.search import Question
 from particlemesh.sorting.keys import Cells
 from ptx import case as case_for_nvrtc
 from ptx import kernels_of
@@ -72,10 +73,14 @@ def test_clusters_see_the_neighbours_of_each_member(backend, monkeypatch, case, 
         assert touching.sum() == backend.host(grid.count(0.0)).sum()
 
 
-def lists_of(backend, monkeypatch, members, grid, radius, **options):
-    """Where rows begin, and pairs as sorted rows of i, j, S, d, D, by clusters of so many members or without (0)."""
+def lists_of(backend, monkeypatch, members, grid, radius, *, counted=True, **options):
+    """Where rows begin, and pairs as sorted rows of i, j, S, d, D, by clusters of so many members or without (0).
+
+    With ``counted`` they also count the pairs of rows.
+    """
     with monkeypatch.context() as patch:
         patch.setattr(clusters, "members_of", lambda *_: members)
+        patch.setattr(Question, "counts_by_clusters", counted)
         pairs = grid.pairs(radius, quantities="ijSdD", **options)
         counts = backend.host(grid.count(radius, order=options["order"]))
     i, j, shift, d, vector = (backend.host(a) for a in (pairs.i, pairs.j, pairs.shift, pairs.distance, pairs.vector))
@@ -94,10 +99,11 @@ def test_lists_by_clusters_have_the_pairs_of_single_searches(backend, monkeypatc
         for radius in (0.3, 0.97 * thickness.min()):
             for form, order in (("csr", "input"), ("csr", "grid"), ("coo", "input"), ("coo", "grid")):
                 options = dict(half=half, format=form, order=order)
-                ours = lists_of(backend, monkeypatch, 8, grid, radius, **options)
                 single = lists_of(backend, monkeypatch, 0, grid, radius, **options)
-                for mine, right in zip(ours, single, strict=True):
-                    np.testing.assert_array_equal(mine, right)
+                for counted in (True, False):
+                    ours = lists_of(backend, monkeypatch, 8, grid, radius, counted=counted, **options)
+                    for mine, right in zip(ours, single, strict=True):
+                        np.testing.assert_array_equal(mine, right)
         pairs = len(ours[1])
         with monkeypatch.context() as patch:  # room for fewer pairs is never left
             patch.setattr(clusters, "members_of", lambda *_: 8)

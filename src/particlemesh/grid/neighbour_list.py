@@ -28,7 +28,6 @@ from particlemesh.grid.cpu.locate import known_cells, locate
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
-from particlemesh.grid.queries.search import LEAST_CLUSTERED
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
 from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -36,6 +35,7 @@ from particlemesh.sorting.cpu import counting_sort
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
+_IN_COLUMNS = 150  # neighbours from which lists by clusters gain by cells of their own (H200)
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
 _MOST_GRIDS, _MOST_BYTES, _MOST_KEPT_BOXES = 4, 1 << 28, 20_000  # that are kept for later calls
 _grids: dict[Any, tuple[UniformGrid, int]] = {}  # with bytes; no call uses these, the longest unused one first
@@ -423,7 +423,7 @@ def _cells(thickness: np.ndarray, reach: float, most: float, count: float, *, th
     if thin:
         neighbours = count * share_of_ball(reach / thickness)
         sizes[-1] /= _THINNER
-        if neighbours >= LEAST_CLUSTERED:
+        if neighbours >= _IN_COLUMNS:
             sizes = reach * columns(neighbours, ndim)
     # Cells of one size along all axes would be so many if they were of this size: much smaller ones need no trial.
     sizes = np.maximum(sizes, (thickness.prod() / most) ** (1 / ndim) / _THINNER)

@@ -57,7 +57,7 @@ KERNEL count_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL con
 #include "grid/queries/each_cluster.h"
 }
 #else
-#define SHIFTS_APART 1 // three numbers each: lanes write them together
+#define SHIFTS_APART 1 // they were cleared: few pairs have one
 #include "grid/queries/pair_output.h"
 
 KERNEL list_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
@@ -74,22 +74,14 @@ KERNEL list_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL cons
     out.turns = turns, out.folded = status[STATUS_FOLDED] != 0, out.missing = MISSING_AXES;
     if (GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_TOTAL] = place[rows];
 #if WANT_SHIFT
-    const int axes = 3 - out.missing;
-    LOCAL_ARRAY(int, all_images, WARPS * WARP_SIZE * 3); // of the pairs of a row, as they lie in memory
-    LOCAL int* images = all_images + LOCAL_ID / WARP_SIZE * (WARP_SIZE * 3);
-#define WRITE_SHIFTS                                                                                          \
-    if (hit) {                                                                                                \
-        int image[3] = {turn[0], turn[1], turn[2]};                                                           \
-        if (out.folded) unfold(image, turns[INDEX_OF_REAL(x[3])], (int)j, &out);                              \
-        for (int a = 0; a < 3; a++)                                                                           \
-            if (a >= out.missing) images[rank * axes + a - out.missing] = SWAP && i > j ? -image[a] : image[a]; \
-    }                                                                                                         \
-    WARP_SYNC(warp);                                                                                          \
-    for (int e = LANE; e < number * axes && row * axes + e < capacity * axes; e += WARP_SIZE)                 \
-        out.shift[row * axes + e] = images[e];                                                                \
-    WARP_SYNC(warp);
+#define WRITE_SHIFT                                                             \
+    if (hit && row + rank < capacity && (beyond || out.folded)) {               \
+        int image[3] = {turn[0], turn[1], turn[2]};                             \
+        if (out.folded) unfold(image, turns[INDEX_OF_REAL(x[3])], (int)j, &out); \
+        if (image[0] | image[1] | image[2]) write_shift(&out, row + rank, i, (int)j, image); \
+    }
 #else
-#define WRITE_SHIFTS
+#define WRITE_SHIFT
 #endif
 #define CLUSTER_BEGINS                                                                       \
     int written[MEMBERS];                                                                    \
@@ -103,7 +95,7 @@ KERNEL list_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL cons
     const int no_image[3] = {0, 0, 0};                                             \
     if (hit && row + rank < capacity)                                              \
         write_pair(&out, row + rank, i, BY_INDEX ? (int)j : q, no_image, d);       \
-    WRITE_SHIFTS                                                                   \
+    WRITE_SHIFT                                                                    \
     written[m] += number;
 #define CLUSTER_ENDS
 #include "grid/queries/each_cluster.h"

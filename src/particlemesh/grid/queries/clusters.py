@@ -60,6 +60,6 @@ def columns(neighbours: float, ndim: int) -> np.ndarray:
     The number is rounded, so that a few more particles have the same cells.
     """
     density = 2 ** (round(2 * math.log2(neighbours)) / 2) / _BALL[ndim - 1]
-    sides = np.full(ndim, min(max(1.1 * (8 / density) ** (1 / ndim), 1 / 2), 1))
+    sides = np.full(ndim, min(max(1.1 * (8 / density) ** (1 / ndim), 1 / 2), 1.0))
     sides[-1] = min(max(1 / (density * sides[:-1].prod()), 1 / 16), 1 / 4)
     return sides

@@ -233,6 +233,8 @@ class PairLists:
         defines = {**self._defines(_PLACED, 0, 0), "MEMBERS": question.members, "LISTS": 1}
         kernel = self.search.program("grid/queries/cluster_pairs.c", "list_pairs", question.cloud, defines)
         cloud, outputs = question.cloud, (arrays.get(name, none) for name in FIELDS.values())
+        if "shift" in arrays:
+            self.backend.clear(arrays["shift"])  # the kernel writes those that are not 0
         kernel(
             question.warps, *question.systems, cloud.records, cloud.start, cloud.turns, cloud.status, start, *outputs,
             question.words, self.rows, cloud.bins, capacity, *self.search.records(question),

@@ -18,10 +18,16 @@ DEVICE void unfold(PRIVATE int* turn, u64 own_turns, int index, PRIVATE const Ou
     }
 }
 
+DEVICE void write_shift(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE const int* turn)
+{
+    const int axes = 3 - out->missing;
+    for (int a = 0; a < 3; a++) // a loop of 3 unrolls, so that its arrays are registers
+        if (a >= out->missing) out->shift[at * axes + a - out->missing] = SWAP && i > j ? -turn[a] : turn[a];
+}
+
 DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE const int* turn,
                        PRIVATE const coordinate* d)
 {
-    const int axes = 3 - out->missing;
     const int backwards = SWAP && i > j;
 #if WANT_I
     out->i[at] = backwards ? j : i;
@@ -30,13 +36,13 @@ DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE 
     out->j[at] = backwards ? i : j;
 #endif
 #if WANT_SHIFT && !SHIFTS_APART
-    for (int a = 0; a < 3; a++) // a loop of 3 unrolls, so that its arrays are registers
-        if (a >= out->missing) out->shift[at * axes + a - out->missing] = backwards ? -turn[a] : turn[a];
+    write_shift(out, at, i, j, turn);
 #endif
 #if WANT_DISTANCE
     out->distance[at] = sqrt(SQUARED(d));
 #endif
 #if WANT_VECTOR
+    const int axes = 3 - out->missing;
     for (int a = 0; a < 3; a++)
         if (a >= out->missing) out->vector[at * axes + a - out->missing] = backwards ? -d[a] : d[a];
 #endif

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,10 @@ from particlemesh.grid.room import Room
 SMALL_GROUP = 64  # work-items of some searches
 _WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
-LEAST_CLUSTERED = 64  # neighbours for which lists are made by clusters (H200)
+# Neighbours for which lists are made by clusters: in periodic boxes, in open ones, and half lists by slots there, whose
+# single searches see half of the cells (H200).
+_LEAST_CLUSTERED = 40, 64, 128
+_MANY_ROWS = 2**18  # which keep the device busy with a work-item for two of them
 _U64 = np.dtype(np.uint64)
 _QUESTIONS = 64  # that may be unchecked
 
@@ -73,8 +77,22 @@ class Question:
     @functools.cached_property
     def members(self) -> int:
         """Particles that a warp searches for together, or 0."""
-        alone = self.points is not None or self.reach_is or self.some
-        return 0 if alone else clusters.members_of(self.cloud, self.radius, LEAST_CLUSTERED)
+        if self.points is not None or self.reach_is or self.some:
+            return 0
+        kind = 0 if any(self.cloud.cells.box.periodic) else 1 + (self.half == 1)
+        return clusters.members_of(self.cloud, self.radius, _LEAST_CLUSTERED[kind])
+
+    @property
+    def counts_by_clusters(self) -> bool:
+        """Whether clusters, where they serve, also count the pairs of rows faster than a work-item for two rows.
+
+        It has no half rows by index and no systems. Few rows wait for images, and for many cells of few particles.
+        """
+        cells = self.cloud.cells
+        if self.half == 2 or self.systems or self.members == 4:
+            return True
+        waits = any(cells.box.periodic) or self.rows < 2 * math.prod(cells.shape)
+        return waits and self.rows < _MANY_ROWS
 
     @property
     def warps(self) -> int:
@@ -155,7 +173,7 @@ class Search:
         if not question.rows:
             return
         cloud = question.cloud
-        if members := question.members * (not longest and not wide):
+        if members := question.members * (not longest and not wide and question.counts_by_clusters):
             self.backend.clear(counts)  # those of particles that were left out
             facts = {"MEMBERS": members, "COUNT_IS_64": counts.dtype.itemsize // 8, "ROWS_BY_INDEX": int(by_index)}
             kernel = self.program("grid/queries/cluster_pairs.c", "count_pairs", cloud, {**question.defines(), **facts})
