@@ -73,29 +73,24 @@ KERNEL list_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL cons
     out.i = out_i, out.j = out_j, out.shift = out_shift, out.distance = out_distance, out.vector = out_vector;
     out.turns = turns, out.folded = status[STATUS_FOLDED] != 0, out.missing = MISSING_AXES;
     if (GROUP_ID == 0 && LOCAL_ID == 0) found[FOUND_TOTAL] = place[rows];
-#if WANT_SHIFT
-#define WRITE_SHIFT                                                             \
-    if (hit && row + rank < capacity && (beyond || out.folded)) {               \
-        int image[3] = {turn[0], turn[1], turn[2]};                             \
-        if (out.folded) unfold(image, turns[INDEX_OF_REAL(x[3])], (int)j, &out); \
-        if (image[0] | image[1] | image[2]) write_shift(&out, row + rank, i, (int)j, image); \
-    }
-#else
-#define WRITE_SHIFT
-#endif
 #define CLUSTER_BEGINS                                                                       \
     int written[MEMBERS];                                                                    \
     UNROLL for (int m = 0; m < MEMBERS; m++) written[m] = 0;                                 \
     if (LANE < MEMBERS && LANE < present) nexts[LANE] = place[ROW_OF_MEMBER(LANE)];
-#define WITH_PAIR                                                                  \
-    const u32 hits = WARP_BALLOT(warp, hit);                                       \
-    const int rank = POPCOUNT_U32(hits & earlier), number = POPCOUNT_U32(hits);    \
-    const i64 row = nexts[m] + written[m];                                         \
-    const int i = BY_INDEX ? (int)INDEX_OF_REAL(x[3]) : (int)first + m;            \
-    const int no_image[3] = {0, 0, 0};                                             \
-    if (hit && row + rank < capacity)                                              \
-        write_pair(&out, row + rank, i, BY_INDEX ? (int)j : q, no_image, d);       \
-    WRITE_SHIFT                                                                    \
+#define WITH_PAIR                                                                                \
+    const u32 hits = WARP_BALLOT(warp, hit);                                                     \
+    const int rank = POPCOUNT_U32(hits & earlier), number = POPCOUNT_U32(hits);                  \
+    const i64 row = nexts[m] + written[m];                                                       \
+    const int i = BY_INDEX ? (int)INDEX_OF_REAL(x[3]) : (int)first + m;                          \
+    const int no_image[3] = {0, 0, 0};                                                           \
+    if (hit && row + rank < capacity) {                                                          \
+        write_pair(&out, row + rank, i, BY_INDEX ? (int)j : q, no_image, d);                     \
+        if (WANT_SHIFT && (beyond || out.folded)) {                                              \
+            int image[3] = {turn[0], turn[1], turn[2]};                                          \
+            if (out.folded) unfold(image, turns[INDEX_OF_REAL(x[3])], (int)j, &out);             \
+            if (image[0] | image[1] | image[2]) write_shift(&out, row + rank, i, (int)j, image); \
+        }                                                                                        \
+    }                                                                                            \
     written[m] += number;
 #define CLUSTER_ENDS
 #include "grid/queries/each_cluster.h"

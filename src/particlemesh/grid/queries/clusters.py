@@ -14,23 +14,24 @@ from particlemesh.sorting.keys import Cells
 
 # H200, cubes of uniform particles.
 _EACH = 512  # particles for each multiprocessor, of which there are few with less
-_FEW_NEIGHBOURS = 8  # for which clusters gain if particles are few
+FEW_NEIGHBOURS = 8  # for which clusters gain if particles are few
 _BALL = 2, math.pi, 4 / 3 * math.pi  # the volume for a radius of 1, by axes
 _MOST_REACH = 0.99  # fractions of a box along periodic axes: turns are -1, 0 and 1
 _MOST_CLUSTERED = 2**26  # particles: candidates of 32 columns and their images are counted in 32 bits
 
 
-def members_of(cloud: Cloud, radius: float, least: int) -> int:
+def members_of(cloud: Cloud, radius: float, least: int, least_of_few: int = FEW_NEIGHBOURS) -> int:
     """Return how many particles a cluster has, or 0 if each one is searched for alone.
 
     Clusters serve one level of cells in their order, and a radius of less than a box. They gain where particles have
-    ``least`` neighbours, or are few for the device. Then clusters of four make more warps, which hide their loads.
+    ``least`` neighbours, or are few for the device and have ``least_of_few``. Clusters of four then make more warps,
+    which hide their loads.
     """
     backend, cells, count = cloud.backend, cloud.cells, cloud.count
     if not backend.facts()["HAS_WARP"] or cloud.ends is not None or cloud.occupied is not None or cells.levels > 1:
         return 0
     few = count < backend.units * _EACH
-    if count * near_of(cells, radius) < (_FEW_NEIGHBOURS if few else least) or count > _MOST_CLUSTERED:
+    if count * near_of(cells, radius) < (least_of_few if few else least) or count > _MOST_CLUSTERED:
         return 0
     return 4 if few else 8
 

@@ -62,6 +62,7 @@ class Question:
     words: Any
     systems: tuple[Any, ...] = ()  # of rows, and the numbers of all systems
     some: tuple[int, int] | None = None  # the least and the largest index of a particle with a row, if not all have one
+    by_index: bool = True  # rows are named by particles' indices, not slots
 
     @property
     def rows(self) -> int:
@@ -79,8 +80,9 @@ class Question:
         """Particles that a warp searches for together, or 0."""
         if self.points is not None or self.reach_is or self.some:
             return 0
-        kind = 0 if any(self.cloud.cells.box.periodic) else 1 + (self.half == 1)
-        return clusters.members_of(self.cloud, self.radius, _LEAST_CLUSTERED[kind])
+        least = _LEAST_CLUSTERED[0 if any(self.cloud.cells.box.periodic) else 1 + (self.half == 1)]
+        # Rows by slots need no count before, which suits few particles.
+        return clusters.members_of(self.cloud, self.radius, least, clusters.FEW_NEIGHBOURS if self.by_index else least)
 
     @property
     def counts_by_clusters(self) -> bool:
@@ -251,7 +253,8 @@ class Search:
         code = 0 if not half else 2 if by_index else 1
         if not isinstance(radius, Extents):
             number = kernel_radius(radius, cloud.cells, points=points is not None)
-            return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words, cloud.rows(system))
+            systems = cloud.rows(system)
+            return Question(cloud, points, number, 0, code, cloud.records, cloud.status, words, systems, None, by_index)
         check_squares(0.0, cloud.cells.box.matrix, dtype, bounded=True)
         count = max(cloud.count, 1)
         reaches = self.room("reaches", (count,) if radius.axes == 1 else (count, 4), dtype)
