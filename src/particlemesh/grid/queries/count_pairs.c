@@ -66,7 +66,7 @@ KERNEL count_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records,
 #else
     const i64 taken = start[bins];
 #endif
-    const coordinate limit = ask.limit;
+    const coordinate limit = IN_REGISTER(ask.limit);
 #if PAIRED
     WARP(warp);
     for (i64 first_row = 2 * GROUP_ID * GROUP_SIZE; first_row < rows; first_row += 2 * GROUP_COUNT * GROUP_SIZE) {

@@ -35,7 +35,7 @@ KERNEL list_marks(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if WANT_NAMES
     LOCAL_ARRAY(int, names, GROUP_SIZE);
 #endif
-    const coordinate limit = ask.limit;
+    const coordinate limit = IN_REGISTER(ask.limit);
     const i64 width = 0;
     Output out;
     out.i = out_i, out.j = out_j, out.missing = MISSING_AXES;

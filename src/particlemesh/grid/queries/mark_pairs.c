@@ -120,7 +120,7 @@ KERNEL mark_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
 #if PAIRED
     WARP(warp);
 #endif
-    const coordinate limit = ask.limit;
+    const coordinate limit = IN_REGISTER(ask.limit);
     const int stop = (int)(rows - first < stride ? rows - first : stride); // few: 64 bits would cost registers
 #if ROWS_ARE_POINTS
     const i64 taken = rows;

@@ -49,7 +49,7 @@ KERNEL list_pairs(ROW_POINTS SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, 
     LOCAL_ARRAY(coordinate, points, 3 * GROUP_SIZE);
 #endif
     const u64 no_turns = (u64)MOST_TURNS << 42 | (u64)MOST_TURNS << 21 | (u64)MOST_TURNS;
-    const coordinate limit = ask.limit;
+    const coordinate limit = IN_REGISTER(ask.limit);
 #if ROWS_ARE_POINTS
     const i64 taken = rows;
 #else

@@ -128,6 +128,10 @@ DEVICE int turns_forward(PRIVATE const int* turn)
         d[2] = (record).z - point[2];   \
     } while (0)
 
+// A number that is not negative, which a compiler does not read from constant memory for each comparison: counts of
+// pairs take 1.03 times as long then (H200).
+#define IN_REGISTER(number) fmax(number, (coordinate)0)
+
 // Its square: rounded the same way in all kernels, so that they agree on which pairs count.
 #define SQUARED(d) fma((d)[0], (d)[0], fma((d)[1], (d)[1], (d)[2] * (d)[2]))
 

@@ -27,7 +27,7 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
               const i64 sums_column, BOX_RECORDS, const Ask ask PARAMETER_RECORD)
 {
     const i64 valid = start[bins];
-    const coordinate limit = ask.limit;
+    const coordinate limit = IN_REGISTER(ask.limit);
     const int lane = LOCAL_ID % LANES, together = GROUP_SIZE / LANES; // particles of a group
 #if LANES > 1
     LOCAL_ARRAY(real, shared, GROUP_SIZE * RESULTS);
