@@ -160,6 +160,7 @@ CALLS = {
     "apps.pme.PME.reserve": dict(count=20),
     "apps.pme.PMEBatch": dict(box=FOUR, systems=2),
     "apps.pme.PMEBatch.__call__": dict(positions=4 * X, charges=Q, system=np.arange(20) % 2),
+    "apps.pme.slab_correction": dict(positions=4 * X, charges=Q, box=FOUR),
     "apps.pme.Dispersion": dict(box=FOUR, **EWALD),
     "apps.pme.Dispersion.__call__": dict(positions=4 * X, coefficients=Q),
     "apps.files.check_field": lambda folder, **flags: files.check_field(folder / "f.npz", MESH, **flags),

@@ -19,10 +19,11 @@ typedef struct {
 
 KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT sums,
                 GLOBAL const real* RESTRICT potential, GLOBAL const real* RESTRICT gradient,
-                GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces, GLOBAL real* RESTRICT partial,
+                GLOBAL real* RESTRICT energies, GLOBAL real* RESTRICT forces, GLOBAL real* RESTRICT potentials,
+                GLOBAL real* RESTRICT fields, GLOBAL real* RESTRICT partial,
                 const i64 count, const i64 sets, const i64 shares, const i64 charges_at, const i64 energies_at,
-                const i64 forces_at, const i64 potential_at, const i64 gradient_at,
-                GLOBAL u64* status, const Factors f)
+                const i64 forces_at, const i64 potential_at, const i64 gradient_at, const i64 potentials_at,
+                const i64 fields_at, const i64 has_fields, GLOBAL u64* status, const Factors f)
 {
     LOCAL_ARRAY(real, scratch, GROUP_SIZE);
     const i64 width = sets * WIDTH + 1, terms = sets * TERMS + 1, length = (count + shares - 1) / shares;
@@ -47,6 +48,12 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
                 for (int a = 0; a < 3; a++)
                     forces[forces_at + 3 * at + a] =
                         weight * sum[1 + a] - scaled * f.mesh * gradient[gradient_at + 3 * at + a];
+                if (has_fields) {  // what a unit charge would have in the place of this one
+                    potentials[potentials_at + at] = f.coulomb * (sum[0] + smooth);
+                    for (int a = 0; a < 3; a++)
+                        fields[fields_at + 3 * at + a] =
+                            f.coulomb * (sum[1 + a] - f.mesh * gradient[gradient_at + 3 * at + a]);
+                }
                 total[0] += energy;
 #if WIDTH > 4
                 for (int t = 0; t < 6; t++) total[1 + t] += (real)0.5 * weight * sum[4 + t];

@@ -25,7 +25,7 @@ typedef struct {
 } Factors;
 
 typedef struct {
-    i64 charges, energies, forces, energy, virial;
+    i64 charges, energies, forces, energy, virial, potentials, fields;
 } Places;
 
 #define IS_FINITE(magnitude) ((magnitude) >> EXPONENT_BITS != EXPONENT_ALL)
@@ -59,9 +59,11 @@ DEVICE void join(GLOBAL u64* words, const i64 pass, const int system, PRIVATE u6
 // and forces. words: magnitudes (systems, TERMS), then sums (systems, TERMS).
 KERNEL assemble(GLOBAL const coordinate* RESTRICT charges, GLOBAL const coordinate* RESTRICT sums,
                 GLOBAL const coordinate* RESTRICT potential, GLOBAL const coordinate* RESTRICT gradient,
-                GLOBAL coordinate* RESTRICT energies, GLOBAL coordinate* RESTRICT forces, GLOBAL u64* words,
+                GLOBAL coordinate* RESTRICT energies, GLOBAL coordinate* RESTRICT forces,
+                GLOBAL coordinate* RESTRICT potentials, GLOBAL coordinate* RESTRICT fields, GLOBAL u64* words,
                 GLOBAL const int* RESTRICT system, GLOBAL u64* status, const i64 count, const i64 systems,
-                const i64 shares, const i64 pass, const i64 crowd, const Places at, const Factors f)
+                const i64 shares, const i64 pass, const i64 crowd, const i64 has_fields, const Places at,
+                const Factors f)
 {
     LOCAL_ARRAY(u64, scratch, GROUP_SIZE);
     LOCAL_ARRAY(int, homes, GROUP_SIZE);
@@ -76,6 +78,10 @@ KERNEL assemble(GLOBAL const coordinate* RESTRICT charges, GLOBAL const coordina
             if (system[i] < 0 || system[i] >= systems) {
                 energies[at.energies + i] = 0;
                 for (int a = 0; a < 3; a++) forces[at.forces + 3 * i + a] = 0;
+                if (has_fields) {
+                    potentials[at.potentials + i] = 0;
+                    for (int a = 0; a < 3; a++) fields[at.fields + 3 * i + a] = 0;
+                }
                 continue;
             }
             if (system[i] != home) {
@@ -84,11 +90,15 @@ KERNEL assemble(GLOBAL const coordinate* RESTRICT charges, GLOBAL const coordina
             }
             GLOBAL const coordinate* sum = sums + COLUMNS * i;
             const coordinate q = charges[at.charges + i], scaled = f.coulomb * q;
-            const coordinate energy = scaled * (sum[0] + f.mesh * potential[i] - f.self * q) / 2;
+            const coordinate whole = sum[0] + f.mesh * potential[i] - f.self * q, energy = scaled * whole / 2;
             if (pass == MEASURE) {
                 energies[at.energies + i] = energy;
-                for (int a = 0; a < 3; a++)
-                    forces[at.forces + 3 * i + a] = scaled * (sum[1 + a] - f.mesh * gradient[3 * i + a]);
+                if (has_fields) potentials[at.potentials + i] = f.coulomb * whole;
+                for (int a = 0; a < 3; a++) {
+                    const coordinate field = sum[1 + a] - f.mesh * gradient[3 * i + a];
+                    forces[at.forces + 3 * i + a] = scaled * field;
+                    if (has_fields) fields[at.fields + 3 * i + a] = f.coulomb * field;
+                }
                 if (sum[COLUMNS - 1] > 0) status[TOUCHING] = 1;
                 if (!(q - q == 0)) ATOMIC_MAX_U64(status + BAD, ~(u64)i);
             }

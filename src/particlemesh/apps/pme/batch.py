@@ -14,7 +14,7 @@ from particlemesh.apps.pme.core import Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import Images, KnownPairs
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS
-from particlemesh.kernels import Coordinates, Record, alone, checks, compile_kernel, lattices
+from particlemesh.kernels import Coordinates, Record, Unread, alone, checks, compile_kernel, lattices
 
 _FILE = Path(__file__).with_name("batch.c")
 _TERMS = 7  # energy and six terms of the virial
@@ -90,7 +90,7 @@ class PMEBatch(Calculation):
     @alone
     def __call__(
         self, positions: Any, charges: Any, system: Any, *, boxes: Any = None, exclusions: Any = (),
-        factors: Any = 0.0, check: bool = True, out: Result | None = None,
+        factors: Any = 0.0, fields: bool = False, check: bool = True, out: Result | None = None,
     ) -> Result:  # fmt: skip
         """Return energies, forces and virials of all systems.
 
@@ -107,6 +107,8 @@ class PMEBatch(Calculation):
             Pairs of particles of one system, each once, by their indices among all particles.
         factors : float or array_like (M,)
             What the interaction of their nearest images is multiplied with, as for :class:`PME`.
+        fields : bool
+            Whether the result has potentials and fields.
         check : bool
             If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
         out : Result, optional
@@ -115,7 +117,8 @@ class PMEBatch(Calculation):
         Returns
         -------
         Result
-            Energies (S,), energies of particles (N,), forces (N, 3) and virials (S, 3, 3).
+            Energies (S,), energies of particles (N,), forces (N, 3) and virials (S, 3, 3). Potentials (N,) and fields
+            (N, 3) if asked for.
 
         Raises
         ------
@@ -123,6 +126,7 @@ class PMEBatch(Calculation):
             If a position or charge is not finite, particles of a system lie in one place, or shapes do not fit. The
             first such particle is named, and its system.
         """
+        checks.flag(fields, "fields")
         backend, x, taken = self._taken(positions, check, out, Result, charges=charges)
         if taken["charges"].batch:
             raise ValueError(f"charges has shape {taken['charges'].user.shape}; one set ({x.count},) is needed.")
@@ -133,7 +137,7 @@ class PMEBatch(Calculation):
             core.owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
             core.rows, core.exclusions = rows, pairs
             try:
-                result = core.result(core, Result, taken, x, True, check, out, number=False)
+                result = core.result(core, Result, taken, x, True, check, out, number=False, fields=fields)
             except ValueError:
                 self._check_positions(core, x)
                 raise
@@ -203,9 +207,9 @@ class Batch(Core):
         super().__init__(*arguments, systems=systems, **options)
         self._lattices: tuple[np.ndarray, Any] | None = None  # boxes, and what kernels have of them
 
-    def shapes(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
+    def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
         many = self.systems
-        return {"energy": (many,), "energies": (count,), "forces": (count, 3), "virial": (many, 3, 3)}
+        return {**super().shapes(count, virial, fields), "energy": (many,), "virial": (many, 3, 3)}
 
     def reserve(self, count: int, sets: int, virial: bool) -> None:
         super().reserve(count, sets, virial)
@@ -251,7 +255,9 @@ class Batch(Core):
         self.backend.clear(words)
         _, shares = self.partial(1, count)
         results = out["energies"], out["forces"], out["energy"], out["virial"]
-        places, factors = Record("=5q", *map(self.at, (charges, *results))), self.record(*self.factors)
+        asked = [out[name] for name in ("potentials", "fields") if name in out]
+        more = asked or [Unread(out["energies"])] * 2
+        places, factors = Record("=7q", *map(self.at, (charges, *results, *more))), self.record(*self.factors)
         wide = int(self.dtype.itemsize == 8)
         real = np.dtype(np.float64 if self.backend.facts().get("HAS_FP64", 1) else np.float32)  # of totals
 
@@ -260,8 +266,8 @@ class Batch(Core):
 
         for reading in range(2):
             kernel("assemble")(
-                shares * self.backend.group_size, charges, sums, *fields[:2], *results[:2], words, self.owners,
-                self.status, count, self.systems, shares, reading, crowd, places, factors,
+                shares * self.backend.group_size, charges, sums, *fields[:2], *results[:2], *more, words,
+                self.owners, self.status, count, self.systems, shares, reading, crowd, len(asked), places, factors,
             )  # fmt: skip
         kernel("totals_of_systems")(
             self.systems, words, fields.virial, *results[2:], self.status, self.systems, crowd, places, factors
@@ -270,8 +276,11 @@ class Batch(Core):
     def _on_cpu(self, q: np.ndarray, sums: np.ndarray, fields: Fields, out: dict[str, Any]) -> None:
         """Do what the kernels do."""
         c, four_pi, itself = self.factors
-        out["energies"][0] = c / 2 * q * (sums[:, 0] + four_pi * fields.potential[0] - itself * q)
-        out["forces"][0] = c * q[:, None] * (sums[:, 1:4] - four_pi * fields.gradient[0])
+        potentials = c * (sums[:, 0] + four_pi * fields.potential[0] - itself * q)
+        field = c * (sums[:, 1:4] - four_pi * fields.gradient[0])
+        out["energies"][0], out["forces"][0] = q * potentials / 2, q[:, None] * field
+        if "fields" in out:
+            out["potentials"][0], out["fields"][0] = potentials, field
 
         def by_system(values: np.ndarray) -> np.ndarray:
             return np.bincount(self.owners, values, self.systems)

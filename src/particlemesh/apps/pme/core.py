@@ -45,12 +45,20 @@ class Result:
         Derivative of the energy by a strain, with which positions and lattice vectors x become ``x + strain @ x``. Its
         trace is minus the energy of charges, and -6 times that of ``-c_i c_j / r**6`` (:class:`Dispersion`). The
         pressure's part is ``-trace(virial) / (3 volume)``.
+    potentials : array (..., N) or None
+        Derivative of the energy by a charge, in units of ``coulomb_constant * charge / length``, if asked for. The
+        particle's own charge and its excluded partners are left out. Scaled partners are scaled. Further images of all
+        are included. A charge of zero is a probe, which others do not see.
+    fields : array (..., N, 3) or None
+        Force on a unit charge in the place of the particle, from the same charges.
     """
 
     energy: Any
     energies: Any
     forces: Any
     virial: Any = None
+    potentials: Any = None
+    fields: Any = None
 
 
 class StepErrors(NamedTuple):
@@ -227,9 +235,12 @@ class Core:
         else:
             self.list.update(x)
 
-    def shapes(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
+    def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a result's arrays, by name, for a set of charges."""
-        return {"energy": (), "energies": (count,), "forces": (count, 3), **({"virial": (3, 3)} if virial else {})}
+        return {
+            "energy": (), "energies": (count,), "forces": (count, 3), **({"virial": (3, 3)} if virial else {}),
+            **({"potentials": (count,), "fields": (count, 3)} if fields else {}),
+        }  # fmt: skip
 
     def fields(self, sets: int, count: int, virial: bool) -> Fields:
         """Return memory for what the mesh gives."""
@@ -292,7 +303,7 @@ class Core:
 
     def result(
         self, steps: Any, kind: type[Result], taken: Mapping[str, kernels.Operand], x: Coordinates, virial: bool,
-        check: bool, out: Result | None, *, number: bool,
+        check: bool, out: Result | None, *, number: bool, fields: bool = False,
     ) -> Result:  # fmt: skip
         """Make a step with the user's numbers of particles, the first of which may have batches; return its result.
 
@@ -302,7 +313,7 @@ class Core:
         name, first = next(iter(taken.items()))
         if check and not self._sized and name in ("charges", "coefficients"):
             self._check_forces(name, first.native)
-        sets, shapes = math.prod(first.batch), steps.shapes(x.count, virial)
+        sets, shapes = math.prod(first.batch), steps.shapes(x.count, virial, fields)
         given = [
             self.dense(name, o.native, (sets, *o.native.shape[len(o.batch) :]), copy=True) for name, o in taken.items()
         ]
@@ -355,7 +366,7 @@ class Core:
             grid: Any = self.grid.ready()
             self._looked_at = self.status, self.solver.plan.particles.status, grid.words
 
-        self._replays((type(steps), "virial" in out, self.exclusions), arrays, unchecked)
+        self._replays((type(steps), tuple(out), self.exclusions), arrays, unchecked)
         if check:
             self.clean = not any(array.any() for array in self.backend.read(*self._looked_at))
             if not self.clean:  # with room for what did not fit, or an error that names the first particle
@@ -417,10 +428,12 @@ class Core:
         width = (sums.shape[1] - 1) // max(sets, 1)
         if self.on_gpu:
             partial, shares = self.partial(sets, count)
-            arrays = charges, out["energies"], out["forces"], fields.potential, fields.gradient
+            asked = [out[name] for name in ("potentials", "fields") if name in out]
+            outs = out["energies"], out["forces"], *(asked or [Unread(out["energies"])] * 2)
+            places = charges, *outs[:2], fields.potential, fields.gradient, *outs[2:]
             self.kernel("assemble", width)(
-                shares * self.backend.group_size, charges, sums, *fields[:2], *arrays[1:3], partial, count, sets,
-                shares, *map(self.at, arrays), self.status, self.record(*self.factors),
+                shares * self.backend.group_size, charges, sums, *fields[:2], *outs, partial, count, sets, shares,
+                *map(self.at, places), len(asked), self.status, self.record(*self.factors),
             )  # fmt: skip
             self.totals(partial, fields.virial, out, sets, shares, width, first=first)
             return
@@ -429,10 +442,12 @@ class Core:
             of_set = sums[:, c * width : (c + 1) * width]
             scaled = constant * q
             weight = scaled if self.weighted else np.ones_like(q)
-            out["energies"][c] = (
-                weight * of_set[:, 0] + scaled * (of_mesh * fields.potential[c] - itself * q)
-            ) / 2  # fmt: skip
+            smooth = of_mesh * fields.potential[c] - itself * q
+            out["energies"][c] = (weight * of_set[:, 0] + scaled * smooth) / 2
             out["forces"][c] = weight[:, None] * of_set[:, 1:4] - (of_mesh * scaled)[:, None] * fields.gradient[c]
+            if "fields" in out:
+                out["potentials"][c] = constant * (of_set[:, 0] + smooth)
+                out["fields"][c] = constant * (of_set[:, 1:4] - of_mesh * fields.gradient[c])
             out["energy"][c] = out["energies"][c].sum(dtype=np.float64)
             if fields.virial is not None:
                 terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, of_set[:, 4:10].astype(np.float64))

@@ -55,8 +55,6 @@ class DipoleResult(Result):
         Dipole times field.
     """
 
-    potentials: Any = None
-    fields: Any = None
     torques: Any = None
 
 
@@ -97,10 +95,9 @@ class Dipoles:
 
     # ---- as a core ------------------------------------------------------------------------------------
 
-    def shapes(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
+    def shapes(self, count: int, virial: bool, fields: bool = True) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a result's arrays, by name."""
-        vectors = dict.fromkeys(("fields", "torques"), (count, 3))
-        return {**self.core.shapes(count, virial), "potentials": (count,), **vectors}
+        return {**self.core.shapes(count, virial, True), "torques": (count, 3)}
 
     def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
         """Write the outputs for dense charges (1, N) and dipoles (1, N, 3); both halves at once, as for charges."""

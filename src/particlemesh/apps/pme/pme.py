@@ -184,8 +184,8 @@ class PME(Calculation):
 
     @alone
     def __call__(
-        self, positions: Any, charges: Any, *, dipoles: Any = None, virial: bool = True, check: bool = True,
-        out: Result | None = None,
+        self, positions: Any, charges: Any, *, dipoles: Any = None, virial: bool = True, fields: bool = False,
+        check: bool = True, out: Result | None = None,
     ) -> Result:  # fmt: skip
         """Return energy, forces and virial.
 
@@ -203,6 +203,8 @@ class PME(Calculation):
             fields and torques. Its virial is at fixed dipoles. Dipoles need a finer mesh: give a smaller ``accuracy``.
         virial : bool
             Whether the result has a virial; those of boxes with open axes have none.
+        fields : bool
+            Whether the result has potentials and fields; with dipoles it always has.
         check : bool
             If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
         out : Result, optional
@@ -222,15 +224,22 @@ class PME(Calculation):
         --------
         Two dipoles in line in a large box attract each other with ``-2 mu mu / r**3``:
 
-        >>> import numpy as np
+        >>> import numpy as np, particlemesh as pm
         >>> from particlemesh.apps.pme import PME
         >>> pme = PME((24.0,) * 3, cutoff=6.0, splitting=0.9, shape=(64,) * 3, window="bspline8")
         >>> x, mu = np.array([[10.0, 12.0, 12.0], [11.0, 12.0, 12.0]]), np.array([[1.0, 0.0, 0.0]] * 2)
         >>> result = pme(x, np.zeros(2), dipoles=mu)
         >>> round(float(result.energy), 2), bool(np.allclose(result.torques, 0, atol=1e-6))
         (-2.0, True)
+
+        Potential and field at a distance of 1 from a charge, where a probe without charge is:
+
+        >>> pme = PME(pm.Box((4.0,) * 3, periodic=False), accuracy=1e-6)
+        >>> result = pme(np.array([[2.0, 2.0, 1.5], [2.0, 2.0, 2.5]]), np.array([1.0, 0.0]), fields=True)
+        >>> round(float(result.potentials[1]), 4), round(float(result.fields[1, 2]), 4)
+        (1.0, 1.0)
         """
-        virial = checks.flag(virial, "virial") and self._closed
+        virial, fields = checks.flag(virial, "virial") and self._closed, checks.flag(fields, "fields")
         numbers = {"charges": charges} if dipoles is None else {"charges": charges, "dipoles": dipoles}
         kind = Result if dipoles is None else DipoleResult
         backend, x, taken = self._taken(positions, check, out, kind, **numbers)
@@ -243,7 +252,7 @@ class PME(Calculation):
             if dipoles is not None:
                 core.dipoles = core.dipoles or Dipoles(core)
             step = core if dipoles is None else core.dipoles
-            result = core.result(step, kind, taken, x, virial, check, out, number=out is None)
+            result = core.result(step, kind, taken, x, virial, check, out, number=out is None, fields=fields)
             if check and not core.clean:
                 self._check(core)
             self._core = core

@@ -15,7 +15,9 @@ from particlemesh.apps.pme.core import Result, check_finite
 from particlemesh.kernels import checks
 
 
-def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, coulomb_constant: float = 1.0) -> Result:
+def slab_correction(
+    positions: Any, charges: Any, box: Any, *, axis: int = 2, coulomb_constant: float = 1.0, fields: bool = False
+) -> Result:
     """Return what turns an Ewald sum of three periodic axes into that of a slab [yeh1999]_ [ballenegger2009]_.
 
     Add it to the result of :class:`PME`. The box must be longer along the slab's axis than the slab is thick. The error
@@ -33,11 +35,14 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
     axis : int
         The lattice vector that does not repeat.
     coulomb_constant : float
+    fields : bool
+        Whether the result has potentials and fields.
 
     Returns
     -------
     Result
-        Energies (...), energies (..., N), forces (..., N, 3) and virials (..., 3, 3).
+        Energies (...), energies (..., N), forces (..., N, 3) and virials (..., 3, 3). If asked for, potentials (..., N)
+        and fields (..., N, 3).
 
     Raises
     ------
@@ -62,6 +67,7 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
     box = pm.Box.of(box)
     if box.ndim != 3:
         raise ValueError(f"the box has {box.ndim} axes; a slab needs 3.")
+    checks.flag(fields, "fields")
     axis = checks.integer(axis, "axis", 0, 2)
     c = checks.positive(coulomb_constant, "coulomb_constant")
     taken = kernels.take(positions, (None, 3), "positions", batch=False, dense=False)
@@ -83,13 +89,14 @@ def slab_correction(positions: Any, charges: Any, box: Any, *, axis: int = 2, co
                 raise ValueError(f"the slab is {thickness:g} thick and the box is {height:g} high: give a higher box.")
             z = z - (z.max() + z.min()) / 2  # the result does not depend on the origin; rounding does
         total, moment, second = (q.sum(-1)[..., None], (q * z).sum(-1)[..., None], (q * z**2).sum(-1)[..., None])
-        energies = factor * q * (moment * z - (total * z**2 + second) / 2 - total * (height**2 / 12))
-        forces = (-2 * factor * q * (moment - total * z))[..., None] * n
+        potentials = 2 * factor * (moment * z - (total * z**2 + second) / 2 - total * (height**2 / 12))
+        field = (-2 * factor * (moment - total * z))[..., None] * n
+        energies, forces = q * potentials / 2, q[..., None] * field
         energy = energies.sum(-1)
         # The energy is quadratic in lengths along the normal, over the volume.
         shape = xp.asarray(2 * np.outer(normal, normal) - np.eye(3), dtype)
         if not bool(xp.isfinite(energy).all()):
             raise ValueError("the energy is not finite: charges are too large, or positions too far from each other.")
-        results = (energy, energies, forces, energy[..., None, None] * shape)
+        results = (energy, energies, forces, energy[..., None, None] * shape, *((potentials, field) if fields else ()))
         # Scalars of NumPy are numbers.
         return Result(*(r[()] if isinstance(r, np.ndarray) and r.ndim == 0 else kind.wrap(r) for r in results))
