@@ -93,24 +93,26 @@ def coordinates(
     >>> kind.name, backend.name, x.count, x.strides
     ('NumPy', 'cpu', 5, (2, 2))
     """
-    columns = _columns(positions, ndim)
-    kind, user = columns[0]
-    arrays = {id(array): array for _, array in columns}  # one, of a table
-    types = [real_dtype(array, kind, "positions") for array in arrays.values()]
-    for array in arrays.values():
+    kind, arrays = _columns(positions, ndim)
+    user, wide = arrays[0], least
+    for array in arrays:
+        dtype = real_dtype(array, kind, "positions")
         if kind.dtype(array).kind == "c":
             raise TypeError(f"positions have dtype {kind.dtype(array)}; real numbers are needed.")
-    wide = max(types if least is None else [*types, least], key=lambda t: t.itemsize)
+        wide = dtype if wide is None or dtype.itemsize > wide.itemsize else wide
+    assert wide is not None
     if user is not positions and not len(user):  # an empty sequence has no dtype
         wide = least or wide
     if backend is None:
         backend = kind.backend(user)
-    natives = {key: _native(kind, array, wide, backend, upload) for key, array in arrays.items()}
-    return kind, backend, of_natives([natives[id(array)] for _, array in columns], wide, backend, user)
+    natives = [_native(kind, array, wide, backend, upload) for array in arrays]
+    if len(natives) < ndim:  # a table
+        natives *= ndim
+    return kind, backend, of_natives(natives, wide, backend, user)
 
 
-def _columns(positions: Any, ndim: int) -> list[tuple[Kind, Any]]:
-    """Return kind and array per axis: one array (N, d) for all, or one (N,) each."""
+def _columns(positions: Any, ndim: int) -> tuple[Kind, list[Any]]:
+    """Return kind and arrays: one (N, d) for all axes, or one (N,) for each."""
     by_axis = isinstance(positions, tuple) and len(positions) > 0
     if by_axis and ndim == 1:  # a tuple of numbers is a sequence
         by_axis = any(hasattr(x, "__len__") for x in positions)
@@ -120,10 +122,8 @@ def _columns(positions: Any, ndim: int) -> list[tuple[Kind, Any]]:
     if kind is NUMPY and array.size == 0 and array.ndim == 1:
         array = array.reshape(0, ndim)  # an empty sequence has no particles
     shape = tuple(array.shape)
-    if ndim == 1 and len(shape) == 1:
-        return [(kind, array)]
-    if len(shape) == 2 and shape[1] == ndim:
-        return [(kind, array)] * ndim
+    if (len(shape) == 2 and shape[1] == ndim) or (ndim == 1 and len(shape) == 1):
+        return kind, [array]
     also = " or (n,)" if ndim == 1 else ""
     raise ValueError(
         f"positions has shape {shape}; there are {ndim} axes, so (n, {ndim}){also} or a tuple of {ndim} arrays (n,) "
@@ -131,8 +131,8 @@ def _columns(positions: Any, ndim: int) -> list[tuple[Kind, Any]]:
     )
 
 
-def _by_axis(positions: tuple[Any, ...], ndim: int) -> list[tuple[Kind, Any]]:
-    """Return kind and array per axis of a tuple with one sequence per axis."""
+def _by_axis(positions: tuple[Any, ...], ndim: int) -> tuple[Kind, list[Any]]:
+    """Return kind and arrays of a tuple with one sequence per axis."""
     if len(positions) != ndim:
         raise ValueError(
             f"positions is a tuple of {len(positions)}; a tuple has one array or list (n,) per axis, {ndim} here: "
@@ -146,7 +146,7 @@ def _by_axis(positions: tuple[Any, ...], ndim: int) -> list[tuple[Kind, Any]]:
     if len({kind.name for kind, _ in columns}) > 1:
         names = ", ".join(kind.name for kind, _ in columns)
         raise TypeError(f"positions are of several kinds: {names}; give arrays of one kind.")
-    return columns
+    return columns[0][0], [array for _, array in columns]
 
 
 def _native(kind: Kind, array: Any, dtype: np.dtype, backend: Backend, upload: bool) -> Any:
@@ -157,7 +157,8 @@ def _native(kind: Kind, array: Any, dtype: np.dtype, backend: Backend, upload: b
     if native.dtype != dtype:
         native = converted(native, dtype, "positions")
         backend.untaped()  # a replay would not copy again
-    if any(s % dtype.itemsize for s in native.strides):
+    size = dtype.itemsize
+    if [s for s in native.strides if s % size]:
         dense = backend.empty(native.shape, dtype)
         backend.copy(dense, native)
         native = dense
@@ -167,10 +168,11 @@ def _native(kind: Kind, array: Any, dtype: np.dtype, backend: Backend, upload: b
 def of_natives(natives: list[Any], dtype: np.dtype, backend: Backend, user: Any) -> Coordinates:
     """Return coordinates from native arrays, one per axis: a column (N,) each, or d times one table (N, d)."""
     count, step = int(natives[0].shape[0]), dtype.itemsize
-    columns = [0 if x.ndim == 1 else axis * (x.strides[1] // step) for axis, x in enumerate(natives)]
     if backend.name == "cpu":  # separate columns; other backends use an offset
         natives = [x if x.ndim == 1 else x[:, axis] for axis, x in enumerate(natives)]
-        columns = [0] * len(natives)
+        strides = tuple([x.strides[0] // step for x in natives])
+        return Coordinates(tuple(natives), (0,) * len(natives), strides, dtype, count, user)
+    columns = [0 if x.ndim == 1 else axis * (x.strides[1] // step) for axis, x in enumerate(natives)]
     offsets = tuple(getattr(x, "offset", 0) // step + c for x, c in zip(natives, columns, strict=True))
     strides = tuple(x.strides[0] // step for x in natives)
     return Coordinates(tuple(natives), offsets, strides, dtype, count, user)

@@ -111,10 +111,11 @@ def options_of(name: str, methods: tuple[Any, ...], given: dict[str, Any]) -> No
 
 def radius(value: Any) -> float:
     """Return one radius for all."""
-    checks.unmasked(value)
-    numeric = getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"  # of a NumPy or CuPy array without axes
-    if isinstance(value, (bool, str, bytes)) or not numeric:
-        raise TypeError(f"radius is {value!r}; a number is needed.")
+    if type(value) is not float:  # the common case
+        checks.unmasked(value)
+        numeric = getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"  # of a NumPy or CuPy array without axes
+        if isinstance(value, (bool, str, bytes)) or not numeric:
+            raise TypeError(f"radius is {value!r}; a number is needed.")
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -24,14 +24,13 @@ from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
 from particlemesh.checks import through_forks
 from particlemesh.grid import checks
-from particlemesh.grid.cpu.locate import known_cells, locate
-from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
+from particlemesh.grid.cpu.locate import known_cells
+from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
 from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
-from particlemesh.sorting.cpu import counting_sort
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
@@ -143,7 +142,7 @@ def neighbour_list(
             if not drop_grids():
                 raise
             arrays = call.answer(radius, system, boxes)
-    results = tuple(arrays[letter] for letter in quantities)
+    results = tuple([arrays[letter] for letter in quantities])
     return results if len(results) > 1 else results[0]
 
 
@@ -240,13 +239,11 @@ class _Call:
     def _on_cpu(self, box: Box, shape: tuple[int, ...], *, doubtful: bool) -> dict[str, Any] | None:
         """Search with dense cells on the CPU, without a grid that stays."""
         cells = known_cells(box, shape, 1, self.x.dtype)
-        keys, folded, turns, status = locate(self.x.arrays, None, cells, self.threads)
+        cloud, status = cloud_in(self.x, cells, self.threads)
         if status.bad:
             raise checks.bad_particles(status, self.positions, None, box)
-        ordered = counting_sort(keys, cells.total, self.threads)
-        if doubtful and crowded(ordered.start, self.x.count):
+        if doubtful and crowded(cloud.start, self.x.count):
             return None
-        cloud = cloud_of(cells, folded, turns, ordered.start, ordered.order, None, self.threads)
         radius = self.reach if self.radii is None else self.radii
         pairs = CpuQueries(cloud, self.threads).pairs(radius, half=self.half, quantities=self.quantities)
         return self._wrapped(checks.by_letter(pairs, self.quantities))

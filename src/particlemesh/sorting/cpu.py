@@ -10,6 +10,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.sorting import Order
 
 _SCAN = 1 << 14  # numbers of the histogram a thread scans at a time
+_FEW = 1 << 15  # keys and bins that one call of one thread deals with
 SHARE = 1 << 14  # items that a thread claims at a time where no item depends on another
 
 
@@ -120,6 +121,17 @@ def _place_keys(keys, place, order, rank, counter):
             rank[k] = at
 
 
+@compiled
+def sort_few(keys, bins):
+    """Return start, order and rank of few keys, as `counting_sort` does."""
+    start, histogram = np.empty(bins + 1, np.int64), np.empty((1, bins), np.int32)
+    order, rank = np.empty(keys.size, np.int32), np.empty(keys.size, np.int32)
+    count_keys(keys, histogram, np.zeros(2, np.int64))
+    _block_scan(histogram, np.zeros(1, np.int64), start, np.zeros(2, np.int64))
+    _place_keys(keys, histogram, order, rank, np.zeros(2, np.int64))
+    return start, order, rank
+
+
 def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> Order:
     """Return the stable order of integer keys in [0, bins), the same for any number of threads; ``start`` is int64.
 
@@ -139,6 +151,8 @@ def counting_sort(keys: np.ndarray, bins: int, threads: int | None = None) -> Or
     array([1, 3, 0, 2], dtype=int32)
     """
     count = len(keys)
+    if count + bins <= _FEW:
+        return Order(*sort_few(keys, bins))
     threads = threads_for(threads, count)
     index = index_type(count)
     start = np.empty(bins + 1, np.int64)

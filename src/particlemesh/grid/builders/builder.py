@@ -137,6 +137,8 @@ class BuilderChoice:
         """Return the builder that serves ``problem``: the one before, if nothing has changed by much."""
         self._check_memory(problem)
         known, before = self._builder, self._problem
+        if known is not None and problem == before:
+            return known
         alike = before is not None and replace(problem, count=before.count) == before
         reserved = problem.count <= self.capacity
         near = before is not None and before.count / 2 <= problem.count <= before.count * 2

@@ -300,9 +300,10 @@ def locate_shares(address, stride, count, radii, cells, keys, folded, turns, sta
     real = folded.dtype.type
     missing = cells.missing
     below = np.nextafter(real(1), real(0))
-    x, s = np.zeros((3, _BLOCK), folded.dtype), np.zeros((3, _BLOCK), folded.dtype)
-    turn, more = np.zeros((3, _BLOCK), np.int32), np.zeros((3, _BLOCK), np.int32)
-    bad, level, low = np.empty(_BLOCK, np.int32), np.zeros(_BLOCK, np.int32), np.empty(_BLOCK, folded.dtype)
+    most = min(_BLOCK, count)
+    x, s = np.zeros((3, most), folded.dtype), np.zeros((3, most), folded.dtype)
+    turn, more = np.zeros((3, most), np.int32), np.zeros((3, most), np.int32)
+    bad, level, low = np.empty(most, np.int32), np.zeros(most, np.int32), np.empty(most, folded.dtype)
     for share in claimed(counter, status.shape[0]):
         faults = status[share]
         for begin in range(share * SHARE, min(count, (share + 1) * SHARE), _BLOCK):
@@ -376,6 +377,13 @@ def largest_extents(radii: ArrayLike | None, count: int, real: np.dtype) -> np.n
     return np.ascontiguousarray(np.broadcast_to(given, (count,)))
 
 
+def columns_at(x: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return addresses and strides (d,) of d arrays (N,), in bytes."""
+    # Quicker than `ctypes.data`.
+    address = np.array([column.__array_interface__["data"][0] for column in x])
+    return address, np.array([column.strides[0] for column in x])
+
+
 def locate(
     x: Sequence[np.ndarray], radii: ArrayLike | None, cells: CpuCells, threads: int | None = None,
     boxes: CpuBoxes | None = None, system: np.ndarray | None = None,
@@ -402,8 +410,7 @@ def locate(
         placed = counting_sort(system, boxes.total, threads)
         x, system = [np.ascontiguousarray(column[placed.order], real) for column in x], system[placed.order]
     columns = [column if column.dtype == real else column.astype(real) for column in x]
-    address = np.array([column.ctypes.data for column in columns])
-    stride = np.array([column.strides[0] for column in columns])
+    address, stride = columns_at(columns)
     sizes = largest_extents(radii, count, real)
     sizes = sizes if placed is None or not len(sizes) else sizes[placed.order]
     keys, folded = np.empty(count, np.int32), np.empty((count, 3), real)
@@ -421,7 +428,7 @@ def locate(
     else:
         within = boxes, cells.total
         run(_locate_pieces, used, address, stride, pieces, sizes, cells, *within, *results, steps=20 * count)
-    not_finite, outside, bad_radius, _, far = faults.sum(0).tolist()
+    not_finite, outside, bad_radius, _, far = (faults[0] if shares == 1 else faults.sum(0)).tolist()
     first = -1
     if not_finite or outside or bad_radius:
         bad = faults[faults[:, 3] >= 0, 3]

@@ -16,25 +16,29 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.cpu import STOPPED, claimed, ranges, run, threads_for
+from particlemesh.backends.cpu import PARTICLES_PER_THREAD, STOPPED, claimed, ranges, run, threads_for
 from particlemesh.backends.jit import compiled, loop_with
 from particlemesh.backends.memory import check_room, empty
 from particlemesh.backends.simd import acquire, fetch_add, unowned
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.lanes import PAD
-from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, locate
+from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, columns_at, level_cells, locate, locate_shares
 from particlemesh.grid.cpu.search import (
     DONE,
     POINTS,
     UNIFORM,
     CpuCloud,
+    PairRows,
     Query,
+    Same,
     Search,
     SearchBoxes,
     begin_search,
     gather,
     group_of,
     images_of,
+    images_within,
+    list_few,
     most_steps,
     no_rows,
     query_in,
@@ -52,7 +56,7 @@ from particlemesh.grid.cpu.search import (
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.sparse import numbers_of, uneven
-from particlemesh.sorting.cpu import SHARE, counting_sort, shares_for
+from particlemesh.sorting.cpu import SHARE, counting_sort, shares_for, sort_few
 
 _FEW = 10**6  # pairs whose memory needs no check
 
@@ -79,7 +83,7 @@ class CpuQueries:
         search = search_of(
             cloud, names_of(cloud, "grid" if named else order), uniform, forward=half and (by_place or named)
         )
-        query, boxes = _own_query(cloud, search, half=half)
+        query, boxes = _own_query(cloud, search, half=half, radius=uniform)
         return self._list(
             cloud, search, query, boxes, cloud.turns, len(cloud.order) if by_place or named else cloud.particles,
             letters, form, ordered=by_place or named, named=named, width=width,
@@ -90,7 +94,7 @@ class CpuQueries:
         cloud, uniform, order = self._sized(radius, order)
         search = search_of(cloud, names_of(cloud, order), uniform)
         counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int64)
-        query, boxes = _own_query(cloud, search, half=False)
+        query, boxes = _own_query(cloud, search, half=False, radius=uniform)
         if (least := _least_pairs(cloud, search, query)) > checks.MOST_COUNTED:
             raise checks.too_many(least, at_least=True)
         search_for(query, search, boxes, self._threads(), counts=counts)
@@ -140,7 +144,7 @@ class CpuQueries:
         """Return the sums (N, results) of a pair function over each particle's neighbours, images included."""
         cloud = self.cloud
         search = search_of(cloud, names_of(cloud, "grid"), radius)
-        query, boxes = _own_query(cloud, search, half=False)
+        query, boxes = _own_query(cloud, search, half=False, radius=radius)
         totals = sums(cloud, search, query, boxes, function, values, self._threads())
         if out is None:
             return totals
@@ -158,8 +162,8 @@ class CpuQueries:
         cloud = self.cloud
         if order == "grid" and self.scattered:
             raise ValueError("order='grid' on the CPU needs curve='linear': searches go along the cells' numbers.")
-        if np.ndim(radius) == 0:
-            return cloud, float(np.asarray(radius)), order
+        if isinstance(radius, float) or np.ndim(radius) == 0:
+            return cloud, float(radius), order  # type: ignore[arg-type]  # one number
         given = np.asarray(radius)[cloud.order]
         wrong = cloud.order[~((given >= 0) & (given < np.inf))]
         if len(wrong):
@@ -208,8 +212,19 @@ class CpuQueries:
         rows: int, quantities: str, form: str, *, ordered: bool = False, named: bool = False, width: int | None = None,
     ) -> Pairs:  # fmt: skip
         """Count, make room and write; ``ordered``: numbers are places, not the caller's indices."""
-        real, axes = search.x.dtype, 3 - cloud.cells.missing
+        real, axes, none = search.x.dtype, 3 - cloud.cells.missing, np.empty((0, 3), np.int32)
         threads = threads_for(self.threads, len(query.points[0]) - PAD)
+        named_by: dict[str, Any] = {
+            "turns": none if cloud.turns is None else cloud.turns, "turned": none if turned is None else turned,
+            "order": cloud.order if ordered else np.empty(0, np.int32), "named": int(named),
+        }  # fmt: skip
+        few = boxes is None and form != "dense" and most_steps(query, search) < _FEW
+        if few and threads_of(query, boxes, threads) == 1:  # no signal waits for long, and no memory needs a check
+            places = [PairRows._fields.index(checks.FIELDS[letter]) for letter in quantities]
+            want = sum([1 << place for place in places])
+            lists = list_few(query, search, rows, want, axes, *named_by.values(), width_for(real))
+            made = {PairRows._fields[place]: lists[place] for place in places}
+            return Pairs(start=lists[0] if form == "csr" else None, **made)
         if least := rows * _least_pairs(cloud, search, query):
             least *= checks.bytes_per_pair(quantities, axes, real.itemsize)
             check_room(least, f"pairs within {float(search.radius):g} (a lower bound)")
@@ -223,18 +238,14 @@ class CpuQueries:
             start[:] = np.arange(rows + 1) * columns
         else:
             np.cumsum(counts, out=start[1:])
-        total, none = int(start[-1]), np.empty((0, 3), np.int32)
+        total = int(start[-1])
         made = {}
         for field, (shape, dtype) in checks.array_types(quantities, (total,), axes, real).items():
             made[field] = array = np.empty(shape, dtype) if total < _FEW else empty(shape, dtype, f"{total:,} pairs")
             if form == "dense":  # where nothing is written
                 array.fill(-1 if field in "ij" else 0)
         if total and quantities:
-            filled = no_rows(real, axes)._replace(
-                start=start, turns=none if cloud.turns is None else cloud.turns,
-                turned=none if turned is None else turned, order=cloud.order if ordered else np.empty(0, np.int32),
-                named=int(named), **made,
-            )  # fmt: skip
+            filled = no_rows(real, axes)._replace(start=start, **named_by, **made)
             search_for(query, search, boxes, threads, rows=filled)
         if form == "dense":
             tables = {field: array.reshape(rows, columns, *array.shape[1:]) for field, array in made.items()}
@@ -250,14 +261,18 @@ def names_of(cloud: CpuCloud, order: str) -> np.ndarray:
 
 
 def _own_query(
-    cloud: CpuCloud, search: Search, *, half: bool, reach: Any = None
+    cloud: CpuCloud, search: Search, *, half: bool, reach: Any = None, radius: float | None = None
 ) -> tuple[Query, SearchBoxes | None]:  # fmt: skip
     """Return particles as points that look for neighbours, and the boxes of their systems.
 
-    Images of themselves beyond ``reach``, one number or (S,), do not matter.
+    Images of themselves beyond ``reach``, one number or (S,), do not matter. With ``radius``, that of the search, what
+    another search within it made is taken.
     """
-    if cloud.systems is None:
-        images, boxes = images_of(search, half=half, reach=math.inf if reach is None else float(reach)), None
+    boxes = None
+    if cloud.systems is None and radius is not None:
+        images = images_within(Same(cloud.cells), radius, half)
+    elif cloud.systems is None:
+        images = images_of(search, half=half, reach=math.inf if reach is None else float(reach))
     else:
         boxes = search_boxes(cloud, search, half=half, reach=reach)
         images = boxes.images, boxes.vectors
@@ -334,6 +349,37 @@ def sorted_sizes(sizes: ArrayLike | None, order: np.ndarray, count: int, cells: 
     else:
         result[cells.missing :, : len(order)] = given[order].T
     return result
+
+
+@compiled
+def _place_few(address, stride, count, like, cells):
+    """Locate and order few particles by one thread, and copy them in this order."""
+    keys, folded, turns = np.empty(count, np.int32), np.empty((count, 3), like.dtype), np.zeros((count, 3), np.int32)
+    faults = np.zeros((1, 5), np.int64)
+    faults[0, 3] = -1
+    locate_shares(address, stride, count, like[:0], cells, keys, folded, turns, faults, np.zeros(2, np.int64))
+    start, order, _ = sort_few(keys, level_cells(cells, cells.levels)[0])
+    order = order[: start[-1]]
+    points = np.zeros((3, order.size + PAD), like.dtype)
+    _gather(folded, order, points, np.zeros(2, np.int64))
+    return start, order, points, turns, faults[0]
+
+
+def cloud_in(
+    x: Coordinates, cells: CpuCells, threads: int | None = None
+) -> tuple[CpuCloud, checks.GridStatus]:  # fmt: skip
+    """Return a cloud of particles without radii in one box, and what is wrong with them.
+
+    Of few particles all is done in one compiled call: Python's part would take most of the time.
+    """
+    if x.count > PARTICLES_PER_THREAD:
+        keys, folded, turns, status = locate(x.arrays, None, cells, threads)
+        ordered = counting_sort(keys, cells.total, threads)
+        return cloud_of(cells, folded, turns, ordered.start, ordered.order, None, threads), status
+    start, order, points, turns, faults = _place_few(*columns_at(x.arrays), x.count, cells.origin, cells)
+    not_finite, outside, bad_radius, first, far = faults.tolist()
+    cloud = CpuCloud(cells, start, order, points, x.count, turns if far else None, None)
+    return cloud, checks.GridStatus(x.count, not_finite, outside, bad_radius, first)
 
 
 def cloud_of(
@@ -472,7 +518,7 @@ def nearest(
     volume = abs(np.linalg.det(cloud.cells.rows[missing:, missing:].astype(float)))
     first = checks.first_radius(k, volume, cloud.cells.shape[missing:], len(cloud.order) / cloud.boxes)
     guess = tuple(real.type(number) for number in first)
-    results = guess, distances, indices, rooms_for(used, real), width_for(real)
+    results = guess, distances, indices, rooms_for(used, search.x), width_for(real)
     if boxes is None:
         run(_nearest_rows, used, query, search, *results, steps=most_steps(query, search))
     else:
@@ -578,7 +624,7 @@ def sums(
     used = max(1, min(threads, -(-len(cloud.order) // POINTS)))
     run(
         loop_with(_sum_rows, "pair_function", function.on_cpu), used, query, search, boxes, cloud.order, by_place,
-        np.array(function.parameters, real), totals, rooms_for(used, real), width_for(real),
+        np.array(function.parameters, real), totals, rooms_for(used, search.x), width_for(real),
         steps=most_steps(query, search),
     )  # fmt: skip
     return totals

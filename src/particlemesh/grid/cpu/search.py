@@ -13,6 +13,7 @@ only, and its lattice.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -68,10 +69,12 @@ class Search(NamedTuple):
     x: np.ndarray  # (n + PAD,)
     y: np.ndarray
     z: np.ndarray
-    sizes: np.ndarray  # (0, 1 or 3; n + PAD)
     numbers: np.ndarray  # (n + PAD,) int32: what a place is called in results
     start: np.ndarray
     occupied: np.ndarray  # (cells,) int64: ascending numbers of the cells in `start`; empty: all cells are there
+    forward: int  # 1: only places from the group's first on
+    # The others follow from cells and radius, unless particles have radii of their own.
+    sizes: np.ndarray  # (0, 1 or 3; n + PAD)
     first: np.ndarray  # (levels + 1,): the first cell of each level
     shape: np.ndarray  # (levels, 3)
     most: np.ndarray  # (levels, 3): the largest radius (first column) or half extents of a level's particles
@@ -85,7 +88,6 @@ class Search(NamedTuple):
     criterion: int  # UNIFORM, SPHERES, BOXES
     radius: Any  # where it is uniform
     square: Any
-    forward: int  # 1: only places from the group's first on
     spans: float  # boxes along a periodic axis within the farthest reach
 
 
@@ -176,21 +178,35 @@ def search_of(
     Neighbours are within ``radius``, or spheres or boxes that overlap (None). ``forward`` counts only places from each
     group's first on. ``points``: those that look for neighbours are anywhere, not in the cloud.
     """
-    cells = cloud.cells
+    if radius is not None and cloud.systems is None:
+        rest = rest_within(Same(cloud.cells), radius, points)
+    else:
+        rest = _rest(cloud.cells, cloud.lattices, radius, points, cloud)
+    x, y, z = cloud.points
+    return Search(x, y, z, numbers, cloud.start, cloud.occupied, int(forward), *rest)
+
+
+def _rest(
+    cells: CpuCells, lattices: CpuCells | CpuBoxes, radius: float | None, points: bool, cloud: CpuCloud | None
+) -> tuple[Any, ...]:
+    """Return the fields of a search from ``sizes`` on; with a radius the cloud does not matter."""
     real, levels = cells.dtype.type, cells.levels
     shape = np.array([level_shape(cells.shape, level) for level in range(levels)], np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(1))])
-    sizes = cloud.sizes if radius is None and cloud.sizes is not None else np.empty((0, PAD), real)
-    criterion = UNIFORM if radius is not None else SPHERES if len(sizes) == 1 else BOXES
-    most = largest_by_level(cloud, sizes, first, criterion).max(0)
-    rows = cloud.lattices.rows
+    sizes, most = np.empty((0, PAD), real), np.zeros((levels, 3), real)
+    criterion = UNIFORM if radius is not None else BOXES
+    if radius is None and cloud is not None:
+        sizes = sizes if cloud.sizes is None else cloud.sizes
+        criterion = SPHERES if len(sizes) == 1 else BOXES
+        most = largest_by_level(cloud, sizes, first, criterion).max(0)
+    rows = lattices.rows
     bounded = radius is not None and not (points or any(cells.periodic))
     check_squares(2 * float(most.max(initial=0)) if radius is None else radius, rows, cells.dtype, bounded=bounded)
     if criterion == SPHERES:
         least = float(np.min(sizes, where=sizes > 0, initial=np.inf))
         check_squares(least if least < np.inf else 0.0, rows, cells.dtype, bounded=True)
     cutoff = real(0 if radius is None else min(radius, float(np.finfo(real).max)))
-    inverse = cloud.lattices.inverse.astype(float)
+    inverse = lattices.inverse.astype(float)
     # How far a search goes at most; half extents are not beyond a radius times the root of three.
     farthest = float(cutoff) if criterion == UNIFORM else 4 * float(most.max(initial=0))
     per = np.sqrt((inverse**2).sum(-1)).reshape(-1, 3).max(0)  # of systems the most
@@ -202,12 +218,40 @@ def search_of(
         )
     # Measured on an EPYC 9005: thin cells along the last axis would cut groups too short.
     limit = np.maximum(1 / shape[0], [0, 0, min(float(cutoff) * per[2], 2.0)]).astype(real)
-    return Search(
-        cloud.points[0], cloud.points[1], cloud.points[2], sizes, numbers, cloud.start, cloud.occupied, first, shape,
-        most, cells.inverse, cells.rows, cells.origin, (per * (1 + 4 * np.finfo(real).eps)).astype(real),
-        margins(cells, math.ceil(spans)), limit, np.array(cells.periodic, np.int64), criterion, cutoff,
-        real(square_within(float(cutoff), cells.dtype)), int(forward), float(spans),
+    return (
+        sizes, first, shape, most, cells.inverse, cells.rows, cells.origin,
+        (per * (1 + 4 * np.finfo(real).eps)).astype(real), margins(cells, math.ceil(spans)), limit,
+        np.array(cells.periodic, np.int64), criterion, cutoff, real(square_within(float(cutoff), cells.dtype)),
+        float(spans),
     )  # fmt: skip
+
+
+class Same:
+    """Something as the key of a memo: equal to itself only. It is kept, so that nothing else takes its place."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.thing is other.thing
+
+
+@functools.lru_cache(maxsize=64)
+def rest_within(cells: Same, radius: float, points: bool = False) -> tuple[Any, ...]:
+    """Return what searches of one box within one radius share, whatever the particles; errors as of ``search_of``."""
+    return _rest(cells.thing, cells.thing, radius, points, None)
+
+
+@functools.lru_cache(maxsize=64)
+def images_within(cells: Same, radius: float, half: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``images_of`` such a search."""
+    fields: Any = [np.empty(0)] * 6 + [0, *rest_within(cells, radius)]  # without a cloud
+    return images_of(Search(*fields), half=half)
 
 
 @compiled(forceinline=True)
@@ -388,14 +432,16 @@ def gather(search, place, low, high, extent, state, reach, buffer, bx, by, bz, c
     return RUNS
 
 
-def rooms_for(threads: int, real: np.dtype) -> Room:
-    """Return memory for each thread, threads along the first axis."""
+@compiled
+def rooms_for(threads, like):
+    """Return memory for each thread, threads along the first axis, for reals of the type of an array."""
+    real = like.dtype
     return Room(
-        np.zeros((threads, 6, ROOM + PAD), real), np.zeros((threads, ROOM + PAD), np.int32),
-        np.zeros((threads, ROOM + PAD), np.int32), np.zeros((threads, RUNS, 3), real),
-        np.zeros((threads, RUNS + 1, 4), np.int64), np.zeros((threads, 4, 3), real),
-        np.zeros((threads, STATE), np.int64), np.zeros((threads, 2, 3), np.int64),
-        np.zeros((threads, MOST_POINTS), np.int64),
+        np.empty((threads, 6, ROOM + PAD), real), np.empty((threads, ROOM + PAD), np.int32),
+        np.empty((threads, ROOM + PAD), np.int32), np.empty((threads, RUNS, 3), real),
+        np.empty((threads, RUNS + 1, 4), np.int64), np.empty((threads, 4, 3), real),
+        np.empty((threads, STATE), np.int64), np.empty((threads, 2, 3), np.int64),
+        np.empty((threads, MOST_POINTS), np.int64),
     )  # fmt: skip
 
 
@@ -619,6 +665,29 @@ def search_rows(query, search, counts, rows, keep, rooms, width, counter):
             k += members
 
 
+@compiled
+def list_few(query, search, count, want, axes, turns, turned, order, named, width):
+    """List the neighbours of few points by one thread, in ``count`` rows; return the fields of `PairRows` up to vector.
+
+    Those that are wanted have a bit of ``want``, by their place there.
+    """
+    real, none = search.x.dtype, np.empty(0, np.int32)
+    rooms, counts, start = rooms_for(1, search.x), np.zeros(count, np.int64), np.zeros(count + 1, np.int64)
+    shift, distance, vector = np.empty((0, axes), np.int32), np.empty(0, real), np.empty((0, axes), real)
+    rows = PairRows(start, none, none, shift, distance, vector, turns, turned, order, named)
+    search_rows(query, search, counts, rows, 0, rooms, width, np.zeros(2, np.int64))
+    for row in range(count):
+        start[row + 1] = start[row] + counts[row]
+    total = start[count]
+    i, j = np.empty(total if want & 2 else 0, np.int32), np.empty(total if want & 4 else 0, np.int32)
+    shift = np.empty((total if want & 8 else 0, axes), np.int32)
+    distance, vector = np.empty(total if want & 16 else 0, real), np.empty((total if want & 32 else 0, axes), real)
+    rows = PairRows(start, i, j, shift, distance, vector, turns, turned, order, named)
+    if total > 0 and want != 0:
+        search_rows(query, search, counts, rows, 1, rooms, width, np.zeros(2, np.int64))
+    return start, i, j, shift, distance, vector
+
+
 def no_rows(real: np.dtype, axes: int = 1) -> PairRows:
     """Return rows that nothing is written to."""
     nothing, turns = np.empty(0, np.int32), np.empty((0, 3), np.int32)
@@ -696,10 +765,10 @@ def _with_images(
 def search_in(search, boxes, s):
     """Return the search of a system."""
     return Search(
-        search.x, search.y, search.z, search.sizes, search.numbers,
-        search.start[s * boxes.each : (s + 1) * boxes.each + 1], search.occupied, search.first, search.shape,
-        boxes.most[s], boxes.inverse[s], boxes.rows[s], boxes.origin[s], boxes.per[s], boxes.margin[s], boxes.limit[s],
-        search.periodic, search.criterion, search.radius, search.square, search.forward, search.spans,
+        search.x, search.y, search.z, search.numbers, search.start[s * boxes.each : (s + 1) * boxes.each + 1],
+        search.occupied, search.forward, search.sizes, search.first, search.shape, boxes.most[s], boxes.inverse[s],
+        boxes.rows[s], boxes.origin[s], boxes.per[s], boxes.margin[s], boxes.limit[s], search.periodic,
+        search.criterion, search.radius, search.square, search.spans,
     )  # fmt: skip
 
 
@@ -738,7 +807,7 @@ def search_for(
     keep = int(rows is not None)
     results = (
         np.empty(0, np.int64) if counts is None else counts, no_rows(real) if rows is None else rows, keep,
-        rooms_for(used, real), width_for(real),
+        rooms_for(used, search.x), width_for(real),
     )  # fmt: skip
     if boxes is None:
         run(search_rows, used, query, search, *results, steps=most_steps(query, search))
