@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from particlemesh.apps.brownian import RPY, BrownianDynamics, Drag
-from particlemesh.command import brownian, cli, pictures, resume
+from particlemesh.command import brownian, cli, consoles, pictures
 
 run = CliRunner().invoke
 SMALL = ["brownian", "--count", "20", "--steps", "6", "--fraction", "0.1"]
@@ -106,7 +106,7 @@ def test_ctrl_c_before_the_first_step_and_without_h5py(quick, monkeypatch):
         pressing.setattr(brownian, "simulation", lambda options: signal.raise_signal(signal.SIGINT))
         result = run(cli.app, SMALL)
     assert result.exit_code == 130 and "interrupted before the first step" in result.output
-    monkeypatch.setattr(resume, "find_spec", lambda name: None)
+    monkeypatch.setattr(consoles, "find_spec", lambda name: None)
     with monkeypatch.context() as pressing:
         pressed_at(pressing, 1)
         result = run(cli.app, [*SMALL, "--mobility", "drag"])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from particlemesh.apps.dem import Simulation
 from particlemesh.apps.files import checkpoint
-from particlemesh.command import cli, dem, pictures, resume
+from particlemesh.command import cli, consoles, dem, pictures
 
 run = CliRunner().invoke
 SMALL = ["dem", "--count", "40", "--steps", "60", "--deterministic"]
@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypat
 
 
 def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
-    monkeypatch.setattr(resume, "find_spec", lambda name: None)
+    monkeypatch.setattr(consoles, "find_spec", lambda name: None)
     with monkeypatch.context() as pressing:
         interrupted(pressing, 0)
         result = run(cli.app, SMALL)
@@ -215,7 +215,7 @@ def test_a_run_stops_where_something_is_due():
     class Standing:
         step = 7
 
-    saving = resume.Saving(Standing(), "a.h5", 20)
+    saving = consoles.Saving(Standing(), "a.h5", 20)
     steps = dem.Run(None, Standing(), Film(), 100, saving, object(), 32)
     assert sorted(steps.rows) == [17, 27, 37, 47, 57, 67, 77, 87, 97, 107]
     steps.points, stops = {30}, []

@@ -18,7 +18,7 @@ from particlemesh.apps.brownian import RPY, WCA, BrownianDynamics, Drag
 from particlemesh.apps.brownian.arrays import to_host
 from particlemesh.apps.progress import bar
 from particlemesh.command import consoles, pictures
-from particlemesh.command.resume import Saving, checkpoint_of
+from particlemesh.command.consoles import Saving, checkpoint_of
 
 # What a checkpoint holds of the options.
 STORED = ("count", "fraction", "time_step", "mobility", "integrator", "accuracy", "seed", "backend")

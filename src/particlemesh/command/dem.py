@@ -17,7 +17,7 @@ from particlemesh.apps.dem.record import frame, quantity, report
 from particlemesh.apps.files.trajectory import Writer, writer
 from particlemesh.apps.progress import bar
 from particlemesh.command import consoles, pictures
-from particlemesh.command.resume import Saving, checkpoint_of
+from particlemesh.command.consoles import Saving, checkpoint_of
 
 SHAPES = ("column", "rain")
 START = ("count", "shape", "radius", "polydispersity", "seed")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import particlemesh as pm
 from particlemesh.apps.brownian import BrownianDynamics, Drag
-from particlemesh.apps.dem import Hertz, LinearSpring, Plane, Simulation, checkpoint, record
+from particlemesh.apps.dem import Hertz, LinearSpring, Plane, Simulation, record, simulation
 from particlemesh.apps.files import checkpoint as files
 
 LAW = Hertz(1e5, 0.3, restitution=0.6, friction=0.4)
@@ -120,7 +120,7 @@ def test_a_changed_file_is_refused_in_one_sentence(tmp_path_factory, saved, data
 @pytest.mark.parametrize("missing", ["velocities", "contact_force", "law", "law_arguments", "dtype", "walls", None])
 def test_a_file_that_lacks_something_says_what(tmp_path, saved, missing):
     h5py = needed("h5py")
-    with files.writing(tmp_path / "a.h5", checkpoint.APPLICATION, checkpoint.FORMAT) as file:
+    with files.writing(tmp_path / "a.h5", simulation.APPLICATION, simulation.FORMAT) as file:
         file.attrs["backend"] = "cpu"
         (tmp_path / "whole.h5").write_bytes(saved)
         with h5py.File(tmp_path / "whole.h5") as whole:
@@ -143,9 +143,9 @@ def test_files_of_others(tmp_path):
     BrownianDynamics(np.zeros((3, 3)), Drag(), time_step=0.1).save(tmp_path / "brownian.h5")
     with pytest.raises(ValueError, match="is a checkpoint of particlemesh.apps.brownian"):
         Simulation.load(tmp_path / "brownian.h5")
-    with files.writing(tmp_path / "later.h5", checkpoint.APPLICATION, checkpoint.FORMAT + 1):
+    with files.writing(tmp_path / "later.h5", simulation.APPLICATION, simulation.FORMAT + 1):
         pass
-    with pytest.raises(ValueError, match=f"format {checkpoint.FORMAT + 1}"):
+    with pytest.raises(ValueError, match=f"format {simulation.FORMAT + 1}"):
         Simulation.load(tmp_path / "later.h5")
 
 

@@ -18,7 +18,7 @@ from mutations import mutated
 from particlemesh.apps import files
 from particlemesh.apps.files.particles import FORMATS
 from particlemesh.apps.files.trajectory import Frame, writer
-from particlemesh.command import file_commands
+from particlemesh.command import cli
 
 random = np.random.default_rng(3)
 X = random.random((30, 3))
@@ -39,35 +39,35 @@ def run(command, file, **options):
 
 def npz(path):
     np.savez(path, positions=X, q=X[:, 0], box=np.ones(3))
-    return file_commands.spread, OPTIONS
+    return cli.spread, OPTIONS
 
 
 def compressed(path):
     np.savez_compressed(path, positions=X, q=X[:, 0], box=np.ones(3))
-    return file_commands.spread, OPTIONS
+    return cli.spread, OPTIONS
 
 
 def csv(path):
     np.savetxt(path, np.c_[X, X[:, 0]], delimiter=",", header="x,y,z,q", comments="", fmt="%.4f")
-    return file_commands.spread, WHERE | OPTIONS
+    return cli.spread, WHERE | OPTIONS
 
 
 def table(path):
     with files.writing_table(path) as rows:
         rows.append({"position": X, "q": X[:, 0]})
-    return file_commands.spread, WHERE | OPTIONS
+    return cli.spread, WHERE | OPTIONS
 
 
 def field(path):
     files.write_field(path, random.random(MESH.shape), MESH)
-    return file_commands.spectrum, {"of_field": True}
+    return cli.spectrum, {"of_field": True}
 
 
 def others(path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(path, "w") as file:
         file["positions"], file["q"] = X, X[:, 0]
-    return file_commands.spread, WHERE | OPTIONS
+    return cli.spread, WHERE | OPTIONS
 
 
 def chunked(path):
@@ -76,7 +76,7 @@ def chunked(path):
         file.create_dataset("positions", data=X, chunks=(8, 3), compression="gzip", shuffle=True)
         file["q"] = X[:, 0]
         file["box"] = np.ones(3)
-    return file_commands.spread, OPTIONS
+    return cli.spread, OPTIONS
 
 
 def openpmd(path):
@@ -90,14 +90,14 @@ def openpmd(path):
         rho = file.create_dataset("data/0/fields/rho", data=np.ones((6, 6, 6)))
         rho.attrs.update(geometry="cartesian", gridSpacing=[1 / 6] * 3, gridGlobalOffset=[0.0] * 3, position=[0.0] * 3)
         file["data/0/fields"].attrs["fieldBoundary"] = ["periodic"] * 6
-    return file_commands.spread, OPTIONS
+    return cli.spread, OPTIONS
 
 
 def parquet(path):
     arrow, library = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"x": X[:, 0], "y": X[:, 1], "z": X[:, 2], "q": X[:, 0]}
     library.write_table(arrow.table(columns), path, row_group_size=9)
-    return file_commands.spread, WHERE | OPTIONS
+    return cli.spread, WHERE | OPTIONS
 
 
 def trajectory(path):
@@ -109,7 +109,7 @@ def trajectory(path):
             file.write(first._replace(step=1, positions=X))
     except ImportError as missing:
         pytest.skip(str(missing))
-    return file_commands.spread, {
+    return cli.spread, {
         "shape": "6",
         "values": "diameter" if path.suffix == ".gsd" else "radius",
         "frames": "all",
@@ -121,18 +121,18 @@ def points(path):
     folder.mkdir()
     trajectory(folder / "whole.vtu")
     path.write_bytes((folder / "whole_0000000001.vtu").read_bytes())
-    return file_commands.spread, {"shape": "6", "values": "radius"}
+    return cli.spread, {"shape": "6", "values": "radius"}
 
 
 def legacy(path):
     meshio = pytest.importorskip("meshio")
     meshio.Mesh(X, [("vertex", np.arange(30)[:, None])], point_data={"q": X[:, 0]}).write(path)
-    return file_commands.spread, WHERE | OPTIONS
+    return cli.spread, WHERE | OPTIONS
 
 
 def series(path):
     trajectory(path.parent / "whole.vtu")
-    return file_commands.spread, {"shape": "6", "values": "radius", "frames": "all"}
+    return cli.spread, {"shape": "6", "values": "radius", "frames": "all"}
 
 
 def dump(path):
@@ -142,7 +142,7 @@ def dump(path):
         f"ITEM: NUMBER OF ATOMS\n30\nITEM: BOX BOUNDS pp pp ff\n0 1\n0 1\n0 1\nITEM: ATOMS id type x y z q\n{rows}\n"
     )
     path.write_text("".join(f"ITEM: TIMESTEP\n{step}\n{frame}" for step in (0, 10)))
-    return file_commands.spread, OPTIONS | {"frames": "all"}
+    return cli.spread, OPTIONS | {"frames": "all"}
 
 
 def data(path):
@@ -150,7 +150,7 @@ def data(path):
     rows = "\n".join(f"{n + 1} 1 {a} {a} {b} {c}" for n, (a, b, c) in enumerate(X))
     head = "made by a test\n\n30 atoms\n1 atom types\n\n0 1 xlo xhi\n0 1 ylo yhi\n0 1 zlo zhi\n\n"
     path.write_text(f"{head}Atoms # charge\n\n{rows}\n")
-    return file_commands.spread, {"shape": "6", "values": "initial_charges"}
+    return cli.spread, {"shape": "6", "values": "initial_charges"}
 
 
 def molecules(path):
@@ -169,7 +169,7 @@ def molecules(path):
             with library.Writer(str(path), 30) as out:
                 for _ in range(3):
                     out.write(atoms.atoms)
-    return file_commands.spread, {"shape": "6"} | ({} if alone else {"topology": topology, "frames": "all"})
+    return cli.spread, {"shape": "6"} | ({} if alone else {"topology": topology, "frames": "all"})
 
 
 CASES = {
@@ -208,7 +208,7 @@ def test_a_cut_trajectory_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, 
     whole, bad = tmp_path / "whole.xtc", tmp_path / "bad.xtc"
     bad.write_bytes(whole.read_bytes()[:40])
     with pytest.raises(typer.Exit):
-        run(file_commands.spread, bad, out=tmp_path / "new.npz", **options)
+        run(cli.spread, bad, out=tmp_path / "new.npz", **options)
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 1 and "bad.xtc" in said[0] and said[0].endswith("Is the file whole?")
     assert len(files.read_particles(whole, topology=options["topology"]).positions) == 30
@@ -229,7 +229,7 @@ def test_text_without_an_end_is_reported(case, tmp_path, capsys, monkeypatch):
     with pytest.warns(UserWarning, match=rf"the last line of {path} has no end: it may be cut"):
         files.read_particles(path)
     monkeypatch.chdir(tmp_path)
-    run(file_commands.spread, path, shape="6", box="1,1,1", out=tmp_path / "new.npz")
+    run(cli.spread, path, shape="6", box="1,1,1", out=tmp_path / "new.npz")
     assert capsys.readouterr().err == f"particlemesh spread: the last line of {path} has no end: it may be cut\n"
     path.write_bytes(b"\n".join(data.split(b"\n")[:-3]) + b"\n")
     if case == "text":  # it does not say how many
@@ -264,7 +264,7 @@ def test_damage_is_reported_in_one_line(case, request, tmp_path, monkeypatch, ca
         command, options = make(whole)
     except ImportError as missing:
         pytest.skip(str(missing))
-    out = tmp_path / ("new.csv" if command is file_commands.spectrum else "new.npz")
+    out = tmp_path / ("new.csv" if command is cli.spectrum else "new.npz")
     raw, there = whole.read_bytes(), {*tmp_path.iterdir(), bad}
     thorough = request.config.getoption("--thorough")
     seeds = -(-ALL // len(CASES)) if thorough else FEW

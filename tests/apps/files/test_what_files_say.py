@@ -476,9 +476,9 @@ def test_formats_are_in_the_pages_and_the_help():
     page = pytest.importorskip("pathlib").Path(__file__).parents[3] / "docs/howto/files.rst"
     if not page.exists():
         pytest.skip("the documentation is not here")
-    from particlemesh.command import file_commands
+    from particlemesh.command import cli
 
-    help_text = file_commands.File.__metadata__[0].help
+    help_text = cli.File.__metadata__[0].help
     for form in FORMATS:
         for suffix in form.suffixes:
             assert f"``{suffix}``" in page.read_text(), suffix

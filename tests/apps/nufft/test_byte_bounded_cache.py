@@ -6,8 +6,8 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.apps import nufft
-from particlemesh.apps.nufft import factors, uniform
-from particlemesh.apps.nufft.factors import byte_bounded_cache
+from particlemesh.apps.nufft import uniform
+from particlemesh.apps.nufft.uniform import byte_bounded_cache
 
 
 def test_the_last_used_results_are_kept_up_to_a_number_of_bytes():
@@ -36,9 +36,9 @@ def test_the_bytes_of_bands_are_not_less_than_theirs(modes, real):
 
 
 def test_many_long_axes_keep_a_bounded_number_of_bytes(monkeypatch):
-    for cache in (uniform._bands, factors.of_modes):
+    for cache in (uniform._bands, uniform.of_modes):
         monkeypatch.setattr(cache, "most", 2**20)
     for n in range(4000, 4012):
         nufft.nufft1d1(np.zeros(3), np.ones(3, complex), n, eps=1e-2)
         assert uniform._bands.nbytes > 0
-        assert max(uniform._bands.nbytes, factors.of_modes.nbytes) <= 2**20
+        assert max(uniform._bands.nbytes, uniform.of_modes.nbytes) <= 2**20

@@ -4,26 +4,99 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import threading
 import warnings
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from particlemesh.apps.brownian import checkpoint
 from particlemesh.apps.brownian.arrays import module_of, to_host
-from particlemesh.apps.brownian.forces import Sum
+from particlemesh.apps.brownian.drag import Drag
+from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
 from particlemesh.apps.brownian.noise import SEED_LIMIT, Noise
-from particlemesh.apps.brownian.schemes import SCHEMES, Problem
-from particlemesh.apps.files.libraries import listing
+from particlemesh.apps.brownian.rpy import RPY
+from particlemesh.apps.files.checkpoint import get, put, reading, writing
+from particlemesh.apps.files.libraries import library, listing
 from particlemesh.apps.files.trajectory import FORMATS, Frame, writer
 from particlemesh.apps.progress import bar
 from particlemesh.kernels import Fixed, alone, checks
 
+APPLICATION, FORMAT = "particlemesh.apps.brownian", 2
+# What a checkpoint holds by its settings(); of other objects it has the name only.
+SHIPPED: dict[str, Any] = {kind.__name__: kind for kind in (RPY, Drag, HarmonicBonds, WCA, Sum)}
+MAKERS: dict[str, Any] = SHIPPED | {"Sum": lambda forces: Sum(*forces)}
+_NUMBERS = ("temperature", "time_step", "difference")
 _LOOKS = 4096  # steps between two looks at how finely positions are resolved
+DISPLACEMENT, DIFFERENCE = 0, 1  # draws of random numbers
+
+
+class Problem(NamedTuple):
+    """What a step needs beside positions: kT, the time step, and what gives forces, velocities and noise."""
+
+    force: Callable[[Any, int], Any] | None  # of positions and the step
+    mobility: Any
+    temperature: float
+    time_step: float
+    noise: Noise
+    difference: float | None  # spacing of the random finite difference; None where M is free of divergence
+
+
+def euler(problem: Problem, x: Any, step: int) -> Any:
+    """Return how a step of Euler and Maruyama moves particles: forces and mobility are those at its start."""
+    dt, mobility = problem.time_step, problem.mobility
+    force = None if problem.force is None else problem.force(x, step)
+    mobility.set_positions(x)
+    moved = 0 * x if force is None else dt * mobility.velocity(force)
+    if problem.temperature:
+        moved = moved + math.sqrt(2 * problem.temperature * dt) * _kicks(problem, x, step)
+        moved = _drifted(problem, x, moved, step)
+    return moved
+
+
+def midpoint(problem: Problem, x: Any, step: int) -> Any:
+    """Return how a step moves particles that takes forces and mobility at its middle.
+
+    The middle has the noise of the first half step, which is half of the variance of the whole step [delong2013]_.
+    """
+    dt, mobility = problem.time_step, problem.mobility
+    force = None if problem.force is None else problem.force(x, step)
+    mobility.set_positions(x)
+    middle = x if force is None else x + dt / 2 * mobility.velocity(force)
+    moved = 0 * x
+    if problem.temperature:
+        first, second = math.sqrt(problem.temperature * dt) * _kicks(problem, x, step, 2)
+        middle, moved = middle + first, first + second
+    if problem.force is not None:
+        force = problem.force(middle, step)
+        mobility.set_positions(middle)
+        moved = moved + dt * mobility.velocity(force)
+    return _drifted(problem, x, moved, step) if problem.temperature else moved
+
+
+def _kicks(problem: Problem, x: Any, step: int, *batch: int) -> Any:
+    """Return vectors (*batch, N, 3) with the covariance of the mobility, by its own way if it has one."""
+    if hasattr(problem.mobility, "noise"):
+        return problem.mobility.noise(problem.noise.generator(step, DISPLACEMENT), *batch)
+    return problem.mobility.square_root(problem.noise.normal(step, DISPLACEMENT, (*batch, *x.shape)))
+
+
+def _drifted(problem: Problem, x: Any, moved: Any, step: int) -> Any:
+    """Add a random finite difference [delong2014]_ with the mean ``kT dt div M``, where that does not vanish."""
+    spacing, mobility = problem.difference, problem.mobility
+    if spacing is None:
+        return moved
+    w = problem.noise.normal(step, DIFFERENCE, x.shape)
+    mobility.set_positions(x + spacing / 2 * w)
+    ahead = mobility.velocity(w)
+    mobility.set_positions(x - spacing / 2 * w)
+    return moved + problem.temperature * problem.time_step / spacing * (ahead - mobility.velocity(w))
+
+
+SCHEMES: dict[str, Callable[[Problem, Any, int], Any]] = {"euler": euler, "midpoint": midpoint}
 
 
 class BrownianDynamics(Fixed):
@@ -345,7 +418,15 @@ class BrownianDynamics(Fixed):
         ImportError
             If h5py is missing; the extra ``io`` has it.
         """
-        checkpoint.save(path, self)
+        with writing(path, APPLICATION, FORMAT) as file:
+            positions = self.positions
+            file.attrs.update(
+                step=self.step, time=self.time, seed=str(self.seed), integrator=self.integrator,
+                arrays="numpy" if isinstance(positions, np.ndarray) else "cupy",
+            )  # fmt: skip
+            file["positions"] = to_host(positions)
+            for name in (*_NUMBERS, "mobility", "forces"):
+                put(file, name, getattr(self, name), SHIPPED)
 
     @classmethod
     def load(
@@ -387,9 +468,19 @@ class BrownianDynamics(Fixed):
         >>> other.step, bool((other.positions == dynamics.positions).all())
         (6, True)
         """
-        arguments, step, time = checkpoint.load(path, mobility, forces)
-        if seed is not None:
-            arguments["seed"] = seed
+        with reading(path, APPLICATION, FORMAT) as file:
+            arguments = {name: get(file, name, MAKERS) for name in _NUMBERS}
+            for name, thing in (("mobility", mobility), ("forces", forces)):
+                arguments[name] = get(file, name, MAKERS) if thing is None else thing
+            positions = file["positions"][()]
+            if file.attrs["arrays"] == "cupy":
+                positions = library("cupy", f"{path}, whose positions were on a GPU,").asarray(positions)
+            arguments |= dict(
+                positions=positions, integrator=str(file.attrs["integrator"]),
+                seed=int(file.attrs["seed"]) if seed is None else seed,
+            )  # fmt: skip
+            step = int(file.attrs["step"])
+            time = float(file.attrs.get("time", step * arguments["time_step"]))
         return _remade(cls, arguments, step, time)
 
 

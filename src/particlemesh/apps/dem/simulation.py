@@ -13,22 +13,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from particlemesh.apps.dem import state as states
-from particlemesh.apps.dem.checkpoint import Checkpoints
 from particlemesh.apps.dem.contact import LAWS, Contact
 from particlemesh.apps.dem.domain import Domain
-from particlemesh.apps.dem.given import InitialState, arrays_of, rows_of
+from particlemesh.apps.dem.given import STATE_VERSION, InitialState, arrays_of, checked_state, rows_of
 from particlemesh.apps.dem.motion import Motion
 from particlemesh.apps.dem.record import Recorder
 from particlemesh.apps.dem.results import Contacts, Energy
 from particlemesh.apps.dem.walls import Plane, check_inside, check_room, walls_of
+from particlemesh.apps.files.checkpoint import get, put, reading, writing
 from particlemesh.apps.files.libraries import listing
 from particlemesh.apps.files.trajectory import FORMATS
 from particlemesh.apps.interrupts import deferred
-from particlemesh.kernels import alone, checks
+from particlemesh.kernels import Fixed, alone, checks
+
+APPLICATION, FORMAT = "particlemesh.apps.dem", 1
 
 
-class Simulation(Checkpoints):
+class Simulation(Fixed):
     r"""Spheres under gravity that touch each other and walls.
 
     Steps are those of velocity Verlet: positions, velocities, spins and contacts are of one time, the end of the last
@@ -420,7 +421,7 @@ class Simulation(Checkpoints):
         walls = np.array([(*wall.point, *wall.normal) for wall in self.walls], np.float64).reshape(-1, 6)
         return {
             **self._motion.arrays(), "radii": self._radii.copy(), "masses": self._masses.copy(),
-            "version": states.VERSION, "step": self._step, "time": self.time, "time_step": self._time_step,
+            "version": STATE_VERSION, "step": self._step, "time": self.time, "time_step": self._time_step,
             "law": type(self._contact).__name__, "law_arguments": self._contact.arguments(), "walls": walls,
             "origin": self.domain.origin, "lengths": self.domain.lengths, "periodic": self.domain.periodic,
             "gravity": self._gravity, "dtype": self.dtype.name, "deterministic": self.deterministic,
@@ -459,7 +460,7 @@ class Simulation(Checkpoints):
         >>> again.step, again.positions.round(12)
         (10, array([[1., 0., 0.]]))
         """
-        held = states.check(state)
+        held = checked_state(state)
         law = LAWS.get(str(held["law"]))
         if law is None:
             raise ValueError(f"the state has the law of contact {held['law']!r}; known are {', '.join(LAWS)}.")
@@ -482,6 +483,70 @@ class Simulation(Checkpoints):
         new._motion.restore(held)
         new._made = frozenset(new.__dict__)
         return new
+
+    def save(self, path: str | PathLike) -> None:
+        """Write a checkpoint, an .h5 file with :meth:`state`.
+
+        An existing file is replaced once the new one is whole. The file has a checksum, and a damaged one is refused.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        ImportError
+            If h5py is missing; the extra ``io`` has it.
+        """
+        state = self.state()
+        with writing(path, APPLICATION, FORMAT) as file:
+            file.attrs["backend"] = self.backend
+            put(file, "state", state, {})
+
+    @classmethod
+    def load(cls, path: str | PathLike, *, backend: str | None = None, threads: int | None = None) -> Self:
+        """Return the simulation of a checkpoint, with arrays of NumPy.
+
+        Parameters
+        ----------
+        path : path
+            Written by :meth:`save`. A simulation made with ``deterministic=True`` continues bit for bit on the
+            same device.
+        backend : {"cpu", "cuda", "opencl"}, optional
+            By default that of the simulation that was saved.
+        threads : int, optional
+            As for :class:`Simulation`.
+
+        Returns
+        -------
+        Simulation
+
+        Raises
+        ------
+        ImportError
+            If h5py is missing; the extra ``io`` has it.
+        ValueError
+            If the file is no checkpoint, or a damaged one.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from particlemesh.apps.dem import Hertz, Simulation
+        >>> spheres = Simulation(np.zeros((1, 3)), 1.0, (1.0, 0, 0), density=1.0, contact=Hertz(1e3), time_step=0.1)
+        >>> spheres.run(5)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     spheres.save(f"{folder}/state.h5")
+        ...     again = Simulation.load(f"{folder}/state.h5")
+        >>> again.run(5)
+        >>> again.step, again.positions.round(12)
+        (10, array([[1., 0., 0.]]))
+        """
+        with reading(path, APPLICATION, FORMAT) as file:
+            if "state" not in file:
+                raise KeyError("no state")
+            where, state = str(file.attrs["backend"]), get(file, "state", {})
+        return cls.restore(state, backend=backend or where, threads=threads)
 
 
 def _vector(gravity: Any) -> tuple[float, ...]:

@@ -18,9 +18,8 @@ from particlemesh.apps.nufft import shapes
 from particlemesh.apps.nufft.few import core_of
 from particlemesh.apps.nufft.nonuniform import NonUniform
 from particlemesh.apps.nufft.options import Options
-from particlemesh.apps.nufft.shapes import ArgumentError
+from particlemesh.apps.nufft.shapes import ArgumentError, Space, Spaces
 from particlemesh.apps.nufft.sizes import Law, Sizes, window_for
-from particlemesh.apps.nufft.spaces import Space, Spaces
 from particlemesh.apps.nufft.uniform import Uniform
 from particlemesh.kernels import Fixed, alone, checks, overlap
 
