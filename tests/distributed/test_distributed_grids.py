@@ -266,7 +266,7 @@ def test_one_pass_on_a_gpu_is_the_survey_step_by_step(backend, name):
         around = Surroundings(Domain(c.mesh, 3, **c.cuts), rank, c.radius, c.x.dtype)
         assert survey.Pass.serves(around)
         sweep, expected = survey.Pass(around, backend.library, c.x.dtype), survey.stepwise(around, c.x, np)
-        listed = sweep.survey(backend.array(c.x), np)
+        listed = sweep.begin(backend.array(c.x), np)()
         assert (listed.home, listed.bad, listed.sizes) == (expected.home, 0, expected.sizes)
         assert np.array_equal(listed.rows, expected.rows)
         assert np.array_equal(listed.leaving.strays, expected.leaving.strays)
@@ -293,11 +293,11 @@ def test_a_survey_counts_bad_particles_and_makes_room(backend):
     x[3], x[5, 0] = np.nan, -0.1
     around = Surroundings(Domain(c.mesh, 3, **c.cuts), 1, c.radius, x.dtype)
     sweep = survey.Pass(around, backend.library, x.dtype)
-    listed = sweep.survey(backend.array(x), np)
+    listed = sweep.begin(backend.array(x), np)()
     assert listed.bad == 2
     assert not {3, 5} & {*listed.rows.tolist(), *listed.leaving.strays.tolist()}
     sweep.ROOM = sweep._guess = 10  # fewer than are listed
-    again = sweep.survey(backend.array(x), np)
+    again = sweep.begin(backend.array(x), np)()
     assert len(again.rows) > 10
     assert again.bad == 2
     assert np.array_equal(again.rows, listed.rows)
@@ -316,7 +316,7 @@ class Lent:
 
     def begin(self, x, xp):
         with self.turn:
-            result = self.sweep.survey(self.backend.array(x), xp)
+            result = self.sweep.begin(self.backend.array(x), xp)()
         return lambda: result
 
     def carry(self, rows, every, pieces, places):

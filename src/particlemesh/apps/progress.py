@@ -43,3 +43,17 @@ def bar(title: str, steps: int | None, console: Any = None, done: int = 0) -> It
             progress.update(task, advance=made, **fields)
 
         yield advance
+
+
+def quantity(number: float) -> str:
+    """Return a number with three digits and k, M or G.
+
+    Examples
+    --------
+    >>> quantity(12_345_678), quantity(950)
+    ('12.3 M', '950')
+    """
+    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"

@@ -13,9 +13,9 @@ import numpy as np
 
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
 from particlemesh.apps.dem.contact import Contact
-from particlemesh.apps.dem.record import frame, quantity, report
+from particlemesh.apps.dem.record import frame, report
 from particlemesh.apps.files.trajectory import Writer, writer
-from particlemesh.apps.progress import bar
+from particlemesh.apps.progress import bar, quantity
 from particlemesh.command import consoles, pictures
 from particlemesh.command.consoles import Saving, checkpoint_of
 

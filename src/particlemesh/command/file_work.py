@@ -556,7 +556,5 @@ def _number(x: Any) -> str:
 def _say_time(console: Any, account: files.Account) -> None:
     """Print how long the computation took, the rate, and how long the first call took that compiled or loaded code."""
     rate = account.particles / account.seconds if account.seconds > 0 else 0.0
-    units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-    quantity = next((f"{rate / limit:.3g} {unit}" for limit, unit in units if rate >= limit), f"{rate:.3g}")
-    text = f"{account.seconds:.3g} s, {quantity} particles/s, without files; {account.start:.3g} s to compile or load"
-    say(console, "time", text)
+    how = f"{progress.quantity(rate)} particles/s, without files; {account.start:.3g} s to compile or load"
+    say(console, "time", f"{account.seconds:.3g} s, {how}")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh import checks
+from particlemesh.distributed.transports import module_of
 from particlemesh.mesh import Mesh, mesh_of
 
 Nodes: TypeAlias = tuple[int, ...]
@@ -206,7 +207,7 @@ class Domain:
     def part_of(self, cells: Any) -> Any:
         """Return the index of the part that owns each cell; see :meth:`owner`."""
         columns = cells if isinstance(cells, tuple) else _columns(cells, self.mesh.ndim)
-        xp = np if isinstance(columns[0], np.ndarray) else _namespace()
+        xp = module_of(columns[0])
         if xp is not np and self._tree.axis.size and all(column.dtype == np.int32 for column in columns):
             return descent(self.mesh.ndim)(*columns, *self.on_device())
         whole = []
@@ -233,7 +234,8 @@ class Domain:
 
     def _sent(self, name: Any, numbers: Any, dtype: type) -> Any:
         """Return numbers on the device; streams may differ, so that the first call waits."""
-        xp = _namespace()
+        import cupy as xp
+
         key = xp.cuda.runtime.getDevice(), name
         if key not in self._copies:
             self._copies[key] = xp.asarray(np.asarray(numbers(), dtype))
@@ -413,10 +415,10 @@ def _columns(cells: Any, ndim: int) -> tuple[Any, ...]:
     return tuple(table[:, axis] for axis in range(ndim))
 
 
-def _namespace() -> Any:
-    import cupy
-
-    return cupy
+def check_ranks(domain: Any, world: Any) -> None:
+    """Raise a ValueError if a domain was made for another number of ranks."""
+    if domain.size != world.size:
+        raise ValueError(f"the domain is cut for {domain.size} ranks and the world has {world.size}: use world.size.")
 
 
 def hash_of(domain: Any) -> int:

@@ -14,11 +14,12 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.checks import alone
-from particlemesh.distributed.domain import Domain, hash_of
+from particlemesh.distributed.domain import Domain, check_ranks, hash_of
 from particlemesh.distributed.routes import Departures, Route
-from particlemesh.distributed.staging import Staged, module_of
+from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.surroundings import Surroundings, check_inside, moved
 from particlemesh.distributed.survey import Pass, Segment, Surveyed, segments, stepwise
+from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World, alike, together
 from particlemesh.grid.checks import letters as check_letters
 from particlemesh.grid.queries.pair_function import PairFunction
@@ -85,10 +86,7 @@ class UniformGrid(checks.Fixed):
     def __init__(
         self, domain: Domain, world: World, radius: float, *, cell_size: Any = None, check: bool = True, **options: Any
     ) -> None:
-        if domain.size != world.size:
-            raise ValueError(
-                f"the domain is cut for {domain.size} ranks and the world has {world.size}: use world.size."
-            )
+        check_ranks(domain, world)
         if "systems" in options:
             raise TypeError("grids over ranks have no systems: leave out systems.")
         self.busy, self.domain, self.world = threading.RLock(), domain, world

@@ -10,11 +10,12 @@ import numpy as np
 
 from particlemesh.arrays.operands import real_dtype
 from particlemesh.arrays.positions import coordinates
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.base import allocate
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.routes import Departures, Route
-from particlemesh.distributed.staging import Staged, module_of
-from particlemesh.distributed.survey import StrayListing
+from particlemesh.distributed.staging import Staged
+from particlemesh.distributed.survey import STRAY, StrayListing
+from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World
 from particlemesh.mesh import Mesh
 from particlemesh.plan import Plan
@@ -22,10 +23,7 @@ from particlemesh.plan import Plan
 SKIP = -(2**31)  # cell of a bad particle
 SHARE = 1 / 8  # of particles that may leave and come where the others stay in place; beyond, one plan takes all
 _INDEX = 40  # bits
-
-
 _ONE_OF, _LEAST = 64, 4096  # room for one particle of so many, and for so many at least
-ENTRY = 4  # numbers for each: its index and the first node along three axes, missing ones first; the header is as long
 
 
 class UserPositions:
@@ -93,7 +91,10 @@ class Residents:
         kind, backend, x = coordinates(positions, plan.mesh.ndim, plan.backend, upload=plan.uploads)
         self.backend, self._kind, self._x = backend, kind, x
         with kind.scope(x.user), backend.scope(*x.arrays):
-            self.memory = None if backend.name == "cpu" else room_for_strays(backend, x.count, memory)
+            self.memory = memory if backend.name != "cpu" else None
+            numbers = STRAY * (max(x.count // _ONE_OF, min(x.count, _LEAST)) + 1)
+            if backend.name != "cpu" and (memory is None or memory.shape[0] < numbers):
+                self.memory = allocate(backend, (numbers,), np.dtype(np.uint64), "particles of other parts")
             self._located = plan.locate(kind, backend, x, None, None, check=True, strays=self.memory)
 
     def strays(self) -> tuple[int, Any] | None:
@@ -105,7 +106,9 @@ class Residents:
         if self.memory is None:
             return None
         with self._kind.scope(self._x.user), self.backend.scope(*self._x.arrays):
-            return listed_strays(self.backend, self.memory)
+            count = int(self.backend.download(self.memory[:1])[0])
+            last = STRAY * (count + 1)
+            return count, self.memory[STRAY:last] if last <= self.memory.shape[0] else None
 
     def take(self, check: bool) -> None:
         """Take these particles; with ``check`` their arrangement may be sampled to choose methods, which waits."""
@@ -219,22 +222,3 @@ def _on_host(domain: Domain, entries: Any, shift: tuple[int, ...], xp: Any, resi
     keys.sort()
     ends = np.searchsorted(keys, [part << _INDEX for part in range(1, size + 2)])
     return Listed(ends, xp.asarray(keys & ((1 << _INDEX) - 1)), None)
-
-
-# ---- strays of a part, which a GPU lists as it locates (particles/locate.c) -----------------------------------------
-
-
-def room_for_strays(backend: Backend, count: int, before: Any) -> Any:
-    """Return memory to list strays of ``count`` particles in: that of ``before``, if it is enough."""
-    entries = max(count // _ONE_OF, min(count, _LEAST)) + 1
-    if before is not None and before.shape[0] >= ENTRY * entries:
-        return before
-    return allocate(backend, (ENTRY * entries,), np.dtype(np.uint64), "particles of other parts")
-
-
-def listed_strays(backend: Backend, strays: Any) -> tuple[int, Any]:
-    """Return how many strays there are, and the entries (n, 4), or None if there was no room; waits for the device."""
-    count = int(backend.download(strays[:1])[0])
-    if ENTRY * (count + 1) > strays.shape[0]:
-        return count, None
-    return count, strays[ENTRY : ENTRY * (count + 1)]

@@ -16,11 +16,12 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.checks import alone
-from particlemesh.distributed.domain import Domain, hash_of
+from particlemesh.distributed.domain import Domain, check_ranks, hash_of
 from particlemesh.distributed.migration import SKIP, Migration, Residents, UserPositions, few, listed, shift_of
 from particlemesh.distributed.routes import Departures, Route
-from particlemesh.distributed.staging import DTYPES, Staged, Target, batch_of, module_of, several
+from particlemesh.distributed.staging import DTYPES, Staged, Target, batch_of, several
 from particlemesh.distributed.survey import StrayListing
+from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.windows import Crops, Halo, copies, mesh_of, reach_of
 from particlemesh.distributed.world import World, agreed
 from particlemesh.functions import locate
@@ -147,10 +148,7 @@ class Plan(checks.Fixed):
         """Check the arguments of this rank, and make its plans."""
         if not isinstance(domain, Domain):
             raise TypeError(f"domain is of type {type(domain).__name__}; give a particlemesh.distributed.Domain.")
-        if domain.size != self.world.size:
-            raise ValueError(
-                f"the domain is for {domain.size} ranks, and the world has {self.world.size}: make one for these."
-            )
+        check_ranks(domain, self.world)
         self.domain, self.ghosts = domain, checks.one_of(ghosts, "ghosts", GHOSTS)
         self.window: Window = window_of(window)
         self.deterministic = checks.flag(settings["deterministic"], "deterministic")
@@ -665,25 +663,20 @@ class Plan(checks.Fixed):
         if self._settled:
             return self._at_residents(windows[0], batch, orders, name)
         channels, cores = math.prod(batch), [(self.domain.mesh.ndim,) * order for order in orders]
-        widths, tables = list(map(math.prod, cores)), []
+        widths, rows = list(map(math.prod, cores)), []
         for plan, window, n in zip(self._plans, windows, route.counts.tolist(), strict=True):
             if plan is None or not n:
                 continue
             arrays = _several(getattr(plan, name)(window))
             if route.stays and len(self._plans) == 1:
                 return lambda arrays=arrays: arrays  # type: ignore[misc]
-            tables.append([x.reshape((channels, n, width)) for x, width in zip(arrays, widths, strict=True)])
-        rows = [xp.moveaxis(table[0] if len(table) == 1 else xp.concatenate(table, -1), 1, 0) for table in tables]
+            rows.append(_rows(arrays, widths, channels, n))
         whole = xp.concatenate(rows) if rows else xp.empty((0, channels, sum(widths)), windows[0].dtype)
         deliver = route.backward(whole)
 
         def results() -> list[Any]:
-            table = xp.moveaxis(deliver(), 0, 1)  # (channels, N, widths)
-            ends = np.cumsum(widths)
-            columns = [table[:, :, end - width : end] for width, end in zip(widths, ends, strict=True)]
-            return [
-                xp.ascontiguousarray(x).reshape((*batch, count, *core)) for x, core in zip(columns, cores, strict=True)
-            ]
+            columns = zip(_columns(deliver(), widths), cores, strict=True)
+            return [xp.ascontiguousarray(x).reshape((*batch, count, *core)) for x, core in columns]
 
         return results
 
@@ -694,19 +687,17 @@ class Plan(checks.Fixed):
         if route.is_local:
             local = _several(getattr(self._plans[0], name)(window))
             return lambda: local
-        widths, rows = [self.domain.mesh.ndim**order for order in orders], None
+        widths = [self.domain.mesh.ndim**order for order in orders]
+        rows = xp.empty((0, channels, sum(widths)), window.dtype)
         if route.guests:  # first, so that their results travel while residents are worked on
-            arrays = _several(getattr(self._guests, name)(window))
-            tables = [x.reshape((channels, route.guests, width)) for x, width in zip(arrays, widths, strict=True)]
-            rows = xp.moveaxis(tables[0] if len(tables) == 1 else xp.concatenate(tables, -1), 1, 0)
-        deliver = route.push(xp.empty((0, channels, sum(widths)), window.dtype) if rows is None else rows)
+            rows = _rows(_several(getattr(self._guests, name)(window)), widths, channels, route.guests)
+        deliver = route.push(rows)
         arrays, strays = _several(getattr(self._plans[0], name)(window)), route.strays
         results = [xp.ascontiguousarray(x) for x in arrays]
 
         def all_of_them() -> list[Any]:
-            table, ends = xp.moveaxis(deliver(), 0, 1), np.cumsum(widths)
-            for result, width, end in zip(results, widths, ends, strict=True):
-                result.reshape((channels, self.count, width))[:, strays] = table[:, :, end - width : end]
+            for result, width, column in zip(results, widths, _columns(deliver(), widths), strict=True):
+                result.reshape((channels, self.count, width))[:, strays] = column
             return results
 
         return all_of_them
@@ -782,3 +773,15 @@ class Plan(checks.Fixed):
 
 def _several(results: Any) -> list[Any]:
     return list(results) if isinstance(results, tuple) else [results]
+
+
+def _rows(arrays: list[Any], widths: list[int], channels: int, count: int) -> Any:
+    """Return results at particles as one array (count, channels, sum of widths)."""
+    xp, parts = module_of(arrays[0]), [x.reshape((channels, count, n)) for x, n in zip(arrays, widths, strict=True)]
+    return xp.moveaxis(parts[0] if len(parts) == 1 else xp.concatenate(parts, -1), 1, 0)
+
+
+def _columns(rows: Any, widths: list[int]) -> list[Any]:
+    """Return the results (channels, count, width) of rows: the inverse of `_rows`."""
+    xp = module_of(rows)
+    return list(xp.split(xp.moveaxis(rows, 0, 1), np.cumsum(widths)[:-1].tolist(), axis=-1))

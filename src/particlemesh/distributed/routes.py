@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.distributed.staging import Staged, module_of
+from particlemesh.distributed.staging import Staged
+from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World, alike
 
 

@@ -105,12 +105,3 @@ def batch_of(shape: tuple[int, ...], core: tuple[int, ...], what: str) -> tuple[
     """Return the batch axes of an array, checked to end with ``core``."""
     checks.trailing_shape(shape, core, what)
     return tuple(shape)[: len(shape) - len(core)]
-
-
-def module_of(array: Any) -> Any:
-    """Return the module of a native array: NumPy or CuPy."""
-    if isinstance(array, np.ndarray):
-        return np
-    import cupy
-
-    return cupy

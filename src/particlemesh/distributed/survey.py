@@ -21,7 +21,7 @@ from particlemesh.sorting import radix
 _LISTING, _SURVEY = "distributed/listing.c", "distributed/survey.c"
 _DEFINES = {"REAL_IS_DOUBLE": 0}
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
-_STRAYS = 4  # numbers of each in a plan's list, and before them
+STRAY = 4  # numbers of each in a plan's list, which particles/locate.c writes, and before them
 _HEADER = 3  # numbers that a pass counts, before the ends of bins
 _MOST_BOXES = 512  # of neighbours: each particle looks at all of them
 
@@ -128,18 +128,12 @@ class Pass:
                 self._box_count, size, room, self._cuts,
             )  # fmt: skip
         some = self._listing.sort(some, count)
-        particles, rows = self._listing.particles(some), self._empty_rows(room)
+        particles = self._listing.particles(some)
+        rows = backend.empty((room, axes + 8 // self._dtype.itemsize), self._dtype)
         if count:
             pack = backend.kernel(_SURVEY, "survey_rows", self._defines)
             pack(room, As(x, _U32), some.index, As(rows, _U32), room, axes)
         return some, particles, rows
-
-    def _empty_rows(self, room: int) -> Any:
-        return self._backend.empty((room, self._around.mesh.ndim + 8 // self._dtype.itemsize), self._dtype)
-
-    def survey(self, x: Any, xp: Any) -> Surveyed:
-        """Survey dense particles (N, d) of the device."""
-        return self.begin(x, xp)()
 
     def begin(self, x: Any, xp: Any) -> Callable[[], Surveyed]:
         """Begin to survey dense particles (N, d); what is returned waits, once unless there are more than expected."""
@@ -278,7 +272,7 @@ class StrayListing:
         there may be more strays.
         """
         listing = self._listing
-        room = max(min(room, strays.shape[0] // _STRAYS - 1), 1)
+        room = max(min(room, strays.shape[0] // STRAY - 1), 1)
         some = listing.begin(self._parts + 1, room, 0)
         run = listing.backend.kernel(_LISTING, "list_strays", _DEFINES)
         run(room, strays, self._planes, some.index, some.which, room, self._record)

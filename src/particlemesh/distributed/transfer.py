@@ -15,7 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from particlemesh.distributed.staging import Staged, batch_of, module_of, several
+from particlemesh.distributed.domain import check_ranks
+from particlemesh.distributed.staging import Staged, batch_of, several
+from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import together
 
 Range = tuple[int, int]
@@ -334,8 +336,7 @@ def layout_of(domain: Any, world: Any) -> Partition:
     ValueError
         If the domain was made for another number of ranks.
     """
-    if domain.size != world.size:
-        raise ValueError(f"the domain is cut for {domain.size} ranks and the world has {world.size}: use world.size.")
+    check_ranks(domain, world)
     parts = tuple(tuple(ranges(part) for part in domain.parts(rank)) for rank in range(domain.size))
     return Partition(tuple(domain.mesh.shape), parts)
 

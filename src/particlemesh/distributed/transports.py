@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import importlib
 import importlib.util
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +20,11 @@ CHUNK = 2**30  # bytes of one MPI message: counts of MPI 3 have 31 bits
 def is_host(array: Any) -> bool:
     """Return whether an array is in host memory."""
     return isinstance(array, np.ndarray)
+
+
+def module_of(array: Any) -> Any:
+    """Return the module of a native array: NumPy or CuPy."""
+    return np if is_host(array) else importlib.import_module("cupy")
 
 
 class Transport(abc.ABC):
@@ -215,7 +221,7 @@ class Nccl(Transport):
         if all(map(is_host, arrays)):
             self._control.exchange_while(sends, receives, meanwhile)
             return
-        with _Ordered(self._cupy, self._stream, since):
+        with self._ordered(since):
             self._nccl.groupStart()
             try:
                 for rank, array in receives.items():
@@ -226,6 +232,16 @@ class Nccl(Transport):
                 self._nccl.groupEnd()
             if meanwhile is not None:
                 meanwhile()
+
+    @contextlib.contextmanager
+    def _ordered(self, since: Any = None) -> Iterator[None]:
+        """Let the stream of communication follow the caller's, or an event, and the caller's follow it afterwards."""
+        caller = self._cupy.cuda.get_current_stream()
+        self._stream.wait_event(caller.record() if since is None else since)
+        try:
+            yield
+        finally:  # memory that is freed after this goes back to the caller's stream, which waits
+            caller.wait_event(self._stream.record())
 
     def _bytes(self, array: Any) -> tuple[int, int, int]:
         return array.data.ptr, array.nbytes, self._nccl.NCCL_INT8
@@ -238,7 +254,7 @@ class Nccl(Transport):
         result = self._cupy.empty_like(reals)
         code = {"f4": "FLOAT32", "f8": "FLOAT64", "i4": "INT32", "i8": "INT64", "u4": "UINT32", "u8": "UINT64"}
         kind = getattr(self._nccl, f"NCCL_{code[reals.dtype.str[1:]]}")
-        with _Ordered(self._cupy, self._stream):
+        with self._ordered():
             self._communicator.allReduce(
                 reals.data.ptr, result.data.ptr, reals.size, kind, getattr(self._nccl, f"NCCL_{op.upper()}"),
                 self._stream.ptr,
@@ -250,20 +266,6 @@ class Nccl(Transport):
 
     def allgather(self, thing: Any) -> list[Any]:
         return self._control.allgather(thing)
-
-
-class _Ordered:
-    """A stretch in which the stream of communication follows the caller's, or an event, and is then followed by it."""
-
-    def __init__(self, cupy: Any, stream: Any, since: Any = None) -> None:
-        self._stream, self._caller, self._since = stream, cupy.cuda.get_current_stream(), since
-
-    def __enter__(self) -> None:
-        self._stream.wait_event(self._caller.record() if self._since is None else self._since)
-
-    def __exit__(self, *_: object) -> None:
-        # Memory that is freed after this goes back to the caller's stream, which waits: nothing is overwritten.
-        self._caller.wait_event(self._stream.record())
 
 
 def missing(host: Host) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.distributed.domain import Domain, Part, Piece, Reach
-from particlemesh.distributed.staging import module_of
+from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World
 from particlemesh.mesh import Mesh
 

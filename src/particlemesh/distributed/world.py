@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.distributed.transports import Alone, Aware, Host, Nccl, Op, Transport, cuda_aware, is_host, missing
+from particlemesh.distributed.transports import Alone, Aware, Host, Nccl, Op, Transport, cuda_aware, missing, module_of
 
 _NO_KIND = 2**31
 T = TypeVar("T")
@@ -192,7 +192,7 @@ class World(checks.Fixed):
 
     def move(self, rows: Any, leaving: np.ndarray, coming: np.ndarray) -> tuple[Any, np.ndarray]:
         """Do the work of :meth:`alltoallv` for numbers of rows that both sides know."""
-        xp = np if is_host(rows) else _cupy()
+        xp = module_of(rows)
         result = xp.empty((int(coming.sum()), *rows.shape[1:]), rows.dtype)
         ends, starts = np.cumsum(leaving), np.cumsum(coming)
         sends = {r: rows[ends[r] - n : ends[r]] for r, n in enumerate(leaving) if n}
@@ -367,12 +367,6 @@ def together(world: World, check: bool, call: str, work: Callable[[], T]) -> T:
     2
     """
     return agreed(world, check, lambda: (call, None, work()))[0]
-
-
-def _cupy() -> Any:
-    import cupy
-
-    return cupy
 
 
 def _transport(communicator: Any, name: str) -> Transport:

@@ -8,7 +8,7 @@ from scipy import stats
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh.apps.brownian import WCA, BrownianDynamics, Drag, HarmonicBonds
-from particlemesh.apps.brownian.noise import Noise
+from particlemesh.apps.brownian.dynamics import Noise
 
 WHY = backends.module("cuda").available()
 pytestmark = pytest.mark.skipif(WHY is not None, reason=f"cuda does not work here: {WHY}")

@@ -159,7 +159,7 @@ def test_a_save_that_fails_leaves_the_file_before(tmp_path, monkeypatch):
         group["some"] = np.zeros(1000)
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoint, "put", full)
+    monkeypatch.setattr(simulation, "put", full)
     with pytest.raises(OSError, match="no space"):
         motion.save(path)
     assert [each.name for each in tmp_path.iterdir()] == ["state.h5"]

@@ -129,10 +129,11 @@ def radii(given: Any, what: str = "radius") -> Any:
     if np.ndim(given) == 0:
         return checks.positive(given, what)
     array = np.array(checks.number_array(given, what), np.float64)
-    if array.ndim != 1 or not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError(
-            f"{what} has shape {array.shape} and smallest number {array.min(initial=np.inf):g}; give one positive "
-            "number, or one for each particle."
-        )
+    bad = np.argwhere(~((array > 0) & np.isfinite(array)))
+    if array.ndim != 1 or not len(array) or len(bad):
+        came = f"{what} has shape {array.shape}"
+        if array.ndim == 1 and len(bad):
+            came = f"the {what} of sphere {bad[0, 0]} is {array[bad[0, 0]]}"
+        raise ValueError(f"{came}; give one positive number, or one for each sphere.")
     array.setflags(write=False)
     return array

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 import particlemesh as pm
 from particlemesh.apps.brownian import formulas
 from particlemesh.fourier import good_size
-from particlemesh.kernels import checks
 
 Array = NDArray[np.float64]
 SUPPORTS = range(4, 15)  # of B-splines
@@ -238,18 +237,6 @@ def _nodes(system: System, xi: float, window: pm.Window, share: float) -> tuple[
         return None
     nodes = tuple(good_size(max(window.support, math.ceil(edge / spacings[good[-1]]))) for edge in system.edges)
     return nodes if math.prod(nodes) <= _MOST_NODES else None
-
-
-def checked_radii(radius: Any) -> Array:
-    """Return a user's radii, one or one for each sphere."""
-    radii = np.atleast_1d(np.array(checks.number_array(radius, "radius"), np.float64))
-    bad = np.flatnonzero(~((radii > 0) & np.isfinite(radii)))
-    if radii.ndim != 1 or not len(radii) or len(bad):
-        what = f"radius has shape {radii.shape}"
-        if radii.ndim == 1 and len(bad):
-            what = f"the radius of sphere {bad[0]} is {radii[bad[0]]}"
-        raise ValueError(f"{what}; give one positive number, or one for each sphere.")
-    return radii
 
 
 def for_system(

@@ -13,9 +13,10 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
+from particlemesh.apps.brownian.drag import radii
 from particlemesh.apps.brownian.far import Far
 from particlemesh.apps.brownian.near import Near
-from particlemesh.apps.brownian.parameters import Parameters, checked_radii, for_system
+from particlemesh.apps.brownian.parameters import Parameters, for_system
 from particlemesh.apps.brownian.product import Product
 from particlemesh.apps.brownian.square_root import RootInfo, square_root
 from particlemesh.kernels import allocate, alone, checks
@@ -105,7 +106,7 @@ class RPY(kernels.Fixed):
                 f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; this mobility needs three periodic "
                 "axes."
             )
-        self.radii, self._many = checked_radii(radius), bool(np.ndim(radius))
+        self.radii, self._many = np.atleast_1d(radii(radius)), bool(np.ndim(radius))
         self.viscosity = checks.positive(viscosity, "viscosity")
         self.accuracy = checks.positive(accuracy, "accuracy")
         trial = pm.Plan(pm.Mesh((4, 4, 4) if shape is None else shape, self.box), "cic" if window is None else window)

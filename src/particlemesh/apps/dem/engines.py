@@ -41,7 +41,8 @@ class Engine:
         self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
         name: np.ndarray, threads: int | None,
     ) -> None:  # fmt: skip
-        self.backend, self.dtype, self.count, self.hertz = backend, dtype, len(name), law.hertz
+        self.backend = backend if backend.name == "cpu" else kept(backend)
+        self.dtype, self.count, self.hertz = dtype, len(name), law.hertz
         self.walls, self.remembers, self.threads = len(planes), law.friction > 0, threads
         slope = (2 * law.normal, law.tangential) if law.hertz else (law.normal, law.tangential)
         share, ratio = 2 / 3 if law.hertz else 1.0, (slope[1] / slope[0]) ** 0.5
@@ -52,6 +53,11 @@ class Engine:
         walls = (rows, self.walls, 4) if self.walls and self.remembers else (1, 1, 4)
         self.wall_history = self._zeros(walls)
         self.lists, self.spare = self._lists(0), self._lists(0)
+        self.begin_with(planes, name)
+
+    def begin_with(self, planes: np.ndarray, name: np.ndarray) -> None:
+        """Put walls, numbers and names where steps read them."""
+        raise NotImplementedError
 
     def _zeros(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
         array = allocate(self.backend, shape, self.dtype if dtype is None else dtype, "particles and their contacts")
@@ -126,15 +132,11 @@ class Engine:
 class OnCpu(Engine):
     """Compiled functions and threads."""
 
-    def __init__(
-        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
-        name: np.ndarray, threads: int | None,
-    ) -> None:  # fmt: skip
-        super().__init__(backend, dtype, motion, law, planes, name, threads)
+    def begin_with(self, planes: np.ndarray, name: np.ndarray) -> None:
         self.name = name
-        motions, laws, walls = (np.array(numbers, dtype) for numbers in (self.motion, self.law, planes.reshape(-1, 4)))
-        self.numbers = cpu.Numbers(motions, laws, walls, self.wall_history)
-        self.used = threads_for(threads, 2 * self.count)
+        motion, law, walls = (np.array(n, self.dtype) for n in (self.motion, self.law, planes.reshape(-1, 4)))
+        self.numbers = cpu.Numbers(motion, law, walls, self.wall_history)
+        self.used = threads_for(self.threads, 2 * self.count)
         self.status = np.zeros(2, np.int64)
 
     def move_by(self, motion: list[float]) -> None:
@@ -180,17 +182,14 @@ class OnCpu(Engine):
 class OnDevice(Engine):
     """Kernels; on CUDA many steps are one graph."""
 
-    def __init__(
-        self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
-        name: np.ndarray, threads: int | None,
-    ) -> None:  # fmt: skip
-        super().__init__(kept(backend), dtype, motion, law, planes, name, threads)
-        self.name = backend.upload(name if len(name) else np.zeros(1, np.int32))
-        self.planes = backend.upload((planes if len(planes) else np.zeros((1, 4))).astype(dtype))
-        self.status = backend.upload(np.zeros(2, np.uint32))
+    def begin_with(self, planes: np.ndarray, name: np.ndarray) -> None:
+        upload = self.backend.upload
+        self.name = upload(name if len(name) else np.zeros(1, np.int32))
+        self.planes = upload((planes if len(planes) else np.zeros((1, 4))).astype(self.dtype))
+        self.status = upload(np.zeros(2, np.uint32))
         self._law = self._record(self.law)
         self._graphs: dict[int, Any] = {}  # by the address of the lists that they read
-        self.move_by(motion)
+        self.move_by(self.motion)
 
     def move_by(self, motion: list[float]) -> None:
         self.motion, self._motion = motion, self._record(motion)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import particlemesh as pm
 from particlemesh.apps.dem.given import to_host
 from particlemesh.apps.files.trajectory import Frame, Writer, writer
-from particlemesh.apps.progress import bar
+from particlemesh.apps.progress import bar, quantity
 
 PAUSE = 1.0  # seconds between two updates of energy and contacts, about
 
@@ -93,17 +93,3 @@ def report(simulation: Any, rate: float) -> str:
     """
     energy, contacts = simulation.energy.total, len(simulation.contacts.i)
     return f"{quantity(rate * len(simulation))} particles/s, E {energy:.4g}, {contacts:,} contacts"
-
-
-def quantity(number: float) -> str:
-    """Return a number with three digits and k, M or G.
-
-    Examples
-    --------
-    >>> quantity(12_345_678), quantity(950)
-    ('12.3 M', '950')
-    """
-    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if number >= size:
-            return f"{number / size:.3g}{letter}"
-    return f"{number:.3g}"

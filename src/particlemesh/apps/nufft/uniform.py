@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -65,7 +66,7 @@ def byte_bounded_cache(most: int, size: Callable[[_R], int]) -> Callable[[Callab
     return lambda function: ByteBoundedCache(function, most, size)
 
 
-@byte_bounded_cache(2**26, lambda factors: int(factors.nbytes))
+@byte_bounded_cache(2**26, operator.attrgetter("nbytes"))
 def of_modes(window: pm.Window, nodes: int, modes: int, order: str, half: bool) -> np.ndarray:
     """Return the inverse of the window's transform at the modes of an axis; see `mode_numbers`. Read-only."""
     factors = 1 / window.fourier(2 * math.pi / nodes * mode_numbers(modes, order, half=half))
