@@ -107,12 +107,6 @@ def _near_at(r, a, b, xi, nodes, weights, f, g):
         f[n], g[n] = near(r[n], a[n], b[n], xi, nodes, weights)
 
 
-@compiled
-def _whole_at(r, a, b, f, g):
-    for n in range(r.size):
-        f[n], g[n] = whole(r[n], a[n], b[n])
-
-
 @lru_cache(64)
 def quadrature(xi: float) -> tuple[Array, Array]:
     """Return nodes k and weights ``H(k) dk / (2 pi**2)`` of integrals of the far part over all k."""
@@ -145,21 +139,6 @@ def near_tensor(r: Array, a: Array | float, b: Array | float, xi: float) -> tupl
     r, a, b = (np.ascontiguousarray(x, np.float64) for x in np.broadcast_arrays(r, a, b))
     f, g = np.empty(r.shape), np.empty(r.shape)
     _near_at(*(x.ravel() for x in (r, a, b)), float(xi), *quadrature(xi), f.ravel(), g.ravel())
-    return f, g
-
-
-def whole_tensor(r: Array, a: Array | float, b: Array | float) -> tuple[Array, Array]:
-    """Return f and g of spheres in free space at distances r.
-
-    Examples
-    --------
-    >>> f, g = whole_tensor(np.array([0.0, 2.0]), 1.0, 1.0)
-    >>> (6 * np.pi * f).round(6), (6 * np.pi * g).round(6)
-    (array([1.    , 0.4375]), array([0.    , 0.1875]))
-    """
-    r, a, b = (np.ascontiguousarray(x, np.float64) for x in np.broadcast_arrays(r, a, b))
-    f, g = np.empty(r.shape), np.empty(r.shape)
-    _whole_at(*(x.ravel() for x in (r, a, b)), f.ravel(), g.ravel())
     return f, g
 
 
