@@ -131,9 +131,9 @@ def radii(given: Any, what: str = "radius") -> Any:
     array = np.array(checks.number_array(given, what), np.float64)
     bad = np.argwhere(~((array > 0) & np.isfinite(array)))
     if array.ndim != 1 or not len(array) or len(bad):
-        came = f"{what} has shape {array.shape}"
+        reason = f"{what} has shape {array.shape}"
         if array.ndim == 1 and len(bad):
-            came = f"the {what} of sphere {bad[0, 0]} is {array[bad[0, 0]]}"
-        raise ValueError(f"{came}; give one positive number, or one for each sphere.")
+            reason = f"the {what} of sphere {bad[0, 0]} is {array[bad[0, 0]]}"
+        raise ValueError(f"{reason}; give one positive number, or one for each sphere.")
     array.setflags(write=False)
     return array
