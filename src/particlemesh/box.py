@@ -104,7 +104,7 @@ class Box:
             parts.append(f"periodic={self.periodic}")
         return f"Box({', '.join(parts)})"
 
-    @property
+    @cached_property
     def ndim(self) -> int:
         """Number of axes, 1 to 3."""
         return len(self._rows)

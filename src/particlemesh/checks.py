@@ -172,7 +172,7 @@ def one_of(value: Any, what: str, choices: Sequence[Any]) -> Any:
         ...
     ValueError: method is 'cubic'; choose from 'linear', 'spline'.
     """
-    if not among(value, choices):
+    if not (isinstance(value, Hashable) and value in choices):  # comparison with an array returns an array
         raise ValueError(f"{what} is {value!r}; choose from {', '.join(map(repr, choices))}.")
     return value
 

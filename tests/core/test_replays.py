@@ -377,6 +377,18 @@ def test_a_replayed_step_waits_once(backend, waits):
     assert waits[0] == 0
 
 
+def test_searches_of_a_grid_wait_once_and_enter_few_functions(backend, waits):
+    x = backend.array(RNG.random((500, 3)))
+    grid = pm.UniformGrid((1.0, 1.0, 1.0), cell_size=0.15)
+    calls = {"build": (lambda: grid.build(x), 60), "pairs": (lambda: grid.pairs(0.15), 150)}
+    for name, (call, most) in calls.items():
+        for _ in range(TURNS):
+            waits[0] = 0
+            call()
+        assert waits[0] == 1, name
+        assert functions_entered(call) <= most, name
+
+
 # PyOpenCL's scopes and transforms by the host enter more.
 @pytest.mark.parametrize(
     ("name", "cuda", "opencl"), [("PME", 300, 450), ("potential", 110, 180), ("transform 2", 190, 280)]

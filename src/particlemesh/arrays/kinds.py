@@ -365,7 +365,7 @@ def kind_of(array: Any) -> Kind | None:
     ('NumPy', None)
     """
     kind = _by_type.get(type(array))  # never of torch or JAX: their types do not have the device
-    if kind is not None or array is None:
+    if kind is not None or array is None or array.__class__ is float:
         return kind
     for kind in KINDS:
         if kind.module in sys.modules and kind.owns(array):

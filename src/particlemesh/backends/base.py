@@ -104,7 +104,7 @@ class Unread(As):
     __slots__ = ()
 
     def __init__(self, array: Any) -> None:
-        super().__init__(array, array.dtype)
+        self.array, self.dtype = array, array.dtype
 
 
 class CompilationError(RuntimeError):
@@ -332,7 +332,10 @@ class _Kept:
         self._backend, self._kernels = backend, kernels
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
+        value = getattr(self._backend, name)
+        if isinstance(value, (int, str)) and not isinstance(getattr(type(self._backend), name, None), property):
+            self.__dict__[name] = value  # a constant: the next look-up does not come here
+        return value
 
     def __eq__(self, other: object) -> bool:
         return (other._backend if isinstance(other, _Kept) else other) is self._backend

@@ -89,8 +89,13 @@ class OpenClKernel:
                 known[n] = value
         for n in borrowed:  # keep no reference to the caller's memory
             known[n] = self
-        enqueue, owner = self._enqueue, self._owner
-        owner.submitted(with_memory(LAUNCHING, enqueue, owner.queue, kernel, items, (self._group_size,)))
+        local, enqueue, size = self._owner.local, self._enqueue, (self._group_size,)
+        queue = getattr(local, "queue", None) or self._owner.queue
+        try:
+            local.event = enqueue(queue, kernel, items, size)
+        except _cl().Error as error:
+            out_of_memory(LAUNCHING, error)
+            raise
 
 
 class OpenClTape(Tape):
@@ -145,7 +150,7 @@ class OpenClBackend(Taping):
         )
         self.platform = device.platform.version.strip()
         self._default = cl.CommandQueue(context, device)
-        self._local = threading.local()
+        self.local = threading.local()
         self._programs: dict[Any, Any] = {}
         self._signatures: dict[Any, Signatures] = {}
         self._served: dict[int, bool] = {}
@@ -159,7 +164,7 @@ class OpenClBackend(Taping):
         # Without sub-groups of 32 the work-group is the warp.
         self.group_size = 128 if self._ptx else 32
         self.units = int(device.max_compute_units)
-        self.local_bytes = int(device.local_mem_size)
+        self.local_bytes, self._memory = int(device.local_mem_size), int(device.global_mem_size)
         self.most_groups = 2**20 if self._ptx else 64 * self.units
         self._declared = pocl.declared(cl, context) if "PoCL" in self.platform else None
         # For inline PTX: MMA of float32 and float64 needs 8.0, vector reductions need 9.0.
@@ -179,7 +184,7 @@ class OpenClBackend(Taping):
         """The queue of the current scope."""
         if os.getpid() != self._process:  # it would wait for threads that a fork does not copy
             raise RuntimeError("OpenCL does not survive a fork: start processes by 'spawn', or before its first use.")
-        return getattr(self._local, "queue", None) or self._default
+        return getattr(self.local, "queue", None) or self._default
 
     def facts(self) -> dict[str, int]:
         vector, mma = int(self.compute >= 90), int(self.compute >= 80)
@@ -192,23 +197,24 @@ class OpenClBackend(Taping):
     @contextlib.contextmanager
     def scope(self, *arrays: Any) -> Iterator[None]:
         cl = _cl()
-        before = getattr(self._local, "queue", None)
+        before = getattr(self.local, "queue", None)
         if before is None:
             queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self.queue)
             if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
                 queue = self._default  # in order; events order it after the user's queue
-            self._local.queue, self._local.event = queue, None
+            self.local.queue, self.local.event = queue, None
         else:  # a call within a call stays on its queue: memory of the owner was made on that of an earlier call
             queue = before
-        # Other queues may still write to the arrays; `mark` makes them wait for this work in turn.
-        events = [e for a in arrays for e in getattr(a, "events", None) or () if e.command_queue != queue]
-        waiting = [e for e in events if e.command_execution_status != cl.command_execution_status.COMPLETE]
-        if waiting:
-            cl.enqueue_barrier(queue, wait_for=waiting)
+        if arrays:
+            # Other queues may still write to the arrays; `mark` makes them wait for this work in turn.
+            events = [e for a in arrays for e in getattr(a, "events", None) or () if e.command_queue != queue]
+            waiting = [e for e in events if e.command_execution_status != cl.command_execution_status.COMPLETE]
+            if waiting:
+                cl.enqueue_barrier(queue, wait_for=waiting)
         try:
             yield
         finally:
-            self._local.queue = before
+            self.local.queue = before
 
     def serves(self, queue: Any) -> bool:
         """Return whether a queue belongs to this context and device."""
@@ -220,25 +226,20 @@ class OpenClBackend(Taping):
         return known
 
     def follow(self, token: Any) -> Any:
-        # The previous call's queue may still use a plan's memory.
-        queue, cl = self.queue, _cl()
-        if token is not None and token != queue:
-            cl.enqueue_barrier(queue, wait_for=[cl.enqueue_marker(token)])
+        queue = getattr(self.local, "queue", None) or self.queue
+        if token is not None and token != queue:  # the previous call's queue may still use a plan's memory
+            _cl().enqueue_barrier(queue, wait_for=[_cl().enqueue_marker(token)])
         return queue
 
-    def submitted(self, event: Any) -> None:
-        """Remember the last event: on an in-order queue it stands for all before it."""
-        self._local.event = event
-
     def mark(self, *arrays: Any) -> None:
-        event = getattr(self._local, "event", None)
+        event = getattr(self.local, "event", None)
         for array in arrays:
             if event is not None and hasattr(array, "add_event"):
                 array.events = [event]  # this work has waited for earlier events
 
     def submit(self, command: Command, values: list[Any], size: tuple[int, ...]) -> None:
         """Submit a command, and record it on the current tape."""
-        tape = self.tape
+        tape = getattr(self._recording, "tape", None)
         command(values, size, () if tape is None else tape.record(command, values, size))
 
     def signature(self, what: Any, *arrays: Any, same: bool = False) -> tuple[Any, ...] | None:
@@ -249,14 +250,8 @@ class OpenClBackend(Taping):
                 return None
             at = array.base_data.int_ptr
             buffer = buffers.setdefault(at, len(buffers))
-            key += (
-                at if same else buffer,
-                array.offset,
-                array.shape,
-                array.strides,
-                array.dtype.str,
-                array.queue.int_ptr,
-            )
+            key += at if same else buffer, array.offset, array.shape, array.strides
+            key += array.dtype.str, array.queue.int_ptr
         return tuple(key)
 
     def kernel(self, file: File, name: str, defines: dict[str, Any], texts: Texts | None = None) -> OpenClKernel:
@@ -299,7 +294,7 @@ class OpenClBackend(Taping):
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        size, most = math.prod(shape) * np.dtype(dtype).itemsize, self.free_bytes()
+        size, most = math.prod(shape) * np.dtype(dtype).itemsize, self._memory
         if size > most:  # NVIDIA's driver has returned buffers of 2**60 bytes
             raise MemoryError(f"cannot allocate {size:,} bytes: {self.device} has {most:,}.")
         return self.allocated(with_memory(ALLOCATING, _cl().array.empty, self.queue, shape, np.dtype(dtype)))
@@ -324,8 +319,12 @@ class OpenClBackend(Taping):
             self._strided(array, array)
 
     def _fill(self, values: list[Any], piece: tuple[int, ...], borrowed: Collection[int]) -> None:
-        fill, zero = _cl().enqueue_fill_buffer, np.uint32(0)
-        self.submitted(with_memory(LAUNCHING, fill, self.queue, *values, zero, *piece))
+        queue = getattr(self.local, "queue", None) or self.queue
+        try:
+            self.local.event = _cl().enqueue_fill_buffer(queue, *values, np.uint32(0), *piece)
+        except _cl().Error as error:
+            out_of_memory(LAUNCHING, error)
+            raise
 
     def copy(self, target: Any, source_array: Any) -> None:
         self._strided(target, source_array)
@@ -347,7 +346,7 @@ class OpenClBackend(Taping):
         return [self.download(array) for array in arrays]  # after the first the queue is empty
 
     def free_bytes(self) -> int:
-        return int(self._device.global_mem_size)  # OpenCL does not report free memory
+        return self._memory  # OpenCL does not report free memory
 
     def capturing(self) -> int:
         return 0
@@ -379,9 +378,14 @@ def with_memory(lacking: Sequence[str], call: Callable[..., Any], *arguments: An
     try:
         return call(*arguments)
     except _cl().Error as error:
-        if any(name in str(error) for name in lacking):
-            raise MemoryError(str(error)) from error
+        out_of_memory(lacking, error)
         raise
+
+
+def out_of_memory(lacking: Sequence[str], error: Exception) -> None:
+    """Raise a ``MemoryError`` for an error that is named in ``lacking``."""
+    if any(name in str(error) for name in lacking):
+        raise MemoryError(str(error)) from error
 
 
 def bound_of(items: int) -> str:

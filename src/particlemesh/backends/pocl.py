@@ -68,8 +68,9 @@ def wait_interruptibly(backend: Any) -> None:
     """Sleep until the queue of a CPU is done: a kernel may take a minute there, and waits of OpenCL ignore Ctrl-C."""
     import pyopencl as cl
 
-    done, begin = cl.enqueue_marker(backend.queue), time.monotonic()
-    backend.queue.flush()
+    queue, begin = backend.queue, time.monotonic()
+    done = cl.enqueue_marker(queue)
+    queue.flush()
     # A negative status is that of an error, which the call that follows raises.
     while done.command_execution_status > cl.command_execution_status.COMPLETE:
         time.sleep(min(0.02, 0.1 * (time.monotonic() - begin)))

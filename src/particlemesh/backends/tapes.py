@@ -124,8 +124,8 @@ class Taping:
 
     def untaped(self) -> None:
         """Report that something was submitted that is on no tape."""
-        if self.tape is not None:
-            self.tape.complete = False
+        if (tape := getattr(self._recording, "tape", None)) is not None:
+            tape.complete = False
 
     def returns(self, array: Any) -> None:
         """Report a new array that the call returns."""
@@ -137,8 +137,7 @@ class Taping:
 
     def allocated(self, array: Any) -> Any:
         """Report new memory, and return it: a tape keeps what is no result, for its replays."""
-        tape = self.tape
-        if tape is not None:
+        if (tape := getattr(self._recording, "tape", None)) is not None:
             tape.nbytes += array.nbytes
         return array
 

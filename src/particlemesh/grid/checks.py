@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -338,8 +339,9 @@ def square_within(radius: float, dtype: np.dtype) -> float:
     return float(square)
 
 
+@functools.cache
 def wants(letters: str) -> dict[str, int]:
-    """Return the defines of what a kernel writes."""
+    """Return the defines of what a kernel writes, to be read only."""
     return {f"WANT_{field.upper()}": int(letter in letters) for letter, field in FIELDS.items()}
 
 

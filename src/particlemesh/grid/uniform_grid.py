@@ -808,17 +808,17 @@ class UniformGrid(common.Fixed):
     def _answer(self, ask: Callable[[Any], Any], given: Any = None) -> Any:
         """Run a query on the stream or queue of the arrays ``given``; return arrays of the user's kind."""
         built = self._built_for_queries()
-        arrays = [(kind_of(x), x) for x in (given if isinstance(given, tuple) else (given,))]
-        local = [(kind, kind.native(x)) for kind, x in arrays if kind is not None and kind.home == self.backend.name]
-        stream = local[0][0].scope(given[0] if isinstance(given, tuple) else given) if local else self._stream()
-        natives = [native for _, native in local]
+        arrays = given if isinstance(given, tuple) else (given,)
+        local = [(kind, x) for x in arrays if (kind := kind_of(x)) is not None and kind.home == self.backend.name]
+        stream = local[0][0].scope(arrays[0]) if local else self._stream()
+        natives = [kind.native(x) for kind, x in local] if local else []
         with stream, built.backend.scope(*natives):
             self.follow()
             answer = ask(built.queries)
             built.backend.mark(*natives)
             if isinstance(answer, Pairs):
-                fields = {f: self._out(getattr(answer, f)) for f in Pairs.__slots__}
-                return Pairs(**fields)
+                fields = [(name, getattr(answer, name)) for name in Pairs.__slots__]
+                return Pairs(**{name: self._out(array) for name, array in fields if array is not None})
             if isinstance(answer, tuple):
                 return tuple(self._out(x) for x in answer)
             return self._out(answer)

@@ -62,7 +62,7 @@ class Cells:
         """The number of cells of all levels of one box."""
         return cells_in(self.shape, self.levels)
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         """The number of cells of all levels and systems."""
         return self.each * max(self.systems, 1)

@@ -111,7 +111,7 @@ def few_images(radius: float, box: Box, per: np.ndarray | None = None) -> None:
     A distance of one spans ``per`` (d,) fractions across the faces of each axis; by default those of ``box``.
     """
     per = (np.sqrt((box.inverse**2).sum(1)) if per is None else per)[np.array(box.periodic)]
-    images = math.prod(int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in per)
+    images = math.prod([int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in per])
     if images > MOST_IMAGES:
         raise ValueError(f"radius is {radius!r}: {images:,} images of every particle; {MOST_IMAGES:,} are the most.")
 
@@ -126,8 +126,8 @@ def kernel_radius(radius: float, cells: Cells, *, points: bool = False) -> float
     ValueError
         If the cells within reach, images included, could not be counted in 32 bits, or the type does not hold squares.
     """
-    per = cells.per * cells.shape
-    if any(p and radius * n >= MOST_CELLS_AWAY for p, n in zip(cells.box.periodic, per, strict=True)):
+    per = (cells.per * cells.shape)[np.array(cells.box.periodic)]
+    if radius * per.max(initial=0) >= MOST_CELLS_AWAY:
         raise ValueError(f"radius is {radius!r}: that is 2**29 cells or more along a periodic axis.")
     check_squares(radius, cells.box.matrix, cells.dtype, bounded=not (points or any(cells.box.periodic)))
     return min(radius, float(np.finfo(cells.dtype).max))

@@ -267,9 +267,9 @@ def marks_of_row(question: Question, mean: float, rows_by_index: bool = False) -
     if question.points is not None and question.rows > MOST_POINTS and not any(cells.box.periodic):
         return 0
     reach = question.radius * cells.per  # fractions of the box
-    if cells.box.ndim == 3 and all(r < 1 for r in reach):
+    if cells.box.ndim == 3 and max(reach) < 1:
         ball = 4 / 3 * math.pi * question.radius**3 * abs(np.linalg.det(cells.box.inverse))
-    elif all(r < 1 for r in reach):
+    elif max(reach) < 1:
         ball = float(np.prod(2 * reach))
     else:
         return 0
@@ -291,20 +291,20 @@ class Marks:
         self.search, self.question, self.words = search, question, words
         cells = question.cloud.cells
         periodic, double = any(cells.box.periodic), cells.dtype.itemsize == 8
-        particles = not (question.points or question.systems or question.some)
-        enough = question.rows >= (LEAST_PAIRED // 2 if double else LEAST_PAIRED)
+        particles, self.rows = not (question.points or question.systems or question.some), question.rows
+        enough = self.rows >= (LEAST_PAIRED // 2 if double else LEAST_PAIRED)
         self.paired = particles and enough and not (periodic and question.half)
         self.resident = {}
         if particles and periodic and not double:
             self.resident = {"RESIDENT_GROUPS": MARKING_GROUPS_PERIODIC}
-        self.stride = min(ROWS_AT_ONCE, -(-question.rows // 1024) * 1024)
+        self.stride = min(ROWS_AT_ONCE, -(-self.rows // 1024) * 1024)
         self._marks = search.room("pair_marks", (words * self.stride,), _U64)
         self._infos = search.room("pair_infos", (self.stride,), _U32)
 
     @property
     def at_once(self) -> bool:
         """Whether there is room for the marks of all rows."""
-        return self.question.rows <= self.stride
+        return self.rows <= self.stride
 
     def mark(self, first: int = 0, counts: Any = None, by_index: bool = False, *, record: bool = True) -> None:
         """Search for the rows from ``first`` on, and write the pairs of each row to ``counts``, uint64, which are 0.
@@ -318,10 +318,10 @@ class Marks:
             "PAIRED": int(self.paired), **self.resident,
         }  # fmt: skip
         kernel = self.search.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
-        rows = min(self.stride, question.rows - first)
+        rows = min(self.stride, self.rows - first)
         kernel(
             -(-rows // 2) if self.paired else rows, *question.cells(), self._marks, self._infos,
-            Unread(question.words) if counts is None else counts, question.words, first, question.rows,
+            Unread(question.words) if counts is None else counts, question.words, first, self.rows,
             question.cloud.bins, self.stride, *self.search.records(question),
         )  # fmt: skip
 
@@ -332,18 +332,18 @@ class Marks:
         """Write lists as ``defines`` says; ``marked`` if :meth:`mark` has been called for all rows."""
         question, none = self.question, Unread(self.question.words)
         # Pairs of a row that a group has room for. Most groups need little more than the mean.
-        room = next((n for n in (16, 32, 48) if 1.7 * mean <= n), 64)
+        room = 16 * min(max(math.ceil(1.7 * mean / 16), 1), 4)
         size = min(LISTING_GROUP, self.search.backend.group_size)
         kernel = self.search.program(
             "grid/queries/list_marks.c", "list_marks", question.cloud,
             {**defines, "GROUP_SIZE": size, "ROOM": room * size},
         )  # fmt: skip
-        for first in range(0, question.rows, self.stride):
+        for first in range(0, self.rows, self.stride):
             if not marked:
                 self.mark(first, record=not defines["PLACE"])
             kernel(
-                min(self.stride, question.rows - first), *question.cells(), question.cloud.turns,
+                min(self.stride, self.rows - first), *question.cells(), question.cloud.turns,
                 question.cloud.status, self._marks, self._infos, start, arrays.get("i", none), arrays.get("j", none),
-                question.words, first, question.rows, question.cloud.bins, self.stride, capacity,
+                question.words, first, self.rows, question.cloud.bins, self.stride, capacity,
                 *self.search.records(question),
             )  # fmt: skip
