@@ -5,7 +5,20 @@ from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.dispersion import Dispersion
+from particlemesh.apps.pme.equilibration import ChargeEquilibration, EquilibrationResult
+from particlemesh.apps.pme.induced import InducedDipoles, InducedResult
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.slab import slab_correction
 
-__all__ = ["PME", "DipoleResult", "Dispersion", "PMEBatch", "Result", "slab_correction"]
+__all__ = [
+    "PME",
+    "ChargeEquilibration",
+    "DipoleResult",
+    "Dispersion",
+    "EquilibrationResult",
+    "InducedDipoles",
+    "InducedResult",
+    "PMEBatch",
+    "Result",
+    "slab_correction",
+]

@@ -154,6 +154,8 @@ class Core:
         The backend as the user named it.
     count : int
         Particles of one system, which decide the shape of a GPU's cells; 0 if that is not known.
+    applications : int
+        For how many sets of charges positions stay, which decides how plans are prepared.
     threads, deterministic, systems
         As for plans and grids.
     """
@@ -166,7 +168,7 @@ class Core:
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float = 1.0,
         exclusions: Exclusions | None = None, skin: float | None = None, gradient: str | None = None, *,
-        named: str | None, threads: int | None, count: int = 0, **options: Any,
+        named: str | None, threads: int | None, count: int = 0, applications: int = 1, **options: Any,
     ) -> None:  # fmt: skip
         self.split: Any = parameters.split
         split = self.split
@@ -185,7 +187,7 @@ class Core:
         self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
         self.solver = Solver(
             pm.Mesh(parameters.shape, box), parameters.window, compensation="continuous", gradient=gradient,
-            **split.green(all(box.periodic)), **options,
+            applications=applications, **split.green(all(box.periodic)), **options,
         )  # fmt: skip
         self._functions: dict[Any, pm.PairFunction] = {}
         self._memory: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 
 import particlemesh as pm
@@ -223,16 +224,19 @@ def _exclude(
 def pair_function(smooth: Smooth, virial: bool = False) -> pm.PairFunction:
     """Return the pair function of charges and dipoles, of four values each, for ``1 / r`` minus a smooth part."""
     width, terms = columns(virial), smooth.coefficients.shape[1]
-    parameters = smooth.parameters()
     source = _SOURCE.replace("LAST", str(width - 1)).replace("VIRIAL", _VIRIAL if virial else "")
     source = source.replace("TERMS", str(terms))
-    return pm.PairFunction(source, _function(width, terms), width, 4, (*parameters, 3.0, 5.0))
+    return pm.PairFunction(source, _function(width, terms), width, 4, parameters_of(smooth))
+
+
+def parameters_of(smooth: Smooth) -> tuple[float, ...]:
+    """Return the parameters of pair functions that take `factors`."""
+    return *smooth.parameters(), 3.0, 5.0
 
 
 # b0 to b3: ``1 / r`` minus the smooth part, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one
 # before. t0 to t3 are the smooth part and its derivatives by t, over 1, 1, 2 and 6.
-_SOURCE = """
-if (!(r2 > 0)) { sum[LAST] += (real)1; return; }
+FACTORS = """
 const real t = r2 * p[0];
 const i64 at = 3 + (TERMS + 1) * (i64)(t < p[2] ? t : p[2]);
 const real s = t - p[at + TERMS], turn_of_t = -2 * p[0];
@@ -246,35 +250,36 @@ for (int n = TERMS - 2; n >= 0; n--) {
 const real inverse = (real)1 / r2, p0 = sqrt(inverse), p1 = p0 * inverse, p2 = 3 * p1 * inverse;
 const real b0 = p0 - t0, b1 = p1 - turn_of_t * t1, b2 = p2 - 2 * turn_of_t * turn_of_t * t2;
 const real b3 = 5 * p2 * inverse - 6 * turn_of_t * turn_of_t * turn_of_t * t3;
+"""
+_SOURCE = f"""
+if (!(r2 > 0)) {{ sum[LAST] += (real)1; return; }}
+{FACTORS}
 real along_j = 0, along_i = 0, both = 0;
-for (int n = 0; n < 3; n++) {
+for (int n = 0; n < 3; n++) {{
     along_j += b[1 + n] * d[n];
     along_i += a[1 + n] * d[n];
     both += a[1 + n] * b[1 + n];
-}
+}}
 sum[0] += b[0] * b0 - along_j * b1;
 const real along = b[0] * b1 - along_j * b2, second = b[0] * along_i * b2 - along_j * along_i * b3 + both * b2;
-for (int n = 0; n < 3; n++) {
+for (int n = 0; n < 3; n++) {{
     const real slope = along * d[n] + b1 * b[1 + n];
     const real turn = second * d[n] + along_i * b2 * b[1 + n] - along * a[1 + n];
     sum[1 + n] += slope;
     sum[4 + n] += turn;
     VIRIAL
-}
+}}
 """
 # The derivative of the pair's energy by d, times d.
 _VIRIAL = "for (int m = 0; m < 3; m++) sum[7 + 3 * n + m] -= (a[0] * slope + turn) * d[m];"
 
 
 @functools.cache
-def _function(width: int, terms: int) -> Callable[..., None]:
-    last = width - 1
+def factors(terms: int) -> Callable[..., Any]:
+    """Return the compiled function ``(r2, p)`` of b0 to b3, for polynomials of so many coefficients."""
 
-    def dipole_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
-        # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
-        if r2 <= 0:
-            sum[last] += p[1]
-            return
+    # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
+    def b0_to_b3(r2, p):
         t = r2 * p[0]
         at = 3 + (terms + 1) * int(min(t, p[2]))
         s = t - p[at + terms]
@@ -291,8 +296,21 @@ def _function(width: int, terms: int) -> Callable[..., None]:
         p1 = p0 * inverse
         p2 = three * p1 * inverse
         square = turn_of_t * turn_of_t
-        b0, b1, b2 = p0 - t0, p1 - turn_of_t * t1, p2 - (square + square) * t2
         b3 = p[-1] * p2 * inverse - (three + three) * square * turn_of_t * t3
+        return p0 - t0, p1 - turn_of_t * t1, p2 - (square + square) * t2, b3
+
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(b0_to_b3)
+
+
+@functools.cache
+def _function(width: int, terms: int) -> Callable[..., None]:
+    last, of_pair = width - 1, factors(terms)
+
+    def dipole_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+        if r2 <= 0:
+            sum[last] += p[1]
+            return
+        b0, b1, b2, b3 = of_pair(r2, p)
         along_j = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
         along_i = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
         both = a[1] * b[1] + a[2] * b[2] + a[3] * b[3]

@@ -22,13 +22,14 @@ def columns(virial: bool) -> int:
     return 10 if virial else 4
 
 
-def pair_function(smooth: Smooth, sets: int, virial: bool) -> pm.PairFunction:
+def pair_function(smooth: Smooth, sets: int, virial: bool, *, slopes: bool = True) -> pm.PairFunction:
     """Return the pair function of ``1 / r`` minus a smooth part.
 
-    For each set of charges b it sums the potential ``b g``, the field ``b g' d / r`` and, if asked for, the six
-    products ``b g' d d / r`` of the virial. The last sum counts particles in one place, whose ``1 / r`` is taken as 0.
+    For each set of charges b it sums the potential ``b g``, with ``slopes`` the field ``b g' d / r`` and, if asked for,
+    the six products ``b g' d d / r`` of the virial. The last sum counts particles in one place, whose ``1 / r`` is taken
+    as 0.
     """
-    width, terms = columns(virial), smooth.coefficients.shape[1]
+    width, terms = columns(virial) if slopes else 1, smooth.coefficients.shape[1]
     source = _source(terms, len(smooth.coefficients), sets, width)
     return pm.PairFunction(source, _function(terms, sets, width), sets * width + 1, sets, smooth.parameters())
 
@@ -70,9 +71,10 @@ def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
         for q in b:
             w = q * g
             sum[k] += q * u
-            sum[k + 1] += w * d[0]
-            sum[k + 2] += w * d[1]
-            sum[k + 3] += w * d[2]
+            if width > 1:
+                sum[k + 1] += w * d[0]
+                sum[k + 2] += w * d[1]
+                sum[k + 3] += w * d[2]
             if width > 4:
                 sum[k + 4] += w * d[0] * d[0]
                 sum[k + 5] += w * d[1] * d[1]
@@ -87,6 +89,7 @@ def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
 
 def _source(terms: int, intervals: int, sets: int, width: int) -> str:
     first = "3" if intervals == 1 else f"3 + {terms + 1} * (i64)(t < p[2] ? t : p[2])"
+    slopes = "".join(f"sum[k + {n + 1}] += {a};\n" for n, a in enumerate("xyz"))
     second = "".join(
         f"sum[k + {4 + n}] += {a} * d[{b}];\n"
         for n, (a, b) in enumerate(zip("xyzyzx", (0, 1, 2, 2, 0, 1), strict=True))
@@ -107,9 +110,7 @@ for (int c = 0; c < {sets}; c++) {{
     const int k = c * {width};
     sum[k] += b[c] * u;
     const real w = b[c] * g, x = w * d[0], y = w * d[1], z = w * d[2];
-    sum[k + 1] += x;
-    sum[k + 2] += y;
-    sum[k + 3] += z;
+    {slopes if width > 1 else ""}
     {second if width > 4 else ""}
 }}
 """

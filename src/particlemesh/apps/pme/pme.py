@@ -105,6 +105,7 @@ class PME(Calculation):
 
     _splits = SPLITS
     _keeps = True
+    _applications = 1  # of the mesh for each set of positions
 
     def __init__(
         self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None,
@@ -311,7 +312,8 @@ class PME(Calculation):
         chosen = self.chosen(count, dtype, on_gpu)
         return Core(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
-            named=self._named, threads=self._threads, count=count, **self._options,
+            named=self._named, threads=self._threads, count=count, applications=self._applications,
+            **self._options,
         )  # fmt: skip
 
     def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:

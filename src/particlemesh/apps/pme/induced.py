@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Induced dipoles of polarizable particles, by conjugate gradients at fixed positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from particlemesh import kernels
+from particlemesh.apps.pme import damping
+from particlemesh.apps.pme.core import native
+from particlemesh.apps.pme.dipoles import DipoleResult
+from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
+from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.vectors import Solution, Vectors
+from particlemesh.kernels import alone, checks
+
+_CATASTROPHE = (
+    "the energy has no minimum: dipoles of near particles would grow without limit (polarization catastrophe). Give "
+    "thole (0.39 or 0.572, for example), smaller polarizabilities, or move particles apart."
+)
+
+
+@dataclass
+class InducedResult(DipoleResult):
+    """What charges, permanent dipoles and induced ones get.
+
+    Parameters
+    ----------
+    energy, energies, forces, virial : array (), (N,), (N, 3), (3, 3)
+        As for :class:`DipoleResult`. The energy includes ``induced**2 / (2 polarizability)``, which it takes to induce
+        dipoles. Since it is least for these dipoles, forces and virial are those at fixed dipoles.
+    potentials : array (N,)
+        Derivative of the energy by a charge.
+    fields : array (N, 3)
+        Minus the derivative of the energy by a permanent dipole.
+    torques : array (N, 3)
+        Permanent dipole times field.
+    induced : array (N, 3)
+        Induced dipoles.
+    iterations : int
+        Applications of the mesh and sums over pairs that they took.
+    residual : float
+        What is left of the equations, relative to the field of the permanent moments; below the tolerance.
+    """
+
+    induced: Any = None
+    iterations: int = 0
+    residual: float = 0.0
+
+
+class InducedDipoles(Equations):
+    r"""Dipoles that fields induce in polarizable particles: ``induced = polarizability * field``.
+
+    The field is that of charges, permanent dipoles, all other induced dipoles and all images. The dipoles minimise the
+    energy
+
+    .. math:: E(\mu) = E_\text{PME}(q, m + \mu) + \sum_i \frac{\mu_i^2}{2 \alpha_i} + E_\text{Thole} - F \sum_i (m_i + \mu_i)
+
+    by conjugate gradients with the polarizabilities as preconditioner. Positions stay during the iterations. So the mesh
+    is prepared once, and each iteration applies it once.
+
+    With `thole`, near particles are damped as in AMOEBA [thole1981]_ [ren2003]_. With ``w = thole * r**3 /
+    sqrt(alpha_i * alpha_j)`` the field of a charge at an induced dipole is multiplied by ``1 - exp(-w)``. The two terms
+    of a dipole's field are multiplied by this, and by ``1 - (1 + w) exp(-w)``.
+
+    The `exclusions` and `factors` of the PME hold for charges and permanent dipoles, and for their field at induced
+    dipoles. Induced dipoles feel each other at any distance, as is usual: give `thole` for bonds.
+
+    Parameters
+    ----------
+    pme : PME
+        Its box, accuracy, other parameters, Coulomb constant and exclusions. The split is by Gaussians, unless given.
+    tolerance : float
+        Of the residual, relative to the field of charges and permanent dipoles; both are weighted by polarizabilities.
+    thole : float, optional
+        The factor a of the damping; 0.39 in AMOEBA. By default dipoles are points.
+    iterations : int
+        At most.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    Two polarizable atoms in line with a field have ``2 alpha F / (1 - 2 alpha / r**3)`` in free space
+    [silberstein1917]_:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME, InducedDipoles
+    >>> pme = PME((30.0,) * 3, cutoff=6.0, splitting=0.9, shape=(64,) * 3, window="bspline8")
+    >>> atoms = np.array([[14.0, 15.0, 15.0], [16.0, 15.0, 15.0]])
+    >>> result = InducedDipoles(pme, 1e-8)(atoms, np.zeros(2), 1.0, field=[1.0, 0.0, 0.0])
+    >>> round(float(result.induced[:, 0].sum()), 2), round(2 / (1 - 2 / 2**3), 2)
+    (2.67, 2.67)
+    """
+
+    def __init__(self, pme: PME, tolerance: float = 1e-6, *, thole: float | None = None, iterations: int = 100) -> None:
+        super().__init__(pme, tolerance, iterations)
+        self.thole = None if thole is None else checks.positive(thole, "thole")
+        self._arguments |= dict(thole=self.thole)
+        self._pme._choose_for_dipoles()
+
+    @alone
+    def __call__(
+        self, positions: Any, charges: Any, polarizabilities: Any, *, dipoles: Any = None, field: Any = None,
+        guess: Any = None, virial: bool = True,
+    ) -> InducedResult:  # fmt: skip
+        """Return induced dipoles, energy, forces and virial.
+
+        Parameters
+        ----------
+        positions : array (N, 3), or tuple of 3 arrays (N,)
+        charges : array (N,)
+        polarizabilities : array (N,) or float
+            Volumes (length**3) where Coulomb's constant is 1, else these over the constant: ``induced = polarizability
+            * field``, with the field in units of energy per charge and length. Particles with 0 have no induced dipole.
+        dipoles : array (N, 3), optional
+            Permanent ones.
+        field : array (3,) or (N, 3), optional
+            Of the outside, at permanent and induced dipoles. Charges do not feel it: their energy would not be periodic.
+        guess : array (N, 3), optional
+            Induced dipoles to start from, as those of an earlier time step.
+        virial : bool
+            Whether the result has a virial; those of boxes with open axes have none.
+
+        Returns
+        -------
+        InducedResult
+            Arrays of the library, device and type of the charges; the energy is a number on the CPU.
+
+        Raises
+        ------
+        ValueError
+            If a number is not finite, shapes do not fit, a polarizability is negative, particles lie in one place, or
+            the energy has no minimum, which is known as polarization catastrophe.
+        RuntimeError
+            If the residual is larger than the tolerance after all iterations.
+        """
+        more = {} if dipoles is None else {"dipoles": dipoles}
+        step = _Step(self, positions, charges, more, polarizabilities, field)
+        with self._in_order(*step.taken.values()):
+            step.prepare()
+            found = step.induce(guess)
+            out = step.slopes(step.induced, virial and self._pme._closed)
+            return step.result(out, found)
+
+
+class _Step:
+    """One set of positions, charges, permanent dipoles, polarizabilities and field."""
+
+    def __init__(
+        self, model: InducedDipoles, positions: Any, charges: Any, more: dict[str, Any], polarizabilities: Any, field: Any
+    ) -> None:  # fmt: skip
+        self.model, self.pme = model, model._pme
+        self.backend, self.x, self.taken = self.pme._taken(positions, True, None, DipoleResult, charges=charges, **more)
+        if self.taken["charges"].batch:
+            raise ValueError(f"charges have shape {self.taken['charges'].user.shape}; one set ({self.x.count},) is needed.")
+        count = self.x.count
+        self.alpha = numbers(polarizabilities, count, "polarizabilities", 0.0)
+        if self.alpha.ndim != 1:
+            raise ValueError(f"polarizabilities have shape {self.alpha.shape}; one set ({count},) is needed.")
+        outside = np.zeros(3) if field is None else np.asarray(kernels.to_host(field, "field"), np.float64)
+        if outside.shape not in ((3,), (count, 3)):
+            raise ValueError(f"field has shape {outside.shape}; (3,) or ({count}, 3) is needed.")
+        if not np.isfinite(outside).all():
+            raise ValueError("field is not finite; give finite numbers.")
+        self.outside = np.broadcast_to(outside, (count, 3))
+
+    def prepare(self) -> None:
+        """Give positions to mesh and grid, and take memory."""
+        count = self.x.count
+        self.core = core = self.pme._core_for(self.x, self.backend)
+        self.pme._core = core
+        dense = {n: core.dense(n, o.native, (count, *o.shape[1:]), copy=True) for n, o in self.taken.items()}
+        self.q = dense["charges"]
+        self.permanent = dense.get("dipoles")
+        if self.permanent is None:
+            self.permanent = self.upload(np.zeros((count, 3)))
+        self.vectors, self.scalars = Vectors(core, 1, 3 * count), Vectors(core, 1, count)
+        self.induced = self.vectors.take("of induced dipoles").reshape(count, 3)
+        self.field = self.upload(self.outside)
+        self.reach = 0.0
+        if self.model.thole is not None and count:
+            self.reach = damping.reach_of_thole(self.model.thole, float(self.alpha.max()), core.dtype)
+        self.root = self.upload(np.sqrt(self.alpha)[:, None])
+
+    def upload(self, array: np.ndarray) -> Any:
+        """Return numbers of the host where the core works, in its type."""
+        return self.core.backend.upload(np.asarray(array, self.core.dtype, order="C"))
+
+    # ---- equations ------------------------------------------------------------------------------------
+
+    def induce(self, guess: Any = None) -> Solution:
+        """Write induced dipoles of the field of charges, permanent dipoles and the outside."""
+        core, count = self.core, self.x.count
+        start = self.pme(native(self.x), self.q, dipoles=self.permanent, virial=False)
+        right = self.vectors.take("of fields")
+        core.backend.clear(right)
+        self.vectors.add(right, self.of_result(start.fields).reshape(1, -1), 1 / core.constant)
+        self.vectors.add(right, self.field.reshape(1, -1), 1 / core.constant)
+        if self.reach:
+            core.backend.clear(self.induced)
+            extra = self.extra(self.induced)
+            self.vectors.add_columns(right, extra, -1.0, columns=3, first=damping.INDUCED)
+        if guess is not None:
+            given = kernels.take(guess, (count, 3), "guess", like=self.taken["charges"], batch=False)
+            core.backend.copy(self.induced, given.native)
+        return self.solve(right, self.induced, guessed=guess is not None)
+
+    def of_result(self, array: Any) -> Any:
+        """Return a result of the PME as a dense native array."""
+        return array if self.core.on_gpu else np.ascontiguousarray(array)
+
+    def solve(self, right: Any, x: Any, *, guessed: bool = False) -> Solution:
+        """Solve the equations of induced dipoles over Coulomb's constant; the right side becomes residuals."""
+        core, count, model = self.core, self.x.count, self.model
+        operator = Operator(core, self.x, check=False)
+        polarizable = self.alpha > 0
+        stiffness = np.divide(1, self.alpha, out=np.zeros(count), where=polarizable) / core.constant
+        weights = self.upload(np.repeat(self.alpha * core.constant, 3))
+        stiff = self.upload(np.repeat(stiffness, 3))
+
+        def operate(p: Any, image: Any) -> None:
+            self.vectors.scale(image, stiff, p)
+            operator.dipoles(p, self.vectors, image)
+            if self.reach:
+                rows = joined(core, count, 4, p.reshape(count, 3), self.root)
+                sums = near_sums(core, self.x, self.reach, damping.slopes(model.thole), rows)
+                self.vectors.add_columns(image, sums, columns=3)
+
+        return self.vectors.solve(
+            operate, right, x.reshape(1, -1), weights, guessed=guessed, tolerance=model.tolerance,
+            most=model.iterations, indefinite=_CATASTROPHE,
+        )  # fmt: skip
+
+    def extra(self, induced: Any) -> Any:
+        """Return the columns of `damping.moments` for all particles, without Coulomb's constant."""
+        core, a = self.core, self.model.thole or 1.0
+        rows = joined(core, self.x.count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
+        sums = near_sums(core, self.x, self.reach, damping.moments(a, False), rows)
+        pairs: Exclusions = core.exclusions
+        if len(pairs):
+            damping.add_listed(pairs, core, self.x, damping.moments(a, True), rows, sums)
+        return sums
+
+    def slopes(self, induced: Any, virial: bool) -> dict[str, Any]:
+        """Return energy and its derivatives for any induced dipoles, as dense native arrays; totals are on the host.
+
+        ``stretch`` is the derivative by the logarithms of polarizabilities at fixed dipoles, without that of the energy
+        that it takes to induce dipoles.
+        """
+        core, c, count, scalars, vectors = self.core, self.core.constant, self.x.count, self.scalars, self.vectors
+        total = self.upload(np.zeros((count, 3)))
+        for part in (self.permanent, induced):
+            vectors.add(total, part)
+        result = self.pme(native(self.x), self.q, dipoles=total, virial=virial)
+        names = ("energies", "forces", "potentials", "fields")
+        out = {name: self.of_result(getattr(result, name)) for name in names}
+        stretch = self.upload(np.zeros(count))
+        stiff = self.upload(np.repeat(np.divide(1, self.alpha, out=np.zeros(count), where=self.alpha > 0), 3))
+        strained = vectors.take("of strained dipoles")
+        vectors.scale(strained, stiff, induced.reshape(1, -1))
+        scalars.dots(out["energies"], induced, strained.reshape(count, 3), 0.5)
+        scalars.dots(out["energies"], total, self.field, -1.0)
+        vectors.add(out["fields"], self.field)
+        whole = self.core.backend.download(result.virial).astype(np.float64) if virial else None
+        if self.reach or len(core.exclusions.pairs):
+            extra = self.extra(induced)
+            scalars.add_columns(out["energies"], extra, c)
+            scalars.add_columns(out["potentials"], extra, c, first=damping.POTENTIAL)
+            scalars.add_columns(stretch, extra, -c / 2, first=damping.BY_W)
+            vectors.add_columns(out["forces"], extra, c, columns=3, first=damping.FORCE)
+            vectors.add_columns(out["fields"], extra, -c, columns=3, first=damping.PERMANENT)
+            if virial:
+                terms = Vectors(core, 9, count)
+                columns = terms.take("of virials")
+                core.backend.clear(columns)
+                terms.add_columns(columns, extra, c, first=damping.VIRIAL)
+                whole += terms.total(columns).reshape(3, 3)
+        energy = float(scalars.total(out["energies"].reshape(1, -1))[0])
+        if not np.isfinite(energy):
+            raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
+        torques = self.upload(np.zeros((count, 3)))
+        vectors.cross(torques, self.permanent, out["fields"])
+        return out | dict(energy=energy, virial=whole, stretch=stretch, torques=torques)
+
+    def result(self, out: dict[str, Any], found: Solution) -> InducedResult:
+        """Return the user's arrays."""
+        totals = {n: None if out[n] is None else self.upload(np.asarray(out[n])) for n in ("energy", "virial")}
+        natives = out | totals | {"induced": self.induced}
+        like = self.taken["charges"]
+        given = {n: None if a is None else user_array(self.core, like, a) for n, a in natives.items() if n != "stretch"}
+        return InducedResult(**given, iterations=found.iterations, residual=found.residual)

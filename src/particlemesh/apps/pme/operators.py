@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Many charges or dipoles at positions that stay: a call's way in, and potentials and fields as linear operators."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import kernels
+from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.core import Core, native
+from particlemesh.apps.pme.dipoles import FACTORS, factors, parameters_of
+from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.split import Split, polynomials, with_derivatives
+from particlemesh.apps.pme.vectors import Vectors
+from particlemesh.kernels import Coordinates, Fixed, checks
+
+_APPLICATIONS = 20  # of the mesh for each set of positions, for which plans are prepared
+
+
+class Repeated(PME):
+    """A PME whose mesh serves many charges or dipoles at the same positions, without a list of pairs."""
+
+    _applications = _APPLICATIONS
+
+    @classmethod
+    def of(cls, pme: PME, **changes: Any) -> Repeated:
+        """Return one with the arguments of another."""
+        return cls(**{**pme.arguments, "skin": None, **changes})
+
+
+class Equations(Fixed):
+    """What calculations have in common that solve equations of charges or dipoles at given positions.
+
+    Parameters
+    ----------
+    pme, tolerance, iterations
+        As for :class:`InducedDipoles`.
+    """
+
+    def __init__(self, pme: PME, tolerance: float, iterations: int) -> None:
+        if not isinstance(pme, PME):
+            raise TypeError(f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME.")
+        self.tolerance = checks.positive(tolerance, "tolerance")
+        if self.tolerance >= 1:
+            raise ValueError(f"tolerance is {tolerance}; it is relative and below 1: give 1e-6, for example.")
+        self.iterations = checks.integer(iterations, "iterations", 1, 2**31 - 1)
+        self._arguments: dict[str, Any] = dict(tolerance=self.tolerance, iterations=self.iterations)
+        self._pme = Repeated.of(pme)  # its parameters and memory are no other call's
+        self._in_order = kernels.InOrder()
+        self.busy = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy chooses again.
+        return functools.partial(type(self), PME(**self._pme.arguments), **self._arguments), ()
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Arguments beside the PME, checked."""
+        return dict(self._arguments)
+
+    @property
+    def pme(self) -> PME:
+        """A PME with the parameters in use: those chosen at the first call, for example."""
+        p = self._pme.parameters
+        number = {"splitting": p.splitting} if p.bandwidth is None else {"bandwidth": p.bandwidth}
+        fixed = dict(cutoff=p.cutoff, shape=p.shape, window=p.window, splitting=None, bandwidth=None) | number
+        return PME(**{**self._pme.arguments, **fixed})
+
+
+class Operator:
+    """Potentials of charges and slopes of potentials of dipoles, over all images, at the positions of a core.
+
+    Parameters
+    ----------
+    core : Core
+    x : Coordinates
+    check : bool
+        Raise errors of bad positions.
+    """
+
+    def __init__(self, core: Core, x: Coordinates, check: bool) -> None:
+        self.core, self.x = core, x
+        core.place(x, check)
+        core.grid.build(native(x), check=check)
+
+    def charges(self, q: Any, vectors: Vectors, out: Any) -> None:
+        """Add the potentials of charges (sets, N), without Coulomb's constant."""
+        core, count = self.core, self.x.count
+        potentials = core.take("potentials of sets", q.size).reshape(q.shape)
+        core.solver.potential(q, out=potentials)
+        vectors.add(out, potentials, core.split.mesh)
+        vectors.add(out, q, -core.split.itself)
+        for begin in range(0, len(q), core.together):
+            part = q[begin : begin + core.together]
+            function = _potentials(core, len(part))
+            sums = core.take("near potentials", count * function.results).reshape(count, function.results)
+            core.grid.stream(core.parameters.cutoff, function, part.T, out=sums)
+            Vectors(core, len(part), count).add_columns(out[begin : begin + core.together], sums)
+
+    def dipoles(self, mu: Any, vectors: Vectors, out: Any) -> None:
+        """Add the slopes of the potentials of dipoles, both (N, 3), without Coulomb's constant."""
+        core, count = self.core, self.x.count
+        mu, nodes = mu.reshape(count, 3), core.solver.plan.mesh.field_shape
+        density, field, slopes = (
+            core.take(f"{name} of induced dipoles", int(np.prod(shape))).reshape(shape)
+            for name, shape in (("density", nodes), ("field", nodes), ("slopes", (count, 3)))
+        )
+        core.solver.plan.spread_gradient(mu, out=density)
+        core.solver.potential_field(density, out=field)
+        core.solver.plan.gradient(field, out=slopes)
+        vectors.add(out, slopes.reshape(out.shape), core.split.mesh)
+        vectors.add(out, mu.reshape(out.shape), -core.split.twist)
+        function = _slopes(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
+        core.grid.stream(core.parameters.cutoff, function, mu, out=slopes)
+        vectors.add(out, slopes.reshape(out.shape))
+
+
+def joined(core: Core, count: int, width: int, *parts: Any) -> Any:
+    """Return rows (N, width) of the columns of parts (N, ...), in memory of the core."""
+    rows, first = core.take(f"rows of {width}", count * width).reshape(count, width), 0
+    for part in parts:
+        core.backend.copy(rows[:, first : first + part.shape[1]], part)
+        first += part.shape[1]
+    return rows
+
+
+def near_sums(core: Core, x: Coordinates, reach: float, function: pm.PairFunction, values: Any) -> Any:
+    """Return the sums (N, results) of a pair function over neighbours that the core's grid holds."""
+    sums = core.take("sums of other pairs", x.count * function.results).reshape(x.count, function.results)
+    if reach > 0:
+        core.grid.stream(reach, function, values, out=sums)
+    else:
+        core.backend.clear(sums)
+    return sums
+
+
+def numbers(array: Any, count: int, what: str, least: float | None = None) -> np.ndarray:
+    """Return finite numbers of particles (..., N) on the host in float64; one number is that of all.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If shape or type do not fit, or a number is not finite or below ``least``; the first such particle is named.
+    """
+    host = np.asarray(kernels.to_host(array, what))
+    if host.dtype.kind not in "biuf":
+        raise TypeError(f"{what} has dtype {host.dtype}; real numbers are needed.")
+    given = host.astype(np.float64)
+    if given.ndim == 0:
+        given = np.full(count, given)
+    if given.shape[-1] != count:
+        raise ValueError(f"{what} has shape {given.shape}; one for each of {count} particles is needed.")
+    wrong = ~np.isfinite(given)
+    if wrong.any():
+        raise ValueError(f"{what} of particle {int(np.argwhere(wrong)[0][-1])} is not finite; give finite numbers.")
+    if least is not None and (given < least).any():
+        k = int(np.argwhere(given < least)[0][-1])
+        raise ValueError(f"{what} of particle {k} is {given[..., k].min():g}; give numbers of at least {least:g}.")
+    return given
+
+
+def user_array(core: Core, like: kernels.Operand, array: Any, batch: tuple[int, ...] | None = None) -> Any:
+    """Return an array of the kind of an operand with the numbers of a native one; one number of NumPy's as such.
+
+    With ``batch`` these are the first axes instead of the present first one.
+    """
+    shape = tuple(array.shape) if batch is None else (*batch, *array.shape[1:])
+    output = kernels.give(None, like, shape, dense=False)
+    core.backend.copy(output.native, array.reshape(shape))
+    answer = output.finish()
+    return answer[()] if isinstance(answer, np.ndarray) and not shape else answer
+
+
+def _potentials(core: Core, sets: int) -> pm.PairFunction:
+    """Return the pair function of potentials of so many sets of charges."""
+    single, one = core.dtype.itemsize == 4, core.on_gpu
+    return _potentials_of(core.split, core.parameters.cutoff, single, one, sets)
+
+
+@functools.lru_cache(maxsize=32)
+def _potentials_of(split: Split, cutoff: float, single: bool, one: bool, sets: int) -> pm.PairFunction:
+    return direct.pair_function(polynomials(split, cutoff, single, one), sets, False, slopes=False)
+
+
+@functools.lru_cache(maxsize=32)
+def _slopes(split: Split, cutoff: float, single: bool) -> pm.PairFunction:
+    """Return the pair function of slopes of potentials of dipoles, for ``1 / r`` minus a smooth part."""
+    smooth = with_derivatives(split, cutoff, single)
+    terms = smooth.coefficients.shape[1]
+    source = f"""
+if (!(r2 > 0)) return;
+{FACTORS.replace("TERMS", str(terms))}
+const real along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2;
+for (int n = 0; n < 3; n++) sum[n] += b1 * b[n] - along * d[n];
+"""
+    return pm.PairFunction(source, _function(terms), 3, 3, parameters_of(smooth))
+
+
+@functools.cache
+def _function(terms: int) -> Any:
+    of_pair = factors(terms)
+
+    def slopes_of_dipole(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+        if r2 <= 0:
+            return
+        _, b1, b2, _ = of_pair(r2, p)
+        along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2
+        for n in range(3):
+            sum[n] += b1 * b[n] - along * d[n]
+
+    return slopes_of_dipole

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Vectors of linear equations where a core works, and conjugate gradients, for several sets at once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from particlemesh.apps.pme.core import Core
+from particlemesh.kernels import Unread, compile_kernel
+
+_FILE = Path(__file__).with_name("vectors.c")
+_SHARE, _MOST_SHARES = 2048, 64  # elements that a group adds up, and groups of a set
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What conjugate gradients took.
+
+    Parameters
+    ----------
+    iterations : int
+        Applications of the operator, without that of a guess.
+    residual : float
+        Norm of the last residual over that of the right side; the largest of all sets.
+    """
+
+    iterations: int
+    residual: float
+
+
+class Vectors:
+    """Operations on dense native vectors (sets, n) of a core.
+
+    Parameters
+    ----------
+    core : Core
+        Has the memory.
+    sets, count : int
+        Vectors, and elements of each.
+    """
+
+    def __init__(self, core: Core, sets: int, count: int) -> None:
+        self.core, self.sets, self.count = core, sets, count
+        self.shares = min(max(1, -(-count // _SHARE)), _MOST_SHARES)
+
+    def take(self, name: str) -> Any:
+        """Return a vector that the core keeps."""
+        return self.core.take(f"vector {name}", self.sets * self.count).reshape(self.sets, self.count)
+
+    def _partial(self, name: str) -> Any:
+        return self.core.take(f"sums {name}", self.sets * self.shares)
+
+    def _launch(self, name: str, *arguments: Any) -> None:
+        groups = self.sets * self.shares * self.core.backend.group_size
+        compile_kernel(self.core.backend, _FILE, name, self.core.dtype)(groups, *arguments)
+
+    def add(self, target: Any, source: Any, factor: float = 1.0) -> None:
+        """Add a multiple of a source of the same shape."""
+        if self.core.on_gpu:
+            self._add(target, source, factor, 1, self.count, 1, 0)
+        else:
+            target += target.dtype.type(factor) * source
+
+    def add_columns(self, target: Any, rows: Any, factor: float = 1.0, *, columns: int = 1, first: int = 0) -> None:
+        """Add a multiple of columns of rows (N, ...): so many for each particle, or one for each of several sets."""
+        if self.core.on_gpu:
+            self._add(target, rows, factor, columns, 1, rows.shape[1], first)
+        elif self.sets > 1:
+            target += target.dtype.type(factor) * rows[:, first : first + self.sets].T
+        else:
+            target += target.dtype.type(factor) * rows[:, first : first + columns].reshape(target.shape)
+
+    def _add(
+        self, target: Any, source: Any, factor: float, columns: int, of_set: int, of_row: int, first: int
+    ) -> None:  # fmt: skip
+        self._launch(
+            "add", target, source, self.count, self.sets, columns, of_set, of_row, self.core.at(source) + first,
+            self.core.at(target), self.core.record(factor),
+        )  # fmt: skip
+
+    def scale(self, target: Any, weights: Any, source: Any) -> None:
+        """Write weights (n,) times a vector."""
+        if self.core.on_gpu:
+            self._launch("scale", target, weights, source, self.count, self.sets)
+        else:
+            np.multiply(weights, source, out=target)
+
+    def dots(self, target: Any, a: Any, b: Any, factor: float) -> None:
+        """Add a multiple of the products of rows a (N, columns) and b to the numbers of particles (N,)."""
+        count = target.size
+        if self.core.on_gpu:
+            self._launch(
+                "dots", target, a, b, count, a.size // max(count, 1), self.core.at(target), self.core.record(factor)
+            )
+        else:
+            target.reshape(-1)[:] += target.dtype.type(factor) * (a * b).reshape(count, -1).sum(1)
+
+    def cross(self, target: Any, a: Any, b: Any) -> None:
+        """Write the cross products of rows (N, 3)."""
+        if self.core.on_gpu:
+            self._launch("cross", target, a, b, target.shape[0])
+        else:
+            target[...] = np.cross(a, b)
+
+    def total(self, vectors: Any) -> np.ndarray:
+        """Return the sums of vectors (sets,) on the host; waits."""
+        ones = self.core.backend.upload(np.ones(self.count, self.core.dtype))
+        return self.on_host(self.products(vectors, ones, "of totals"))[0]
+
+    # ---- conjugate gradients --------------------------------------------------------------------------
+
+    def products(self, a: Any, b: Any, name: str) -> Any:
+        """Return the sums of a * b over each set; b may be one vector (n,) for all."""
+        if not self.core.on_gpu:
+            return np.einsum("sn,sn->s", a, np.broadcast_to(b, a.shape), dtype=np.float64)
+        partial = self._partial(name)
+        of_set = self.count if b.ndim > 1 else 0
+        self._launch("products", a, b, partial, self.count, self.sets, self.shares, of_set)
+        return partial
+
+    def on_host(self, *sums: Any) -> list[np.ndarray]:
+        """Return sums over sets (sets,) on the host; waits once."""
+        if not self.core.on_gpu:
+            return list(sums)
+        numbers = self.core.backend.read(*(s.reshape(self.sets, self.shares) for s in sums))
+        return [n.astype(np.float64).sum(1) for n in numbers]
+
+    def weigh(self, residual: Any, weights: Any, z: Any, inverse: float, name: str) -> Any:
+        """Write weighted residuals; return the sums of both's products.
+
+        With the inverse of the sum of weights, residuals are shifted first so that weighted ones sum to zero.
+        """
+        mean = self.products(residual, weights, "of the mean") if inverse else None
+        if not self.core.on_gpu:
+            if mean is not None:
+                residual -= (inverse * mean)[:, None].astype(residual.dtype)
+            np.multiply(weights, residual, out=z)
+            return self.products(residual, z, name)
+        square = self._partial(name)
+        self._launch(
+            "weigh", residual, weights, z, Unread(square) if mean is None else mean, square, self.count, self.sets,
+            self.shares, self.core.record(inverse),
+        )  # fmt: skip
+        return square
+
+    def _direct(self, z: Any, p: Any, square: Any, former: Any) -> None:
+        if self.core.on_gpu:
+            first = former is None
+            self._launch(
+                "direct", z, p, square, Unread(square) if first else former, self.count, self.sets, self.shares,
+                int(first),
+            )  # fmt: skip
+        elif former is None:
+            p[...] = z
+        else:
+            p *= _quotient(square, former, p)
+            p += z
+
+    def _advance(self, x: Any, residual: Any, p: Any, image: Any, square: Any, curve: Any) -> None:
+        if self.core.on_gpu:
+            self._launch("advance", x, residual, p, image, square, curve, self.count, self.sets, self.shares)
+        else:
+            step = _quotient(square, curve, p)
+            x += step * p
+            residual -= step * image
+
+    def solve(
+        self, operate: Callable[[Any, Any], None], right: Any, x: Any, weights: Any, *, guessed: bool,
+        tolerance: float, most: int, inverse: float = 0.0, least: Any = 0.0, indefinite: str,
+    ) -> Solution:  # fmt: skip
+        """Solve equations with a symmetric positive operator by conjugate gradients [hestenes1952]_.
+
+        Between iterations the host waits for the norm of the residual and for nothing else.
+
+        Parameters
+        ----------
+        operate : callable
+            ``operate(p, image)`` writes the image of vectors.
+        right : vector
+            The right sides, which become residuals.
+        x : vector
+            The solution; its values are a guess if ``guessed``, else they become zero first.
+        weights : array (n,)
+            Of the preconditioner, which is diagonal; its norms are ``sum(weights * residual**2)``.
+        tolerance : float
+            Of the norm of residuals, relative to that of the right side.
+        most : int
+            Iterations.
+        inverse : float
+            If not 0, solutions keep their sum, and this is the inverse of the sum of weights [gould2001]_.
+        least : float or array (sets,)
+            Tolerances are of this square at least, where right sides have smaller ones.
+        indefinite : str
+            What to say of an operator that is not positive.
+
+        Raises
+        ------
+        ValueError
+            If the operator is not positive.
+        RuntimeError
+            If residuals are larger than the tolerance after ``most`` iterations.
+        """
+        z, p, image = map(self.take, ("z", "p", "image"))
+        if not guessed:
+            self.core.backend.clear(x)
+        (square,) = self.on_host(self.weigh(right, weights, z, inverse, "of the right side"))
+        scale = np.maximum(square, least)
+        if guessed:
+            operate(x, image)
+            self.add(right, image, -1.0)
+        names, former, curve = ("of squares", "of other squares"), None, None
+        for iteration in range(most + 1):
+            square = self.weigh(right, weights, z, inverse, names[iteration % 2])
+            sizes, *curves = self.on_host(square, *(() if curve is None else (curve,)))
+            if not all(np.isfinite(s).all() for s in (scale, sizes, *curves)):
+                raise ValueError("residuals are not finite: numbers are too large, or particles too near each other.")
+            if any((c < 0).any() for c in curves):
+                raise ValueError(indefinite)
+            residual = math.sqrt(float(np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0).max(initial=0)))
+            if residual <= tolerance:
+                return Solution(iteration, residual)
+            if iteration == most:
+                break
+            self._direct(z, p, square, former)
+            operate(p, image)
+            curve = self.products(p, image, "of curves")
+            self._advance(x, right, p, image, square, curve)
+            former = square
+        raise RuntimeError(
+            f"after {most} iterations the residual is {residual:.2g} of the right side, and tolerance is {tolerance:g}: "
+            "give more iterations, a larger tolerance, or float64."
+        )
+
+
+def _quotient(a: np.ndarray, b: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Return a / b (sets, 1), and 0 where b is not positive, as a factor of vectors."""
+    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)[:, None].astype(like.dtype)
