@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from particlemesh.apps.pme import damping
 from particlemesh.apps.pme.core import Result, native
 from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.vectors import Solution, Vectors
+from particlemesh.apps.pme.vectors import Solution, Vectors, central
 from particlemesh.kernels import alone
 
 _NO_MINIMUM = (
@@ -91,6 +92,20 @@ class ChargeEquilibration(Equations):
         if len(pme.exclusions):
             raise ValueError(f"pme excludes {len(pme.exclusions)} pairs; charges of all pairs interact: leave them out.")
 
+    def _derivatives(
+        self, given: Mapping[str, Any], charges: Any, slope: Any, virial: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+        """Return derivatives of the energy, and of a function of the charges that has this slope (..., N) there."""
+        with self.busy:
+            step = _Step(self, **given)
+            with self._in_order(*step.taken.values()):
+                step.prepare()
+                like, shape = step.taken["charges"], step.charges.shape
+                q, g = (kernels.take(a, (shape[1],), "slopes", like=like).native.reshape(shape) for a in (charges, slope))
+                step.core.backend.copy(step.charges, q)
+                mixed, z = step.response(g, virial)
+                return step.of_user(step.energies(step.charges, virial)), step.of_user(mixed, z=z)
+
     @alone
     def __call__(
         self, positions: Any, electronegativities: Any, hardness: Any, *, widths: Any = None, total: Any = 0.0,
@@ -139,8 +154,9 @@ class _Step:
     """One set of positions, hardness and widths, with sets of electronegativities and totals."""
 
     def __init__(
-        self, model: ChargeEquilibration, positions: Any, chi: Any, hardness: Any, widths: Any, total: Any
+        self, model: ChargeEquilibration, positions: Any, electronegativities: Any, hardness: Any, widths: Any, total: Any
     ) -> None:  # fmt: skip
+        chi = electronegativities
         self.model, self.pme = model, model._pme
         self.backend, self.x, self.taken = self.pme._taken(positions, True, None, Result, charges=chi)
         self.batch, count = self.taken["charges"].batch, self.x.count
@@ -262,11 +278,21 @@ class _Step:
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
         return out | dict(energy=energy, virial=np.array(whole) if virial else None)
 
+    def of_user(self, out: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Return arrays of the user's kind for those of `energies`, and others."""
+        totals = {n: None if out[n] is None else self.upload(out[n]) for n in ("energy", "virial")}
+        natives, like = out | totals | more, self.taken["charges"]
+        return {n: None if a is None else user_array(self.core, like, a, self.batch) for n, a in natives.items()}
+
     def result(self, out: dict[str, Any], found: Solution) -> EquilibrationResult:
         """Return the user's arrays."""
-        totals = {n: None if out[n] is None else self.upload(out[n]) for n in ("energy", "virial")}
-        natives = out | totals | {"charges": self.charges}
-        return EquilibrationResult(
-            **{n: None if a is None else user_array(self.core, self.taken["charges"], a, self.batch) for n, a in natives.items()},
-            iterations=found.iterations, residual=found.residual,
-        )  # fmt: skip
+        given = self.of_user(out, charges=self.charges)
+        return EquilibrationResult(**given, iterations=found.iterations, residual=found.residual)
+
+    def response(self, slope: Any, virial: bool) -> tuple[dict[str, Any], Any]:
+        """Return derivatives of ``z . dE / dq`` and z, as for induced dipoles; z sums to zero."""
+        right, z = self.vectors.take("of slopes"), self.vectors.take("of responses")
+        self.core.backend.clear(right)
+        self.vectors.add(right, slope, -1.0)
+        self.solve(right, z, guessed=False)
+        return central(self.vectors, self.charges, z, lambda q: self.energies(q, virial)), z

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.vectors import Solution, Vectors
+from particlemesh.apps.pme.vectors import Solution, Vectors, central
 from particlemesh.kernels import alone, checks
 
 _CATASTROPHE = (
@@ -106,6 +107,22 @@ class InducedDipoles(Equations):
         self._arguments |= dict(thole=self.thole)
         self._pme._choose_for_dipoles()
 
+    def _derivatives(
+        self, given: Mapping[str, Any], induced: Any, slope: Any, virial: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+        """Return derivatives of the energy, and of a function of induced dipoles that has this slope (N, 3) there."""
+        with self.busy:
+            step = _Step(self, **given)
+            with self._in_order(*step.taken.values()):
+                step.prepare()
+                like = step.taken["charges"]
+                u, g = (
+                    kernels.take(a, (step.x.count, 3), "slopes", like=like, batch=False).native for a in (induced, slope)
+                )
+                step.core.backend.copy(step.induced, u)
+                mixed, z = step.response(g, virial)
+                return step.of_user(step.slopes(step.induced, virial)), step.of_user(mixed, z=z)
+
     @alone
     def __call__(
         self, positions: Any, charges: Any, polarizabilities: Any, *, dipoles: Any = None, field: Any = None,
@@ -142,8 +159,7 @@ class InducedDipoles(Equations):
         RuntimeError
             If the residual is larger than the tolerance after all iterations.
         """
-        more = {} if dipoles is None else {"dipoles": dipoles}
-        step = _Step(self, positions, charges, more, polarizabilities, field)
+        step = _Step(self, positions, charges, polarizabilities, dipoles, field)
         with self._in_order(*step.taken.values()):
             step.prepare()
             found = step.induce(guess)
@@ -155,8 +171,9 @@ class _Step:
     """One set of positions, charges, permanent dipoles, polarizabilities and field."""
 
     def __init__(
-        self, model: InducedDipoles, positions: Any, charges: Any, more: dict[str, Any], polarizabilities: Any, field: Any
+        self, model: InducedDipoles, positions: Any, charges: Any, polarizabilities: Any, dipoles: Any, field: Any
     ) -> None:  # fmt: skip
+        more = {} if dipoles is None else {"dipoles": dipoles}
         self.model, self.pme = model, model._pme
         self.backend, self.x, self.taken = self.pme._taken(positions, True, None, DipoleResult, charges=charges, **more)
         if self.taken["charges"].batch:
@@ -177,11 +194,10 @@ class _Step:
         count = self.x.count
         self.core = core = self.pme._core_for(self.x, self.backend)
         self.pme._core = core
-        dense = {n: core.dense(n, o.native, (count, *o.shape[1:]), copy=True) for n, o in self.taken.items()}
-        self.q = dense["charges"]
-        self.permanent = dense.get("dipoles")
-        if self.permanent is None:
-            self.permanent = self.upload(np.zeros((count, 3)))
+        self.q = core.dense("charges", self.taken["charges"].native, (count,), copy=True)
+        self.permanent = self.upload(np.zeros((count, 3)))
+        if "dipoles" in self.taken:
+            core.backend.copy(self.permanent, self.taken["dipoles"].native)
         self.vectors, self.scalars = Vectors(core, 1, 3 * count), Vectors(core, 1, count)
         self.induced = self.vectors.take("of induced dipoles").reshape(count, 3)
         self.field = self.upload(self.outside)
@@ -253,7 +269,7 @@ class _Step:
         """Return energy and its derivatives for any induced dipoles, as dense native arrays; totals are on the host.
 
         ``stretch`` is the derivative by the logarithms of polarizabilities at fixed dipoles, without that of the energy
-        that it takes to induce dipoles.
+        that it takes to induce dipoles. ``acting`` is the field at induced dipoles.
         """
         core, c, count, scalars, vectors = self.core, self.core.constant, self.x.count, self.scalars, self.vectors
         total = self.upload(np.zeros((count, 3)))
@@ -262,13 +278,14 @@ class _Step:
         result = self.pme(native(self.x), self.q, dipoles=total, virial=virial)
         names = ("energies", "forces", "potentials", "fields")
         out = {name: self.of_result(getattr(result, name)) for name in names}
-        stretch = self.upload(np.zeros(count))
+        stretch, acting = self.upload(np.zeros(count)), self.upload(np.zeros((count, 3)))
         stiff = self.upload(np.repeat(np.divide(1, self.alpha, out=np.zeros(count), where=self.alpha > 0), 3))
         strained = vectors.take("of strained dipoles")
         vectors.scale(strained, stiff, induced.reshape(1, -1))
         scalars.dots(out["energies"], induced, strained.reshape(count, 3), 0.5)
         scalars.dots(out["energies"], total, self.field, -1.0)
         vectors.add(out["fields"], self.field)
+        vectors.add(acting, out["fields"])
         whole = self.core.backend.download(result.virial).astype(np.float64) if virial else None
         if self.reach or len(core.exclusions.pairs):
             extra = self.extra(induced)
@@ -277,6 +294,7 @@ class _Step:
             scalars.add_columns(stretch, extra, -c / 2, first=damping.BY_W)
             vectors.add_columns(out["forces"], extra, c, columns=3, first=damping.FORCE)
             vectors.add_columns(out["fields"], extra, -c, columns=3, first=damping.PERMANENT)
+            vectors.add_columns(acting, extra, -c, columns=3, first=damping.INDUCED)
             if virial:
                 terms = Vectors(core, 9, count)
                 columns = terms.take("of virials")
@@ -288,12 +306,30 @@ class _Step:
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
         torques = self.upload(np.zeros((count, 3)))
         vectors.cross(torques, self.permanent, out["fields"])
-        return out | dict(energy=energy, virial=whole, stretch=stretch, torques=torques)
+        return out | dict(energy=energy, virial=whole, stretch=stretch, torques=torques, acting=acting)
+
+    def of_user(self, out: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Return arrays of the user's kind for those of `slopes`, and others."""
+        totals = {n: None if out[n] is None else self.upload(np.asarray(out[n])) for n in ("energy", "virial")}
+        natives, like = out | totals | more, self.taken["charges"]
+        return {name: None if a is None else user_array(self.core, like, a) for name, a in natives.items()}
 
     def result(self, out: dict[str, Any], found: Solution) -> InducedResult:
-        """Return the user's arrays."""
-        totals = {n: None if out[n] is None else self.upload(np.asarray(out[n])) for n in ("energy", "virial")}
-        natives = out | totals | {"induced": self.induced}
-        like = self.taken["charges"]
-        given = {n: None if a is None else user_array(self.core, like, a) for n, a in natives.items() if n != "stretch"}
+        """Return what the user gets."""
+        given = {n: a for n, a in out.items() if n not in ("stretch", "acting")}
+        given = self.of_user(given, induced=self.induced)
         return InducedResult(**given, iterations=found.iterations, residual=found.residual)
+
+    def response(self, slope: Any, virial: bool) -> tuple[dict[str, Any], Any]:
+        """Return derivatives of ``z . dE / dmu`` and z, which moves dipoles to where a function of them has this slope.
+
+        The function's derivatives by what the dipoles depend on are these, by the implicit function theorem. The energy
+        is quadratic in moments, so they are differences of its own.
+        """
+        vectors, count = self.vectors, self.x.count
+        right, z = vectors.take("of slopes"), self.upload(np.zeros((count, 3)))
+        self.core.backend.copy(right.reshape(count, 3), slope)
+        solution = vectors.take("of responses")
+        self.solve(right, solution)
+        vectors.add(z, solution.reshape(z.shape), -1 / self.core.constant)
+        return central(self.vectors, self.induced, z, lambda u: self.slopes(u, virial)), z

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Equations(Fixed):
         As for :class:`InducedDipoles`.
     """
 
+    _other: Any = None  # with another box
+
     def __init__(self, pme: PME, tolerance: float, iterations: int) -> None:
         if not isinstance(pme, PME):
             raise TypeError(f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME.")
@@ -71,6 +73,15 @@ class Equations(Fixed):
         number = {"splitting": p.splitting} if p.bandwidth is None else {"bandwidth": p.bandwidth}
         fixed = dict(cutoff=p.cutoff, shape=p.shape, window=p.window, splitting=None, bandwidth=None) | number
         return PME(**{**self._pme.arguments, **fixed})
+
+    def in_box(self, matrix: np.ndarray) -> Self:
+        """Return an object with these lattice vectors (3, 3), and all parameters of this one; the last one is kept."""
+        if np.array_equal(matrix, self._pme.box.matrix):
+            return self
+        if self._other is None or not np.array_equal(matrix, self._other._pme.box.matrix):
+            pme = PME(**{**self.pme.arguments, "box": pm.Box(matrix)})
+            self._other = type(self)(pme, **self._arguments)
+        return self._other
 
 
 class Operator:

@@ -27,17 +27,18 @@ KERNEL scale(GLOBAL real* RESTRICT target, GLOBAL const real* RESTRICT weights, 
 
 // target[i] += factor * sum over columns of a[i] * b[i].
 KERNEL dots(GLOBAL real* RESTRICT target, GLOBAL const real* RESTRICT a, GLOBAL const real* RESTRICT b, const i64 count,
-            const i64 columns, const i64 target_at, const Number factor)
+            const i64 columns, const i64 target_at, const i64 a_at, const i64 b_at, const Number factor)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         real sum = 0;
-        for (i64 c = 0; c < columns; c++) sum += a[columns * i + c] * b[columns * i + c];
+        for (i64 c = 0; c < columns; c++) sum += a[a_at + columns * i + c] * b[b_at + columns * i + c];
         target[target_at + i] += factor.value * sum;
     }
 }
 
 // target = a x b of rows of three.
-KERNEL cross(GLOBAL real* RESTRICT target, GLOBAL const real* RESTRICT a, GLOBAL const real* RESTRICT b, const i64 count)
+KERNEL cross_products(GLOBAL real* RESTRICT target, GLOBAL const real* RESTRICT a, GLOBAL const real* RESTRICT b,
+                      const i64 count)
 {
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         for (int n = 0; n < 3; n++) {

@@ -97,15 +97,16 @@ class Vectors:
         count = target.size
         if self.core.on_gpu:
             self._launch(
-                "dots", target, a, b, count, a.size // max(count, 1), self.core.at(target), self.core.record(factor)
-            )
+                "dots", target, a, b, count, a.size // max(count, 1), *map(self.core.at, (target, a, b)),
+                self.core.record(factor),
+            )  # fmt: skip
         else:
             target.reshape(-1)[:] += target.dtype.type(factor) * (a * b).reshape(count, -1).sum(1)
 
     def cross(self, target: Any, a: Any, b: Any) -> None:
         """Write the cross products of rows (N, 3)."""
         if self.core.on_gpu:
-            self._launch("cross", target, a, b, target.shape[0])
+            self._launch("cross_products", target, a, b, target.shape[0])
         else:
             target[...] = np.cross(a, b)
 
@@ -237,6 +238,33 @@ class Vectors:
             f"after {most} iterations the residual is {residual:.2g} of the right side, and tolerance is {tolerance:g}: "
             "give more iterations, a larger tolerance, or float64."
         )
+
+
+def central(vectors: Vectors, at: Any, along: Any, function: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """Return the derivatives along a vector of arrays and totals, which are quadratic in vectors: a difference is exact."""
+    flat = [a.reshape(vectors.sets, vectors.count) for a in (at, along)]
+    sums = [vectors.products(a, a, f"of norm {k}") for k, a in enumerate(flat)]
+    here, there = (math.sqrt(float(s.sum())) for s in vectors.on_host(*sums))
+    step = (here or 1.0) / (there or 1.0)
+    sides = []
+    for sign in (step, -step):
+        moved = vectors.core.backend.upload(np.zeros(at.shape, vectors.core.dtype))
+        vectors.add(moved, at)
+        vectors.add(moved, along, sign)
+        sides.append(function(moved))
+    above, below = sides
+    slopes: dict[str, Any] = {}
+    for name, array in above.items():
+        if array is None:
+            slopes[name] = None
+        elif isinstance(array, (float, np.ndarray)):  # of the CPU, or a total
+            slopes[name] = (array - below[name]) / (2 * step)
+        else:
+            slopes[name] = vectors.core.backend.upload(np.zeros(array.shape, vectors.core.dtype))
+            every = Vectors(vectors.core, 1, math.prod(array.shape))
+            every.add(slopes[name], array, 1 / (2 * step))
+            every.add(slopes[name], below[name], -1 / (2 * step))
+    return slopes
 
 
 def _quotient(a: np.ndarray, b: np.ndarray, like: np.ndarray) -> np.ndarray:
