@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pairs that polarisable models and charges of a width change: what is added to the interaction of points.
 
-Thole's damping multiplies the derivatives of ``1 / r`` that a dipole sees by factors of ``w = a r**3 / sqrt(alpha_i
-alpha_j)``. With ``e1 = exp(-w)``, ``e2 = (1 + w) e1`` and ``e3 = (1 + w + 3 w**2 / 5) e1`` the field of a charge is
-multiplied by ``1 - e1``, and of the field of a dipole the two terms by ``1 - e1`` and ``1 - e2``. These are derivatives of
-one energy, and e3 comes with its forces. What is added to points is that with ``-e1``, ``-e2`` and ``-e3``.
+Thole's damping follows from ``w = a r**3 / sqrt(alpha_i alpha_j)``. Let ``e1 = exp(-w)``, ``e2 = (1 + w) e1`` and
+``e3 = (1 + w + 3 w**2 / 5) e1``. The field of a charge is multiplied by ``1 - e1``. The two terms of a dipole's field are
+multiplied by ``1 - e1`` and ``1 - e2``. These are derivatives of one energy, and e3 comes with its forces. So what is added
+to points has ``-e1``, ``-e2`` and ``-e3``.
 
 Charges of Gaussians with standard deviations s have the potential ``erf(r / sqrt(2 s_i**2 + 2 s_j**2)) / r``, to which
 ``-erfc(...) / r`` is added.
@@ -24,7 +24,8 @@ from particlemesh.kernels import compile_kernel
 from particlemesh.kernels.cpu import loop_with, ranges, run
 
 _MOST = 80.0  # of w: its exponential is no number of float32 beyond
-# Columns of `moments`: energy, force (3), potential, slopes by permanent and induced dipoles (3 each), w dE / dw, virial.
+# Columns of `moments`: energy, force (3), potential, slopes by permanent and by induced dipoles (3 each), w times the
+# slope by w, virial (9).
 FORCE, POTENTIAL, PERMANENT, INDUCED, BY_W, VIRIAL = 1, 4, 5, 8, 11, 12
 VALUES, RESULTS = 8, 21
 
@@ -183,7 +184,9 @@ if (square > 0) {{
     {more if slopes else ""}
 }}
 """
-    return pm.PairFunction(source, _widths(sets, slopes), 13 if slopes else sets, sets + 1, (1.0, 2 / math.sqrt(math.pi), 0.5))
+    return pm.PairFunction(
+        source, _widths(sets, slopes), 13 if slopes else sets, sets + 1, (1.0, 2 / math.sqrt(math.pi), 0.5)
+    )
 
 
 @functools.cache

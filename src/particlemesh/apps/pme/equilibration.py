@@ -58,7 +58,7 @@ class ChargeEquilibration(Equations):
     generation [ko2021]_: pairs have ``erf(r / sqrt(2 s_i**2 + 2 s_j**2)) / r``, and each charge has its own energy
     ``q**2 / (2 sqrt(pi) s)``. Both are multiplied by Coulomb's constant.
 
-    Positions stay during the iterations. So the mesh is prepared once, and each iteration applies it once, for all sets of
+    Positions stay during the iterations. So the mesh is prepared once. Each iteration applies it once, for all sets of
     electronegativities together.
 
     Parameters
@@ -90,7 +90,9 @@ class ChargeEquilibration(Equations):
     def __init__(self, pme: PME, tolerance: float = 1e-6, *, iterations: int = 100) -> None:
         super().__init__(pme, tolerance, iterations)
         if len(pme.exclusions):
-            raise ValueError(f"pme excludes {len(pme.exclusions)} pairs; charges of all pairs interact: leave them out.")
+            raise ValueError(
+                f"pme excludes {len(pme.exclusions)} pairs; charges of all pairs interact: leave them out."
+            )
 
     def _derivatives(
         self, given: Mapping[str, Any], charges: Any, slope: Any, virial: bool
@@ -101,7 +103,9 @@ class ChargeEquilibration(Equations):
             with self._in_order(*step.taken.values()):
                 step.prepare()
                 like, shape = step.taken["charges"], step.charges.shape
-                q, g = (kernels.take(a, (shape[1],), "slopes", like=like).native.reshape(shape) for a in (charges, slope))
+                q, g = (
+                    kernels.take(a, (shape[1],), "slopes", like=like).native.reshape(shape) for a in (charges, slope)
+                )
                 step.core.backend.copy(step.charges, q)
                 mixed, z = step.response(g, virial)
                 return step.of_user(step.energies(step.charges, virial)), step.of_user(mixed, z=z)
@@ -154,7 +158,8 @@ class _Step:
     """One set of positions, hardness and widths, with sets of electronegativities and totals."""
 
     def __init__(
-        self, model: ChargeEquilibration, positions: Any, electronegativities: Any, hardness: Any, widths: Any, total: Any
+        self, model: ChargeEquilibration, positions: Any, electronegativities: Any, hardness: Any, widths: Any,
+        total: Any,
     ) -> None:  # fmt: skip
         chi = electronegativities
         self.model, self.pme = model, model._pme
@@ -170,7 +175,9 @@ class _Step:
                 raise ValueError(f"{name} has shape {given.shape}; one set ({count},) is needed.")
         totals = np.asarray(kernels.to_host(total, "total"), np.float64)
         if totals.shape not in ((), self.batch) or not np.isfinite(totals).all():
-            raise ValueError(f"total has shape {totals.shape}; give a finite number, or one for each set, {self.batch}.")
+            raise ValueError(
+                f"total has shape {totals.shape}; give a finite number, or one for each set, {self.batch}."
+            )
         self.totals = np.broadcast_to(totals, self.batch).reshape(-1)
 
     def prepare(self) -> None:
@@ -179,16 +186,17 @@ class _Step:
         self.pme._core = core
         count, given = self.x.count, self.taken["charges"]
         sets = math.prod(self.batch)
-        self.stiffness, self.reach = self.eta.copy(), 0.0
+        self.stiffness, self.reach, self.squares = self.eta.copy(), 0.0, np.zeros(count)
         if self.widths is not None:
             blurred = self.widths > 0
             own = np.divide(1, math.sqrt(math.pi) * self.widths, out=np.zeros(count), where=blurred)
             self.stiffness += core.constant * own
+            self.squares = self.widths**2
             self.reach = damping.reach_of_widths(float(self.widths.max()), core.dtype)
         if (self.stiffness <= 0).any():
             k = int(np.argmax(self.stiffness <= 0))
             raise ValueError(
-                f"hardness of particle {k} with its own Coulomb energy is {self.stiffness[k]:g}; it has to be positive: "
+                f"hardness of particle {k} with its own Coulomb energy is {self.stiffness[k]:g}, not positive: "
                 "give a larger hardness, or a width."
             )
         self.chi = core.dense("electronegativities", given.native, (sets, count), copy=True)
@@ -243,7 +251,7 @@ class _Step:
     def of_widths(self, q: Any, *, slopes: bool = False) -> Any:
         """Return sums that Gaussians add to those of points (N, columns): see `damping.widths`."""
         core, count = self.core, self.x.count
-        squares = self.upload(self.widths[:, None] ** 2)
+        squares = self.upload(self.squares[:, None])
         rows = joined(core, count, len(q) + 1, q.T, squares)
         return near_sums(core, self.x, self.reach, damping.widths(len(q), slopes), rows)
 

@@ -59,10 +59,12 @@ class InducedDipoles(Equations):
     The field is that of charges, permanent dipoles, all other induced dipoles and all images. The dipoles minimise the
     energy
 
-    .. math:: E(\mu) = E_\text{PME}(q, m + \mu) + \sum_i \frac{\mu_i^2}{2 \alpha_i} + E_\text{Thole} - F \sum_i (m_i + \mu_i)
+    .. math::
 
-    by conjugate gradients with the polarizabilities as preconditioner. Positions stay during the iterations. So the mesh
-    is prepared once, and each iteration applies it once.
+       E(\mu) = E_\text{PME}(q, m + \mu) + \sum_i \frac{\mu_i^2}{2 \alpha_i} + E_\text{Thole} - F \sum_i (m_i + \mu_i)
+
+    by conjugate gradients with the polarizabilities as preconditioner. Positions stay during the iterations. So the
+    mesh is prepared once, and each iteration applies it once.
 
     With `thole`, near particles are damped as in AMOEBA [thole1981]_ [ren2003]_. With ``w = thole * r**3 /
     sqrt(alpha_i * alpha_j)`` the field of a charge at an induced dipole is multiplied by ``1 - exp(-w)``. The two terms
@@ -117,7 +119,8 @@ class InducedDipoles(Equations):
                 step.prepare()
                 like = step.taken["charges"]
                 u, g = (
-                    kernels.take(a, (step.x.count, 3), "slopes", like=like, batch=False).native for a in (induced, slope)
+                    kernels.take(a, (step.x.count, 3), "slopes", like=like, batch=False).native
+                    for a in (induced, slope)
                 )
                 step.core.backend.copy(step.induced, u)
                 mixed, z = step.response(g, virial)
@@ -140,7 +143,7 @@ class InducedDipoles(Equations):
         dipoles : array (N, 3), optional
             Permanent ones.
         field : array (3,) or (N, 3), optional
-            Of the outside, at permanent and induced dipoles. Charges do not feel it: their energy would not be periodic.
+            Of the outside, at permanent and induced dipoles. Charges do not feel it: their energy is not periodic.
         guess : array (N, 3), optional
             Induced dipoles to start from, as those of an earlier time step.
         virial : bool
@@ -177,7 +180,9 @@ class _Step:
         self.model, self.pme = model, model._pme
         self.backend, self.x, self.taken = self.pme._taken(positions, True, None, DipoleResult, charges=charges, **more)
         if self.taken["charges"].batch:
-            raise ValueError(f"charges have shape {self.taken['charges'].user.shape}; one set ({self.x.count},) is needed.")
+            raise ValueError(
+                f"charges have shape {self.taken['charges'].user.shape}; one set ({self.x.count},) is needed."
+            )
         count = self.x.count
         self.alpha = numbers(polarizabilities, count, "polarizabilities", 0.0)
         if self.alpha.ndim != 1:
@@ -215,7 +220,7 @@ class _Step:
     def induce(self, guess: Any = None) -> Solution:
         """Write induced dipoles of the field of charges, permanent dipoles and the outside."""
         core, count = self.core, self.x.count
-        start = self.pme(native(self.x), self.q, dipoles=self.permanent, virial=False)
+        start: Any = self.pme(native(self.x), self.q, dipoles=self.permanent, virial=False)
         right = self.vectors.take("of fields")
         core.backend.clear(right)
         self.vectors.add(right, self.of_result(start.fields).reshape(1, -1), 1 / core.constant)
@@ -275,7 +280,7 @@ class _Step:
         total = self.upload(np.zeros((count, 3)))
         for part in (self.permanent, induced):
             vectors.add(total, part)
-        result = self.pme(native(self.x), self.q, dipoles=total, virial=virial)
+        result: Any = self.pme(native(self.x), self.q, dipoles=total, virial=virial)
         names = ("energies", "forces", "potentials", "fields")
         out = {name: self.of_result(getattr(result, name)) for name in names}
         stretch, acting = self.upload(np.zeros(count)), self.upload(np.zeros((count, 3)))

@@ -211,11 +211,15 @@ def equilibrated_charges(
     return _Equilibrated.apply(model, widths, total, positions, electronegativities, hardness, matrix)
 
 
-def _matrix(model: Any, kind: type, positions: Tensor, numbers: Tensor, cell: Tensor | None) -> Tensor:
+def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Tensor | None) -> Tensor:
     """Return lattice vectors as rows; check arguments and choose parameters."""
     if not isinstance(model, kind):
         raise TypeError(f"model is of type {type(model).__name__}; give a particlemesh.apps.pme.{kind.__name__}.")
-    for name, given in (("positions", positions), ("the numbers", numbers), ("cell", positions if cell is None else cell)):
+    for name, given in (
+        ("positions", positions),
+        ("the numbers", numbers),
+        ("cell", positions if cell is None else cell),
+    ):
         if not isinstance(given, Tensor):
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     derivatives.parameters_of(model._pme, positions, numbers)
@@ -266,7 +270,8 @@ class _Equilibrated(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, model: ChargeEquilibration, widths: Any, total: float, x: Tensor, chi: Tensor, eta: Tensor, cell: Tensor
+        ctx: Any, model: ChargeEquilibration, widths: Any, total: float, x: Tensor, chi: Tensor, eta: Tensor,
+        cell: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         result = _boxed(model, cell)(
             x.detach(), chi.detach(), eta.detach(), widths=widths, total=total, virial=False

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -224,7 +223,9 @@ class Vectors:
                 raise ValueError("residuals are not finite: numbers are too large, or particles too near each other.")
             if any((c < 0).any() for c in curves):
                 raise ValueError(indefinite)
-            residual = math.sqrt(float(np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0).max(initial=0)))
+            residual = math.sqrt(
+                float(np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0).max(initial=0))
+            )
             if residual <= tolerance:
                 return Solution(iteration, residual)
             if iteration == most:
@@ -235,13 +236,13 @@ class Vectors:
             self._advance(x, right, p, image, square, curve)
             former = square
         raise RuntimeError(
-            f"after {most} iterations the residual is {residual:.2g} of the right side, and tolerance is {tolerance:g}: "
-            "give more iterations, a larger tolerance, or float64."
+            f"after {most} iterations the residual is {residual:.2g} of the right side, and tolerance is {tolerance:g}"
+            ": give more iterations, a larger tolerance, or float64."
         )
 
 
 def central(vectors: Vectors, at: Any, along: Any, function: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """Return the derivatives along a vector of arrays and totals, which are quadratic in vectors: a difference is exact."""
+    """Return derivatives along a vector of arrays and totals. They are quadratic in vectors: a difference is exact."""
     flat = [a.reshape(vectors.sets, vectors.count) for a in (at, along)]
     sums = [vectors.products(a, a, f"of norm {k}") for k, a in enumerate(flat)]
     here, there = (math.sqrt(float(s.sum())) for s in vectors.on_host(*sums))
