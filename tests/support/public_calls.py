@@ -54,6 +54,8 @@ OBJECTS = {
     "apps.pme.PME": lambda: pme.PME(FOUR, **EWALD),
     "apps.pme.PMEBatch": lambda: pme.PMEBatch(FOUR, 2, **EWALD),
     "apps.pme.Dispersion": lambda: pme.Dispersion(FOUR, **EWALD),
+    "apps.pme.InducedDipoles": lambda: pme.InducedDipoles(pme.PME(FOUR, **EWALD), 1e-2),
+    "apps.pme.ChargeEquilibration": lambda: pme.ChargeEquilibration(pme.PME(FOUR, **EWALD), 1e-2),
     "apps.mri.MRIParticlemesh": lambda: mri().MRIParticlemesh(X[:, :2], (4, 4)),
 }
 
@@ -163,6 +165,8 @@ CALLS = {
     "apps.pme.slab_correction": dict(positions=4 * X, charges=Q, box=FOUR),
     "apps.pme.Dispersion": dict(box=FOUR, **EWALD),
     "apps.pme.Dispersion.__call__": dict(positions=4 * X, coefficients=Q),
+    "apps.pme.InducedDipoles.__call__": dict(positions=4 * X, charges=Q, polarizabilities=1e-4 * Q**2, dipoles=V),
+    "apps.pme.ChargeEquilibration.__call__": dict(positions=4 * X, electronegativities=Q, hardness=40 + Q**2),
     "apps.files.check_field": lambda folder, **flags: files.check_field(folder / "f.npz", MESH, **flags),
     "apps.files.check_table": lambda folder, **flags: files.check_table(folder / "t.csv", **flags),
     "apps.files.write_field": written,

@@ -2,9 +2,9 @@
 """Pairs that polarisable models and charges of a width change: what is added to the interaction of points.
 
 Thole's damping follows from ``w = a r**3 / sqrt(alpha_i alpha_j)``. Let ``e1 = exp(-w)``, ``e2 = (1 + w) e1`` and
-``e3 = (1 + w + 3 w**2 / 5) e1``. The field of a charge is multiplied by ``1 - e1``. The two terms of a dipole's field are
-multiplied by ``1 - e1`` and ``1 - e2``. These are derivatives of one energy, and e3 comes with its forces. So what is added
-to points has ``-e1``, ``-e2`` and ``-e3``.
+``e3 = (1 + w + 3 w**2 / 5) e1``. The field of a charge is multiplied by ``1 - e1``. The two terms of a dipole's field
+are multiplied by ``1 - e1`` and ``1 - e2``. These are derivatives of one energy, and e3 comes with its forces. So what
+is added to points has ``-e1``, ``-e2`` and ``-e3``.
 
 Charges of Gaussians with standard deviations s have the potential ``erf(r / sqrt(2 s_i**2 + 2 s_j**2)) / r``, to which
 ``-erfc(...) / r`` is added.

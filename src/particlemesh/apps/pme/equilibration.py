@@ -16,7 +16,7 @@ from particlemesh.apps.pme.core import Result, native
 from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.vectors import Solution, Vectors, central
-from particlemesh.kernels import alone
+from particlemesh.kernels import alone, checks
 
 _NO_MINIMUM = (
     "the energy has no minimum: charges of near particles would grow without limit. Give larger hardness, widths, or "
@@ -33,6 +33,8 @@ class EquilibrationResult(Result):
     energy, energies, forces, virial : array (...,), (..., N), (..., N, 3), (..., 3, 3)
         As for :class:`Result`. The energy includes electronegativities and hardness. Since it is least for these
         charges, forces and virial are those at fixed charges.
+    potentials, fields : None
+        Ask :class:`PME` for those of the charges.
     charges : array (..., N)
     iterations : int
         Applications of the mesh and sums over pairs that they took.
@@ -147,11 +149,12 @@ class ChargeEquilibration(Equations):
         RuntimeError
             If the residual is larger than the tolerance after all iterations.
         """
+        virial = checks.flag(virial, "virial") and self._pme._closed
         step = _Step(self, positions, electronegativities, hardness, widths, total)
         with self._in_order(*step.taken.values()):
             step.prepare()
-            found = step.equilibrate(guess)
-            return step.result(step.energies(step.charges, virial and self._pme._closed), found)
+            solution = step.equilibrate(guess)
+            return step.result(step.energies(step.charges, virial), solution)
 
 
 class _Step:
@@ -189,8 +192,8 @@ class _Step:
         self.stiffness, self.reach, self.squares = self.eta.copy(), 0.0, np.zeros(count)
         if self.widths is not None:
             blurred = self.widths > 0
-            own = np.divide(1, math.sqrt(math.pi) * self.widths, out=np.zeros(count), where=blurred)
-            self.stiffness += core.constant * own
+            itself = np.divide(1, math.sqrt(math.pi) * self.widths, out=np.zeros(count), where=blurred)
+            self.stiffness += core.constant * itself
             self.squares = self.widths**2
             self.reach = damping.reach_of_widths(float(self.widths.max()), core.dtype)
         if (self.stiffness <= 0).any():
@@ -292,10 +295,10 @@ class _Step:
         natives, like = out | totals | more, self.taken["charges"]
         return {n: None if a is None else user_array(self.core, like, a, self.batch) for n, a in natives.items()}
 
-    def result(self, out: dict[str, Any], found: Solution) -> EquilibrationResult:
+    def result(self, out: dict[str, Any], solution: Solution) -> EquilibrationResult:
         """Return the user's arrays."""
         given = self.of_user(out, charges=self.charges)
-        return EquilibrationResult(**given, iterations=found.iterations, residual=found.residual)
+        return EquilibrationResult(**given, iterations=solution.iterations, residual=solution.residual)
 
     def response(self, slope: Any, virial: bool) -> tuple[dict[str, Any], Any]:
         """Return derivatives of ``z . dE / dq`` and z, as for induced dipoles; z sums to zero."""

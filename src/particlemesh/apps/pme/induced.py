@@ -162,12 +162,12 @@ class InducedDipoles(Equations):
         RuntimeError
             If the residual is larger than the tolerance after all iterations.
         """
+        virial = checks.flag(virial, "virial") and self._pme._closed
         step = _Step(self, positions, charges, polarizabilities, dipoles, field)
         with self._in_order(*step.taken.values()):
             step.prepare()
-            found = step.induce(guess)
-            out = step.slopes(step.induced, virial and self._pme._closed)
-            return step.result(out, found)
+            solution = step.induce(guess)
+            return step.result(step.slopes(step.induced, virial), solution)
 
 
 class _Step:
@@ -319,11 +319,11 @@ class _Step:
         natives, like = out | totals | more, self.taken["charges"]
         return {name: None if a is None else user_array(self.core, like, a) for name, a in natives.items()}
 
-    def result(self, out: dict[str, Any], found: Solution) -> InducedResult:
+    def result(self, out: dict[str, Any], solution: Solution) -> InducedResult:
         """Return what the user gets."""
         given = {n: a for n, a in out.items() if n not in ("stretch", "acting")}
         given = self.of_user(given, induced=self.induced)
-        return InducedResult(**given, iterations=found.iterations, residual=found.residual)
+        return InducedResult(**given, iterations=solution.iterations, residual=solution.residual)
 
     def response(self, slope: Any, virial: bool) -> tuple[dict[str, Any], Any]:
         """Return derivatives of ``z . dE / dmu`` and z, which moves dipoles to where a function of them has this slope.

@@ -76,11 +76,12 @@ class Equations(Fixed):
 
     def in_box(self, matrix: np.ndarray) -> Self:
         """Return an object with these lattice vectors (3, 3), and all parameters of this one; the last one is kept."""
-        if np.array_equal(matrix, self._pme.box.matrix):
-            return self
-        if self._other is None or not np.array_equal(matrix, self._other._pme.box.matrix):
-            pme = PME(**{**self.pme.arguments, "box": pm.Box(matrix)})
-            self._other = type(self)(pme, **self._arguments)
+        known = [one for one in (self, self._other) if one is not None]
+        for one in known:
+            if np.array_equal(matrix, one._pme.box.matrix.astype(matrix.dtype)):
+                return one
+        pme = PME(**{**self.pme.arguments, "box": pm.Box(matrix.astype(np.float64))})
+        self._other = type(self)(pme, **self._arguments)
         return self._other
 
 

@@ -227,7 +227,7 @@ def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Ten
 
 
 def _boxed(model: Any, matrix: Tensor) -> Any:
-    return model.in_box(matrix.detach().cpu().numpy().astype(np.float64))
+    return model.in_box(matrix.detach().cpu().numpy())
 
 
 def _by_cell(x: Tensor, cell: Tensor, by_x: Tensor, virial: Tensor) -> Tensor:
@@ -253,12 +253,12 @@ class _Induced(torch.autograd.Function):
     def backward(ctx: Any, of_energy: Tensor, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, q, alpha, m, field, cell, induced = ctx.saved_tensors
         given = dict(positions=x, charges=q, polarizabilities=alpha, dipoles=m, field=field)
-        own, mixed = _boxed(ctx.model, cell)._derivatives(given, induced, slope.contiguous(), True)
+        plain, mixed = _boxed(ctx.model, cell)._derivatives(given, induced, slope.contiguous(), True)
         by_x, by_q, by_m, virial = (
-            sign * (of_energy * own[name] + mixed[name])
+            sign * (of_energy * plain[name] + mixed[name])
             for name, sign in (("forces", -1), ("potentials", 1), ("fields", -1), ("virial", 1))
         )
-        acting, stretch = own["acting"], of_energy * own["stretch"] + mixed["stretch"]
+        acting, stretch = plain["acting"], of_energy * plain["stretch"] + mixed["stretch"]
         by_alpha = ((slope - mixed["acting"] - of_energy / 2 * acting) * acting).sum(1)
         by_alpha = by_alpha + torch.where(alpha > 0, stretch / torch.where(alpha > 0, alpha, 1), 0)
         by_field = -of_energy * (m + induced) - mixed["z"]
@@ -285,7 +285,7 @@ class _Equilibrated(torch.autograd.Function):
     def backward(ctx: Any, of_energy: Tensor, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, chi, eta, cell, q = ctx.saved_tensors
         given = dict(positions=x, electronegativities=chi, hardness=eta, **ctx.more)
-        own, mixed = _boxed(ctx.model, cell)._derivatives(given, q, slope.contiguous(), True)
-        by_x, virial = (sign * (of_energy * own[n] + mixed[n]) for n, sign in (("forces", -1), ("virial", 1)))
+        plain, mixed = _boxed(ctx.model, cell)._derivatives(given, q, slope.contiguous(), True)
+        by_x, virial = (sign * (of_energy * plain[n] + mixed[n]) for n, sign in (("forces", -1), ("virial", 1)))
         by_chi, by_eta = of_energy * q + mixed["z"], of_energy * q**2 / 2 + mixed["z"] * q
         return None, None, None, by_x, by_chi, by_eta, _by_cell(x, cell, by_x, virial)

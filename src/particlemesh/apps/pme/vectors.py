@@ -100,7 +100,9 @@ class Vectors:
                 self.core.record(factor),
             )  # fmt: skip
         else:
-            target.reshape(-1)[:] += target.dtype.type(factor) * (a * b).reshape(count, -1).sum(1)
+            columns = a.size // max(count, 1)
+            products = np.einsum("ic,ic->i", a.reshape(count, columns), b.reshape(count, columns))
+            target.reshape(-1)[:] += target.dtype.type(factor) * products
 
     def cross(self, target: Any, a: Any, b: Any) -> None:
         """Write the cross products of rows (N, 3)."""

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Induced dipoles against dense equations of direct Ewald sums, closed formulas and laws."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh.apps.pme import PME, InducedDipoles
+from pme_cases import close
+from polarizable import BOX, COARSE, FINE, Polarizable, system
+
+PAIRS = dict(exclusions=[[0, 1], [2, 4]], factors=[0.0, 0.5])
+FIELD = np.array([0.3, -0.1, 0.2])
+CASES = pytest.mark.parametrize(
+    ("thole", "pairs"),
+    [(None, {}), (0.39, {}), (None, PAIRS), (0.39, PAIRS)],
+    ids=["points", "thole", "pairs", "thole and pairs"],
+)
+
+
+def model(tolerance=1e-12, thole=None, box=BOX, parameters=FINE, constant=2.0, **pairs):
+    return InducedDipoles(PME(box, **parameters, coulomb_constant=constant, **pairs), tolerance, thole=thole)
+
+
+def exact(thole=None, pairs=None, **options):
+    given = pairs or dict(exclusions=(), factors=())
+    return Polarizable(thole, given["exclusions"], given["factors"], **options)
+
+
+@CASES
+def test_dipoles_and_energy_are_those_of_dense_equations(thole, pairs):
+    x, q, m, alpha = system()
+    result = model(thole=thole, **pairs)(x, q, alpha, dipoles=m, field=FIELD)
+    energy, dipoles = exact(thole, pairs)(x, q, m, alpha, FIELD)
+    np.testing.assert_allclose(result.induced, dipoles, rtol=0, atol=1e-10 * abs(dipoles).max())
+    np.testing.assert_allclose(result.energy, energy, rtol=1e-10)
+    np.testing.assert_allclose(result.energies.sum(), energy, rtol=1e-10)
+    np.testing.assert_allclose(result.torques, np.cross(m, result.fields), rtol=1e-12)
+    assert result.residual <= 1e-12
+    assert not result.induced[2].any()  # it is not polarizable
+
+
+@CASES
+def test_forces_fields_potentials_and_virial_are_slopes_of_the_dense_energy(thole, pairs):
+    x, q, m, alpha = system()
+    result = model(thole=thole, **pairs)(x, q, alpha, dipoles=m, field=FIELD)
+    energy, h = exact(thole, pairs), 1e-4
+    for particle, axis in ((0, 0), (2, 1), (4, 2)):
+        step = np.zeros((6, 3))
+        step[particle, axis] = h
+        for sign, moved, values in (
+            (-1, lambda s: (x + s, q, m), result.forces),
+            (-1, lambda s: (x, q, m + s), result.fields),
+            (1, lambda s: (x, q + s.sum(1), m), np.repeat(result.potentials[:, None], 3, 1)),
+        ):
+            above, below = (energy(*moved(s), alpha, FIELD)[0] for s in (step, -step))
+            np.testing.assert_allclose(values[particle, axis], sign * (above - below) / (2 * h), rtol=1e-6, atol=1e-6)
+    strain, ends = h * np.random.default_rng(2).normal(size=(3, 3)), []
+    for sign in (1, -1):
+        turn = np.eye(3) + sign * strain
+        ends.append(exact(thole, pairs, box=BOX @ turn.T)(x @ turn.T, q, m, alpha, FIELD)[0])
+    np.testing.assert_allclose((result.virial * strain).sum(), (ends[0] - ends[1]) / 2, rtol=1e-5, atol=1e-10)
+
+
+def test_two_atoms_in_free_space_have_the_dipoles_of_silberstein():
+    distance, alpha = 1.4, 0.7
+    x = np.array([[2.3, 3.0, 3.0], [2.3 + distance, 3.0, 3.0]])
+    pme = PME(pm.Box((6.0,) * 3, periodic=False), cutoff=3.0, splitting=1.9, shape=44, window="bspline10")
+    along, across = 1 / (1 - 2 * alpha / distance**3), 1 / (1 + alpha / distance**3)
+    result = InducedDipoles(pme, 1e-12)(x, np.zeros(2), alpha, field=[1.0, 0.5, 0.0])
+    np.testing.assert_allclose(result.induced, alpha * np.array([[along, 0.5 * across, 0]] * 2), atol=2e-6)
+    np.testing.assert_allclose(result.energy, -alpha * (along + 0.25 * across), rtol=2e-6)
+    assert result.virial is None
+
+
+def test_a_lattice_of_atoms_obeys_clausius_and_mossotti():
+    alpha, volume = 0.05, 1.0
+    result = model(
+        box=(1.0,) * 3, parameters=dict(cutoff=0.9, splitting=6.5, shape=32, window="bspline12"), constant=1.0
+    )(np.array([[0.2, 0.3, 0.4]]), np.zeros(1), alpha, field=[0.0, 2.0, 0.0])
+    expected = 2 * alpha / (1 - 4 * np.pi / 3 * alpha / volume)
+    np.testing.assert_allclose(result.induced, [[0, expected, 0]], atol=1e-8)
+    np.testing.assert_allclose(result.energy, -expected, rtol=1e-8)  # half of -field * dipole
+
+
+def test_lengths_order_and_origin_change_nothing_else():
+    x, q, m, alpha = system()
+    first = model(thole=0.39)(x, q, alpha, dipoles=m)
+    order = np.array([3, 0, 5, 1, 4, 2])
+    other = model(thole=0.39)((x + 0.7)[order], q[order], alpha[order], dipoles=m[order])
+    np.testing.assert_allclose(other.induced, first.induced[order], atol=1e-10)
+    np.testing.assert_allclose(other.forces, first.forces[order], atol=1e-8)
+    scale = 3.0
+    wide = dict(FINE, cutoff=scale * FINE["cutoff"], splitting=FINE["splitting"] / scale)
+    grown = model(thole=0.39, box=scale * BOX, parameters=wide)(scale * x, q, scale**3 * alpha, dipoles=scale * m)
+    np.testing.assert_allclose(grown.induced, scale * first.induced, atol=1e-9)
+    np.testing.assert_allclose(grown.energy, first.energy / scale, rtol=1e-10)
+
+
+def test_without_polarizabilities_it_is_pme():
+    x, q, m, _ = system()
+    result = model()(x, q, 0.0, dipoles=m)
+    plain = PME(BOX, **FINE, coulomb_constant=2.0)(x, q, dipoles=m)
+    close(result.__class__(**{n: getattr(result, n) for n in vars(plain)}), plain, 1e-12)
+    assert result.iterations == 0
+
+
+def test_a_guess_saves_iterations_and_a_looser_tolerance_as_well():
+    x, q, m, alpha = system(8)
+    induced = model()
+    first = induced(x, q, alpha, dipoles=m)
+    assert induced(x, q, alpha, dipoles=m, guess=first.induced).iterations == 0
+    moved = induced(x + 1e-4 * np.sin(np.arange(24)).reshape(8, 3), q, alpha, dipoles=m, guess=first.induced)
+    assert 0 < moved.iterations < first.iterations
+    loose = model(1e-3)(x, q, alpha, dipoles=m)
+    assert loose.iterations < first.iterations
+    error = np.linalg.norm(loose.induced - first.induced) / np.linalg.norm(first.induced)
+    assert 1e-12 < error < 1e-2
+
+
+def test_catastrophe_and_iterations_that_do_not_suffice_are_named():
+    x, near = system()[0], np.array([[0.5, 0.5, 0.5], [0.9, 0.5, 0.5]])
+    with pytest.raises(ValueError, match="polarization catastrophe"):
+        model()(near, np.array([1.0, -1.0]), 0.2)
+    damped = model(thole=0.39)(near, np.array([1.0, -1.0]), 0.02)
+    assert np.isfinite(damped.energy)
+    few = InducedDipoles(PME(BOX, **FINE), 1e-10, iterations=2)
+    with pytest.raises(RuntimeError, match=r"after 2 iterations the residual is .* tolerance is 1e-10: give more"):
+        few(x, *system()[1::2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.turns(2)
+def test_all_backends_and_types_agree(backend, dtype):
+    x, q, m, alpha = system()
+    expected = model(1e-10, 0.39, parameters=COARSE, **PAIRS)(x, q, alpha, dipoles=m, field=FIELD)
+    arrays = [backend.array(a.astype(dtype)) for a in (x, q, m)]
+    tolerance = 1e-10 if dtype == "float64" else 1e-6
+    result = model(tolerance, 0.39, parameters=COARSE, **PAIRS)(
+        arrays[0], arrays[1], alpha, dipoles=arrays[2], field=FIELD
+    )
+    for name in ("energy", "energies", "forces", "virial", "potentials", "fields", "torques", "induced"):
+        mine, theirs = np.asarray(backend.host(getattr(result, name))), np.asarray(getattr(expected, name))
+        assert mine.dtype == dtype
+        atol = (1e-9 if dtype == "float64" else 2e-5) * abs(theirs).max()
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=atol, err_msg=name)
+
+
+def test_bad_arguments_are_explained():
+    x, q, m, alpha = system()
+    pme = PME(BOX, **COARSE)
+    for error, words, arguments, options in [
+        (TypeError, "give a particlemesh.apps.pme.PME", (BOX,), {}),
+        (ValueError, "tolerance is 2", (pme, 2), {}),
+        (ValueError, "thole", (pme,), dict(thole=-1.0)),
+        (ValueError, "iterations", (pme,), dict(iterations=0)),
+    ]:
+        with pytest.raises(error, match=words):
+            InducedDipoles(*arguments, **options)
+    induced = InducedDipoles(pme)
+    for words, arguments, options in [
+        ("polarizabilities of particle 1 is -1", (x, q, np.array([0.1, -1, 0, 0, 0, 0])), {}),
+        ("polarizabilities of particle 2 is not finite", (x, q, np.array([0.1, 0, np.nan, 0, 0, 0])), {}),
+        (r"polarizabilities has shape \(5,\)", (x, q, alpha[:5]), {}),
+        (r"field has shape \(2,\)", (x, q, alpha), dict(field=np.ones(2))),
+        ("field is not finite", (x, q, alpha), dict(field=np.full(3, np.inf))),
+        ("one set", (x, np.stack([q, q]), alpha), {}),
+        (r"guess has shape \(6, 2\)", (x, q, alpha), dict(guess=m[:, :2])),
+        ("charges are not finite; the first is that of particle 0", (x, q * np.nan, alpha), {}),
+        ("on top of each other", (x[[0, 0]], q[:2], 0.01), {}),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            induced(*arguments, **options)
+
+
+def test_no_particles_have_no_energy():
+    result = model()(np.zeros((0, 3)), np.zeros(0), np.zeros(0))
+    assert result.energy == 0
+    assert result.induced.shape == (0, 3)
