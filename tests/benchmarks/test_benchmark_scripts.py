@@ -43,6 +43,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "apps.poisson": (CPU, ("poisson",)),
     "apps.pme": (CPU, ("pme",)),
     "apps.pme_errors": (CPU, ("pme-errors", "pme-nodes", "pme-dipoles")),
+    "apps.induced": (CPU, ("induced-spread", "induced-solve")),
     "apps.dem": (CPU, ("dem-steps",)),
     "apps.cliffs": (CPU, ("app-cliffs",)),
     "apps.nufft": (["--threads", "1"], ("nufft",)),

@@ -25,8 +25,9 @@ def columns(virial: bool) -> int:
 def pair_function(smooth: Smooth, sets: int, virial: bool, *, slopes: bool = True) -> pm.PairFunction:
     """Return the pair function of ``1 / r`` minus a smooth part.
 
-    For each set of charges b it sums the potential ``b g``, with ``slopes`` the field ``b g' d / r`` and, if asked for,
-    the six products ``b g' d d / r`` of the virial. The last sum counts particles in one place, whose ``1 / r`` is 0.
+    For each set of charges b it sums the potential ``b g``. With ``slopes`` it sums the field ``b g' d / r`` and, if
+    asked for, the six products ``b g' d d / r`` of the virial. The last sum counts particles in one place, whose
+    ``1 / r`` is 0.
     """
     width, terms = columns(virial) if slopes else 1, smooth.coefficients.shape[1]
     source = _source(terms, len(smooth.coefficients), sets, width)

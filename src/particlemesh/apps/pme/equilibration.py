@@ -144,8 +144,8 @@ class ChargeEquilibration(Equations):
         Raises
         ------
         ValueError
-            If a number is not finite, shapes do not fit, a hardness with the energy of a Gaussian's own charge is not
-            positive, particles lie in one place, or the energy has no minimum.
+            If a number is not finite, shapes do not fit, particles lie in one place, or the energy has no minimum. If a
+            hardness, with the energy of a Gaussian in itself, is not positive.
         RuntimeError
             If the residual is larger than the tolerance after all iterations.
         """

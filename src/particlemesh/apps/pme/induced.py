@@ -157,8 +157,8 @@ class InducedDipoles(Equations):
         Raises
         ------
         ValueError
-            If a number is not finite, shapes do not fit, a polarizability is negative, particles lie in one place, or
-            the energy has no minimum, which is known as polarization catastrophe.
+            If a number is not finite, shapes do not fit, a polarizability is negative, or particles lie in one place.
+            If the energy has no minimum, which is known as polarization catastrophe.
         RuntimeError
             If the residual is larger than the tolerance after all iterations.
         """

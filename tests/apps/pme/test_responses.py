@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Derivatives of induced dipoles and equilibrated charges by the implicit function theorem are right differences."""
+
+import numpy as np
+import pytest
+
+from particlemesh.apps.pme import PME, ChargeEquilibration, InducedDipoles
+from polarizable import BOX, FINE, system
+
+RNG = np.random.default_rng(5)
+CHI, ETA, WIDTHS = RNG.normal(size=6), RNG.uniform(10, 20, 6), RNG.uniform(0.1, 0.3, 6)
+WEIGHTS = RNG.normal(size=(6, 3))
+FIELD = np.array([0.3, -0.2, 0.1])
+PAIRS = dict(exclusions=[[0, 1], [2, 4]], factors=[0.0, 0.5])
+
+
+def induced(torch, thole, pairs, dtype="float64"):
+    """A function of positions, charges, polarizabilities, dipoles, field and cell, and where to take its slopes."""
+    from particlemesh.apps.pme.torch import induced_dipoles
+
+    x, q, m, alpha = system()
+    tolerance = 1e-13 if dtype == "float64" else 1e-6
+    model = InducedDipoles(PME(BOX, **FINE, coulomb_constant=2.0, **pairs), tolerance, thole=thole)
+    alpha[2] = 1e-3
+
+    def function(x, q, alpha, m, field, cell):
+        energy, u = induced_dipoles(model, x, q, alpha, dipoles=m, field=field, cell=cell)
+        return 0.3 * energy + (torch.tensor(WEIGHTS, dtype=x.dtype) * u).sum() + (u**2).sum()
+
+    return function, (x, q, alpha, m, FIELD, BOX)
+
+
+def equilibrated(torch, widths, dtype="float64"):
+    """A function of positions, electronegativities, hardness and cell, and where to take its slopes."""
+    from particlemesh.apps.pme.torch import equilibrated_charges
+
+    model = ChargeEquilibration(PME(BOX, **FINE, coulomb_constant=2.0), 1e-13 if dtype == "float64" else 1e-6)
+
+    def function(x, chi, eta, cell):
+        energy, q = equilibrated_charges(model, x, chi, eta, widths=widths, total=0.4, cell=cell)
+        return 0.3 * energy + (torch.tensor(WEIGHTS[:, 0], dtype=x.dtype) * q).sum() + (q**2).sum()
+
+    return function, (system()[0], CHI, ETA, BOX)
+
+
+CASES = {
+    "points": lambda *a: induced(a[0], None, {}, *a[1:]),
+    "thole and pairs": lambda *a: induced(a[0], 0.39, PAIRS, *a[1:]),
+    "charges": lambda *a: equilibrated(a[0], None, *a[1:]),
+    "Gaussians": lambda *a: equilibrated(a[0], WIDTHS, *a[1:]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_slopes_are_differences(name):
+    torch = pytest.importorskip("torch")
+    function, numbers = CASES[name](torch)
+    given = [torch.tensor(a, requires_grad=True) for a in numbers]
+    slopes = torch.autograd.grad(function(*given), given)
+    for k, (array, slope) in enumerate(zip(numbers, slopes, strict=True)):
+        # Polarizabilities are small numbers: their steps are relative to them.
+        direction = RNG.normal(size=array.shape) * abs(array).max()
+        step = 1e-5 * direction
+
+        def moved(sign, k=k, step=step):
+            return [(a + sign * torch.tensor(step) if n == k else a).detach() for n, a in enumerate(given)]
+
+        difference = (function(*moved(1)) - function(*moved(-1))).item() / 2
+        np.testing.assert_allclose((slope.numpy() * step).sum(), difference, rtol=1e-5, atol=1e-12, err_msg=str(k))
+
+
+@pytest.mark.parametrize("name", ["thole and pairs", "Gaussians"])
+def test_slopes_of_float32_are_those_of_float64(name):
+    torch = pytest.importorskip("torch")
+    results = []
+    for dtype in ("float64", "float32"):
+        function, numbers = CASES[name](torch, dtype)
+        given = [torch.tensor(a.astype(dtype), requires_grad=True) for a in numbers]
+        results.append([s.numpy() for s in torch.autograd.grad(function(*given), given)])
+    for exact, single in zip(*results, strict=True):
+        assert single.dtype == np.float32
+        np.testing.assert_allclose(single, exact, rtol=0, atol=2e-4 * abs(exact).max())
+
+
+def test_the_slope_by_a_polarizability_of_zero_is_that_of_a_small_one():
+    torch = pytest.importorskip("torch")
+    function, numbers = CASES["thole and pairs"](torch)
+    slopes = []
+    for size in (0.0, 1e-9):
+        given = [torch.tensor(a) for a in numbers]
+        given[2][2] = size
+        given[2].requires_grad_()
+        slopes.append(torch.autograd.grad(function(*given), given[2])[0][2].item())
+    np.testing.assert_allclose(*slopes, rtol=1e-5)
+
+
+def test_second_derivatives_and_bad_arguments_are_refused():
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch import equilibrated_charges, induced_dipoles
+
+    function, numbers = CASES["charges"](torch)
+    given = [torch.tensor(a, requires_grad=True) for a in numbers]
+    slope = torch.autograd.grad(function(*given), given[1], create_graph=True)[0]
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+    x, q = torch.tensor(system()[0]), torch.tensor(CHI)
+    model = InducedDipoles(PME(BOX, **FINE))
+    with pytest.raises(TypeError, match="give a particlemesh.apps.pme.ChargeEquilibration"):
+        equilibrated_charges(model, x, q, q)
+    with pytest.raises(TypeError, match="the numbers is of type list"):
+        induced_dipoles(model, x, [1.0] * 6, q)
+    with pytest.raises(ValueError, match="three periodic axes"):
+        import particlemesh as pm
+
+        open_box = PME(pm.Box((3.0,) * 3, periodic=False), **FINE)
+        induced_dipoles(InducedDipoles(open_box), x, q, q)
