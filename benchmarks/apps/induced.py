@@ -77,7 +77,7 @@ def spread(place: Place, case: Case) -> Iterator[dict[str, Any]]:
             except ValueError as error:  # the method declines
                 rows.append(row | dict(note=str(error).splitlines()[0]))
                 continue
-            rows.append(row | dict(chosen=plan.methods.choice.names["spread"], seconds=seconds))
+            rows.append(row | dict(chosen=plan.methods.of("spread").name, seconds=seconds))
         best = min(row["seconds"] for row in rows if row["seconds"])
         for row in rows:
             if row["seconds"]:

@@ -94,6 +94,38 @@ def test_the_slope_by_a_polarizability_of_zero_is_that_of_a_small_one():
     np.testing.assert_allclose(*slopes, rtol=1e-5)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_jax_gives_what_torch_gives(compiled):
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    import particlemesh.apps.pme.jax as of_jax
+    import particlemesh.apps.pme.torch as of_torch
+
+    x, q, m, alpha = system()
+    dipoles = InducedDipoles(PME(BOX, **FINE, coulomb_constant=2.0, **PAIRS), 1e-13, thole=0.39)
+    charges = ChargeEquilibration(PME(BOX, **FINE, coulomb_constant=2.0), 1e-13)
+
+    def by_dipoles(module, weights, x, q, alpha, m, field, cell):
+        energy, u = module.induced_dipoles(dipoles, x, q, alpha, dipoles=m, field=field, cell=cell)
+        return 0.3 * energy + (weights * u).sum()
+
+    def by_charges(module, weights, x, chi, eta, cell):
+        energy, q = module.equilibrated_charges(charges, x, chi, eta, widths=WIDTHS, total=0.4, cell=cell)
+        return 0.3 * energy + (weights[:, 0] * q).sum()
+
+    cases = (by_dipoles, (x, q, alpha, m, FIELD, BOX)), (by_charges, (x, CHI, ETA, BOX))
+    for function, numbers in cases:
+        given = [torch.tensor(a, requires_grad=True) for a in numbers]
+        expected = function(of_torch, torch.tensor(WEIGHTS), *given)
+        exact = torch.autograd.grad(expected, given)
+        with jax.enable_x64(True):
+            arrays = [jax.numpy.asarray(a) for a in numbers]
+            call = jax.value_and_grad(lambda *a, f=function: f(of_jax, WEIGHTS, *a), argnums=range(len(arrays)))
+            value, slopes = (jax.jit(call) if compiled else call)(*arrays)
+        np.testing.assert_allclose(value, expected.item(), rtol=1e-10)
+        for slope, known in zip(slopes, exact, strict=True):
+            np.testing.assert_allclose(slope, known.numpy(), rtol=0, atol=1e-8 * abs(known.numpy()).max())
+
+
 def test_second_derivatives_and_bad_arguments_are_refused():
     torch = pytest.importorskip("torch")
     from particlemesh.apps.pme.torch import equilibrated_charges, induced_dipoles

@@ -12,7 +12,9 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.core import cells, check_finite
+from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.exclusions import NEIGHBOURS, nearest
+from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Split, polynomials
 from particlemesh.kernels import kind_of
@@ -89,6 +91,52 @@ def energy(
     return pme.coulomb_constant * total
 
 
+def by_cell(xp: Any, x: Any, cell: Any, by_x: Any, virial: Any) -> Any:
+    """Return the slope by lattice vectors at fixed positions, from those by positions and by a strain of both."""
+    return xp.linalg.solve(cell.T, (virial - by_x.T @ x).T)
+
+
+def slopes_of_dipoles(
+    xp: Any, model: InducedDipoles, x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any, induced: Any,
+    of_energy: Any, slope: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return slopes by positions, charges, polarizabilities, dipoles, field (N, 3) and cell.
+
+    They are those of a function that has the slopes ``of_energy`` and ``slope`` (N, 3) by energy and induced dipoles.
+    Arrays are of NumPy or torch, which ``xp`` is.
+    """
+    given = dict(positions=x, charges=q, polarizabilities=alpha, dipoles=m, field=field)
+    plain, mixed = model._derivatives(given, induced, slope, True)
+    by_x, by_q, by_m, virial = (
+        sign * (of_energy * plain[name] + mixed[name])
+        for name, sign in (("forces", -1), ("potentials", 1), ("fields", -1), ("virial", 1))
+    )
+    acting, stretch = plain["acting"], of_energy * plain["stretch"] + mixed["stretch"]
+    by_alpha = ((slope - mixed["acting"] - of_energy / 2 * acting) * acting).sum(1)
+    some = xp.where(alpha > 0, alpha, xp.ones_like(alpha))
+    by_alpha = by_alpha + xp.where(alpha > 0, stretch / some, xp.zeros_like(alpha))
+    by_field = -of_energy * (m + induced) - mixed["z"]
+    return by_x, by_q, by_alpha, by_m, by_field, by_cell(xp, x, cell, by_x, virial)
+
+
+def slopes_of_charges(
+    xp: Any, model: ChargeEquilibration, widths: Any, total: float, x: Any, chi: Any, eta: Any, cell: Any, q: Any,
+    of_energy: Any, slope: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return slopes by positions, electronegativities, hardness and cell, as `slopes_of_dipoles` for charges."""
+    given = dict(positions=x, electronegativities=chi, hardness=eta, widths=widths, total=total)
+    plain, mixed = model._derivatives(given, q, slope, True)
+    by_x, virial = (sign * (of_energy * plain[n] + mixed[n]) for n, sign in (("forces", -1), ("virial", 1)))
+    by_chi, by_eta = of_energy * q + mixed["z"], of_energy * q**2 / 2 + mixed["z"] * q
+    return by_x, by_chi, by_eta, by_cell(xp, x, cell, by_x, virial)
+
+
+def check_model(model: Any, kind: type) -> None:
+    """Raise a TypeError if a model is not of a kind."""
+    if not isinstance(model, kind):
+        raise TypeError(f"model is of type {type(model).__name__}; give a particlemesh.apps.pme.{kind.__name__}.")
+
+
 def pair_sums(
     xp: Any, cutoff: float, split: Split, x: Any, q: Any, cell: Any, on_gpu: bool
 ) -> tuple[Any, Any, Any, Any]:
@@ -109,5 +157,4 @@ def pair_sums(
     by_x = -q[:, None] * sums[:, 1:4]
     virial = (q[:, None] * sums[:, 4:10]).sum(0) / 2
     strain = xp.stack([virial[[0, 5, 4]], virial[[5, 1, 3]], virial[[4, 3, 2]]])
-    by_cell = xp.linalg.solve(cell.T, (strain - by_x.T @ x).T)
-    return (q * sums[:, 0]).sum() / 2, by_x, sums[:, 0], by_cell
+    return (q * sums[:, 0]).sum() / 2, by_x, sums[:, 0], by_cell(xp, x, cell, by_x, strain)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The energy of charges as a function of JAX arrays, differentiable by positions, charges and cell, under ``jit``."""
+"""Energies of charges as functions of JAX arrays, and charges and dipoles of least energy, under ``jit``."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import derivatives
+from particlemesh.apps.pme.equilibration import ChargeEquilibration
+from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Split
 from particlemesh.autograd.jax import potential
@@ -81,13 +83,10 @@ def _forward(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> tuple[An
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _sums(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> list[Any]:
     """Return the sum over pairs and its derivatives by positions, charges and cell."""
-    # JAX may call back from a thread in which float64 is off, and would round numbers there. It leaves integers as
-    # they are.
-    words = x.dtype.itemsize // 4
-    shapes = [jax.ShapeDtypeStruct((*shape, words), jnp.int32) for shape in ((), x.shape, q.shape, (3, 3))]
-    host = functools.partial(_on_host, cutoff, split, x.dtype)
-    integers = jax.pure_callback(host, shapes, *map(_integers, (x, q, cell)), vmap_method="sequential")
-    return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], x.dtype) for a in integers]
+    host = functools.partial(derivatives.pair_sums, np, cutoff, split)
+    return _on_host(
+        lambda x, q, cell: host(x, q, np.asarray(cell, np.float64), False), ((), x.shape, q.shape, (3, 3)), x, q, cell
+    )
 
 
 @_sums.defjvp
@@ -104,10 +103,20 @@ def _integers(numbers: Any) -> Any:
     return bits.reshape(*numbers.shape, numbers.dtype.itemsize // 4)
 
 
-def _on_host(cutoff: float, split: Split, dtype: Any, *integers: Any) -> list[np.ndarray]:
-    x, q, cell = (np.ascontiguousarray(a).view(dtype)[..., 0] for a in integers)
-    results = derivatives.pair_sums(np, cutoff, split, x, q, np.asarray(cell, np.float64), False)
-    return [np.array(a, dtype)[..., None].view(np.int32) for a in results]
+def _on_host(function: Any, shapes: Any, *arrays: Any) -> list[Any]:
+    """Return arrays of these shapes that a function of NumPy arrays returns, all of the first array's type."""
+    # JAX may call back from a thread in which float64 is off, and would round numbers there. It leaves integers as
+    # they are.
+    dtype = arrays[0].dtype
+    words = dtype.itemsize // 4
+
+    def call(*integers: Any) -> list[np.ndarray]:
+        results = function(*(np.ascontiguousarray(a).view(dtype)[..., 0] for a in integers))
+        return [np.array(a, dtype)[..., None].view(np.int32) for a in results]
+
+    places = [jax.ShapeDtypeStruct((*shape, words), jnp.int32) for shape in shapes]
+    integers = jax.pure_callback(call, places, *map(_integers, arrays), vmap_method="sequential")
+    return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in integers]
 
 
 def _backward(cutoff: float, split: Split, slopes: Any, slope: Any) -> tuple[Any, ...]:
@@ -115,3 +124,174 @@ def _backward(cutoff: float, split: Split, slopes: Any, slope: Any) -> tuple[Any
 
 
 _pairs.defvjp(_forward, _backward)
+
+
+# ---- induced dipoles and equilibrated charges --------------------------------------------------------------------
+
+
+def induced_dipoles(
+    model: InducedDipoles, positions: Any, charges: Any, polarizabilities: Any, *, dipoles: Any = None,
+    field: Any = None, cell: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return energy and induced dipoles; both are differentiable once by all arrays, in reverse mode.
+
+    All work runs on the host, in a callback. Derivatives are those of
+    :func:`particlemesh.apps.pme.torch.induced_dipoles`.
+
+    Parameters
+    ----------
+    model : InducedDipoles
+        A constant of compiled functions.
+    positions : array (N, 3)
+        Float32 or float64.
+    charges, polarizabilities : array (N,)
+    dipoles : array (N, 3), optional
+    field : array (3,) or (N, 3), optional
+    cell : array (3,) or (3, 3), optional
+        As for :func:`energy`.
+
+    Returns
+    -------
+    energy : jax.Array ()
+    induced : jax.Array (N, 3)
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As for :class:`particlemesh.apps.pme.InducedDipoles`.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.apps.pme import PME, InducedDipoles
+    >>> from particlemesh.apps.pme.jax import induced_dipoles
+    >>> x = jnp.array([[1.0, 2.0, 2.0], [3.0, 2.0, 2.0]])
+    >>> model = InducedDipoles(PME((4.0, 4.0, 4.0), 1e-4), 1e-5)
+    >>> slope = jax.grad(lambda alpha: induced_dipoles(model, x, jnp.array([1.0, -1.0]), alpha)[0])
+    >>> bool((slope(jnp.full(2, 0.1)) <= 0).all())  # more polarizable particles have less energy
+    True
+    """
+    x, q, alpha = map(jnp.asarray, (positions, charges, polarizabilities))
+    permanent = jnp.zeros_like(x) if dipoles is None else jnp.asarray(dipoles)
+    outside = jnp.broadcast_to(jnp.zeros(3, x.dtype) if field is None else jnp.asarray(field, x.dtype), x.shape)
+    matrix = _matrix(model, InducedDipoles, x, q, cell)
+    return _induced(model, x, q, alpha, permanent, outside, matrix)
+
+
+def equilibrated_charges(
+    model: ChargeEquilibration, positions: Any, electronegativities: Any, hardness: Any, *, widths: Any = None,
+    total: float = 0.0, cell: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return energy and charges of least energy; both are differentiable once by all arrays, in reverse mode.
+
+    All work runs on the host, in a callback. Derivatives are those of
+    :func:`particlemesh.apps.pme.torch.equilibrated_charges`.
+
+    Parameters
+    ----------
+    model : ChargeEquilibration
+        A constant of compiled functions.
+    positions : array (N, 3)
+        Float32 or float64.
+    electronegativities, hardness : array (N,)
+    widths : array (N,) or float, optional
+        Constant, as `total`: of NumPy.
+    total : float
+    cell : array (3,) or (3, 3), optional
+        As for :func:`energy`.
+
+    Returns
+    -------
+    energy : jax.Array ()
+    charges : jax.Array (N,)
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As for :class:`particlemesh.apps.pme.ChargeEquilibration`.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.apps.pme import PME, ChargeEquilibration
+    >>> from particlemesh.apps.pme.jax import equilibrated_charges
+    >>> x, eta = jnp.array([[1.0, 2.0, 2.0], [3.0, 2.0, 2.0]]), jnp.full(2, 10.0)
+    >>> model = ChargeEquilibration(PME((4.0, 4.0, 4.0), 1e-4), 1e-5)
+    >>> slope = jax.grad(lambda chi: equilibrated_charges(model, x, chi, eta)[0])(jnp.array([-1.0, 1.0]))
+    >>> bool(slope[0] > 0 > slope[1])  # slopes are the charges
+    True
+    """
+    x, chi, eta = map(jnp.asarray, (positions, electronegativities, hardness))
+    matrix = _matrix(model, ChargeEquilibration, x, chi, cell)
+    return _equilibrated(_Constants(model, widths, total), x, chi, eta, matrix)
+
+
+def _matrix(model: Any, kind: type, x: Any, numbers: Any, cell: Any) -> Any:
+    """Return lattice vectors as rows; check arguments and choose parameters."""
+    derivatives.check_model(model, kind)
+    derivatives.parameters_of(model._pme, x, numbers)
+    cell = None if cell is None else jnp.asarray(cell)
+    like = functools.partial(jnp.asarray, dtype=x.dtype)
+    return derivatives.matrix_of(model._pme, cell, like, jnp.diag).astype(x.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _induced(model: InducedDipoles, x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any) -> Any:
+    return _induced_forward(model, x, q, alpha, m, field, cell)[0]
+
+
+def _induced_forward(model: InducedDipoles, *arrays: Any) -> tuple[Any, Any]:
+    def host(x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any) -> Any:
+        result = model.in_box(cell)(x, q, alpha, dipoles=m, field=field, virial=False)
+        return result.energy, result.induced
+
+    energy, induced = _on_host(host, ((), arrays[0].shape), *arrays)
+    return (energy, induced), (*arrays, induced)
+
+
+def _induced_backward(model: InducedDipoles, kept: Any, slopes: Any) -> Any:
+    def host(*arrays: Any) -> Any:
+        return derivatives.slopes_of_dipoles(np, model.in_box(arrays[5]), *arrays)
+
+    return tuple(_on_host(host, [a.shape for a in kept[:-1]], *kept, *slopes))
+
+
+_induced.defvjp(_induced_forward, _induced_backward)
+
+
+class _Constants(NamedTuple):
+    """What equilibration is not differentiated by."""
+
+    model: ChargeEquilibration
+    widths: Any
+    total: float
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _equilibrated(constants: _Constants, x: Any, chi: Any, eta: Any, cell: Any) -> Any:
+    return _equilibrated_forward(constants, x, chi, eta, cell)[0]
+
+
+def _equilibrated_forward(constants: _Constants, *arrays: Any) -> tuple[Any, Any]:
+    def host(x: Any, chi: Any, eta: Any, cell: Any) -> Any:
+        more = dict(widths=constants.widths, total=constants.total)
+        result = constants.model.in_box(cell)(x, chi, eta, virial=False, **more)
+        return result.energy, result.charges
+
+    energy, charges = _on_host(host, ((), arrays[1].shape), *arrays)
+    return (energy, charges), (*arrays, charges)
+
+
+def _equilibrated_backward(constants: _Constants, kept: Any, slopes: Any) -> Any:
+    model, *more = constants
+
+    def host(*arrays: Any) -> Any:
+        return derivatives.slopes_of_charges(np, model.in_box(arrays[3]), *more, *arrays)
+
+    return tuple(_on_host(host, [a.shape for a in kept[:-1]], *kept, *slopes))
+
+
+_equilibrated.defvjp(_equilibrated_forward, _equilibrated_backward)

@@ -213,8 +213,7 @@ def equilibrated_charges(
 
 def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Tensor | None) -> Tensor:
     """Return lattice vectors as rows; check arguments and choose parameters."""
-    if not isinstance(model, kind):
-        raise TypeError(f"model is of type {type(model).__name__}; give a particlemesh.apps.pme.{kind.__name__}.")
+    derivatives.check_model(model, kind)
     for name, given in (
         ("positions", positions),
         ("the numbers", numbers),
@@ -228,11 +227,6 @@ def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Ten
 
 def _boxed(model: Any, matrix: Tensor) -> Any:
     return model.in_box(matrix.detach().cpu().numpy())
-
-
-def _by_cell(x: Tensor, cell: Tensor, by_x: Tensor, virial: Tensor) -> Tensor:
-    """Return the derivative by lattice vectors at fixed positions from that by a strain of both."""
-    return torch.linalg.solve(cell.T, (virial - by_x.T @ x).T)
 
 
 class _Induced(torch.autograd.Function):
@@ -252,17 +246,11 @@ class _Induced(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, of_energy: Tensor, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, q, alpha, m, field, cell, induced = ctx.saved_tensors
-        given = dict(positions=x, charges=q, polarizabilities=alpha, dipoles=m, field=field)
-        plain, mixed = _boxed(ctx.model, cell)._derivatives(given, induced, slope.contiguous(), True)
-        by_x, by_q, by_m, virial = (
-            sign * (of_energy * plain[name] + mixed[name])
-            for name, sign in (("forces", -1), ("potentials", 1), ("fields", -1), ("virial", 1))
+        model = _boxed(ctx.model, cell)
+        slopes = derivatives.slopes_of_dipoles(
+            torch, model, x, q, alpha, m, field, cell, induced, of_energy, slope.contiguous()
         )
-        acting, stretch = plain["acting"], of_energy * plain["stretch"] + mixed["stretch"]
-        by_alpha = ((slope - mixed["acting"] - of_energy / 2 * acting) * acting).sum(1)
-        by_alpha = by_alpha + torch.where(alpha > 0, stretch / torch.where(alpha > 0, alpha, 1), 0)
-        by_field = -of_energy * (m + induced) - mixed["z"]
-        return None, by_x, by_q, by_alpha, by_m, by_field, _by_cell(x, cell, by_x, virial)
+        return None, *slopes
 
 
 class _Equilibrated(torch.autograd.Function):
@@ -276,7 +264,7 @@ class _Equilibrated(torch.autograd.Function):
         result = _boxed(model, cell)(
             x.detach(), chi.detach(), eta.detach(), widths=widths, total=total, virial=False
         )  # fmt: skip
-        ctx.model, ctx.more = model, dict(widths=widths, total=total)
+        ctx.model, ctx.more = model, (widths, total)
         ctx.save_for_backward(x, chi, eta, cell, result.charges)
         return torch.as_tensor(result.energy), result.charges
 
@@ -284,8 +272,8 @@ class _Equilibrated(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, of_energy: Tensor, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, chi, eta, cell, q = ctx.saved_tensors
-        given = dict(positions=x, electronegativities=chi, hardness=eta, **ctx.more)
-        plain, mixed = _boxed(ctx.model, cell)._derivatives(given, q, slope.contiguous(), True)
-        by_x, virial = (sign * (of_energy * plain[n] + mixed[n]) for n, sign in (("forces", -1), ("virial", 1)))
-        by_chi, by_eta = of_energy * q + mixed["z"], of_energy * q**2 / 2 + mixed["z"] * q
-        return None, None, None, by_x, by_chi, by_eta, _by_cell(x, cell, by_x, virial)
+        model = _boxed(ctx.model, cell)
+        slopes = derivatives.slopes_of_charges(
+            torch, model, *ctx.more, x, chi, eta, cell, q, of_energy, slope.contiguous()
+        )
+        return None, None, None, *slopes
