@@ -49,7 +49,7 @@ BUDGET = {
     "apps/files": 3170,
     "apps/mri": 440,
     "apps/nufft": 1500,
-    "apps/pme": 4150,
+    "apps/pme": 4240,
     "arrays": 810,
     "autograd": 820,
     "backends": 3150,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -259,15 +259,11 @@ def _induced_backward(model: InducedDipoles, kept: Any, slopes: Any) -> Any:
 _induced.defvjp(_induced_forward, _induced_backward)
 
 
-class _Constants(NamedTuple):
-    """What equilibration is not differentiated by."""
+class _Constants:
+    """What equilibration is not differentiated by; equal to itself only, as JAX needs of constants."""
 
-    model: ChargeEquilibration
-    widths: Any
-    total: float
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
+    def __init__(self, model: ChargeEquilibration, widths: Any, total: float) -> None:
+        self.model, self.widths, self.total = model, widths, total
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -286,10 +282,9 @@ def _equilibrated_forward(constants: _Constants, *arrays: Any) -> tuple[Any, Any
 
 
 def _equilibrated_backward(constants: _Constants, kept: Any, slopes: Any) -> Any:
-    model, *more = constants
-
     def host(*arrays: Any) -> Any:
-        return derivatives.slopes_of_charges(np, model.in_box(arrays[3]), *more, *arrays)
+        model = constants.model.in_box(arrays[3])
+        return derivatives.slopes_of_charges(np, model, constants.widths, constants.total, *arrays)
 
     return tuple(_on_host(host, [a.shape for a in kept[:-1]], *kept, *slopes))
 

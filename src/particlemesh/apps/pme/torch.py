@@ -273,7 +273,8 @@ class _Equilibrated(torch.autograd.Function):
     def backward(ctx: Any, of_energy: Tensor, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, chi, eta, cell, q = ctx.saved_tensors
         model = _boxed(ctx.model, cell)
+        widths, total = ctx.more
         slopes = derivatives.slopes_of_charges(
-            torch, model, *ctx.more, x, chi, eta, cell, q, of_energy, slope.contiguous()
+            torch, model, widths, total, x, chi, eta, cell, q, of_energy, slope.contiguous()
         )
         return None, None, None, *slopes
