@@ -29,7 +29,7 @@ def test_calls_and_objects_give_the_same_bits(backend, name, dtype):
     for threads in (1, 2, 3):
         pme = kind(TRICLINIC, **sizes, **COARSE, deterministic=True, threads=threads)
         for _ in range(3):
-            result = {k: np.copy(backend.host(v)) for k, v in vars(pme(x, q, **more)).items()}
+            result = {k: np.copy(backend.host(v)) for k, v in vars(pme(x, q, **more)).items() if v is not None}
             first = first or result
             for part, numbers in result.items():
                 np.testing.assert_array_equal(numbers, first[part], err_msg=part)

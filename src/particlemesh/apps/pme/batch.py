@@ -12,6 +12,7 @@ from particlemesh import kernels
 from particlemesh.apps.pme.calculation import Calculation
 from particlemesh.apps.pme.core import Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import Images, KnownPairs
+from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS
 from particlemesh.kernels import Coordinates, Record, Unread, alone, checks, compile_kernel, lattices
@@ -78,9 +79,9 @@ class PMEBatch(Calculation):
         self._arguments |= dict(systems=self.systems, coulomb_constant=coulomb_constant, deterministic=deterministic)
         self._known = KnownPairs()
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any) -> Batch:
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Batch:
         each = max(1, round(count / self.systems))
-        p = self._one.chosen(each, dtype, backend.name != "cpu")
+        p = self._one.chosen(each, dtype, backend.name != "cpu", fourth)
         return Batch(
             self.box, p, backend, dtype, self._one.coulomb_constant, gradient="window",
             named=self._named, threads=self._threads, count=each, systems=self.systems,
@@ -133,9 +134,9 @@ class PMEBatch(Calculation):
         rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
         with self._in_order(*taken.values()):
-            core = self._core_for(x, backend)
-            core.owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
-            core.rows, core.exclusions = rows, pairs
+            owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
+            core = self._core_for(x, backend, fourth_power, taken["charges"].native, owners)
+            core.owners, core.rows, core.exclusions = owners, rows, pairs
             try:
                 result = core.result(core, Result, taken, x, True, check, out, number=False, fields=fields)
             except ValueError:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Core, Result
-from particlemesh.apps.pme.parameters import Parameters, error_of
+from particlemesh.apps.pme.parameters import FOURTH, Parameters, error_of
 from particlemesh.apps.pme.split import Split
 from particlemesh.fourier import ProlateGreen
 from particlemesh.kernels import Coordinates, Fixed, alone, checks, coordinates
@@ -99,8 +99,8 @@ class Calculation(Fixed):
 
     # ---- what classes have of their own ---------------------------------------------------------------
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any) -> Core:
-        """Return what a step needs, with parameters chosen for so many particles."""
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
+        """Return what a step needs, with parameters for so many particles, whose charges have a mean fourth power."""
         raise NotImplementedError
 
     def _check(self, core: Any) -> None:
@@ -150,7 +150,7 @@ class Calculation(Fixed):
         if self._backend is None or self._dtype is None:
             raise ValueError(f"reserve needs to know where and in which type: give {name} backend= and dtype=.")
         self._fewest = count
-        return count, self._make(count, self._dtype, self._backend)
+        return count, self._make(count, self._dtype, self._backend, FOURTH)
 
     # ---- a call ---------------------------------------------------------------------------------------
 
@@ -178,15 +178,18 @@ class Calculation(Fixed):
         }  # fmt: skip
         return backend, x, taken
 
-    def _core_for(self, x: Coordinates, backend: Any) -> Any:
-        """Return what a step needs: what there is, or what is made for so many particles of a type."""
+    def _core_for(self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any) -> Any:
+        """Return what a step needs: what there is, or what is made for these particles.
+
+        ``fourth`` returns the mean fourth power of charges from arrays on the host.
+        """
         core = self._core
         if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
             if x.count < 0.7 * self._fewest:
                 self._look_at_error(core.parameters, x.count)
             return core
         self._fewest = x.count
-        return self._make(x.count, x.dtype, backend)
+        return self._make(x.count, x.dtype, backend, fourth(*backend.read(*charges)))
 
     def _look_at_error(self, known: Parameters, count: int) -> None:
         """Warn if parameters that were chosen for more particles miss their error with so few."""

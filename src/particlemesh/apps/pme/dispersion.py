@@ -26,6 +26,12 @@ from particlemesh.kernels import alone, checks
 _NOTHING: Mapping[str, kernels.Operand] = MappingProxyType({})
 
 
+def _fourth_power(*numbers: np.ndarray) -> float:
+    """Return that of coefficients, or of those of sigma and epsilon."""
+    with np.errstate(invalid="ignore", over="ignore"):  # the step names what is wrong
+        return parameters.fourth_power(numbers[0] if len(numbers) == 1 else numbers[0] ** 3.0 * np.sqrt(numbers[1]))
+
+
 class Dispersion(Calculation):
     """The interaction of all images by ``-c_i c_j / r**6``, or by Lennard-Jones potentials with this tail.
 
@@ -93,10 +99,10 @@ class Dispersion(Calculation):
         """Cutoff, splitting, mesh and window in use, and the errors expected; None before the first call."""
         return None if self._core is None else self._core.parameters
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any) -> LennardJones:
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> LennardJones:
         target = self.accuracy or (1e-6 if dtype.itemsize == 8 else 1e-5)
         costs = parameters.CPU if backend.name == "cpu" else parameters.GPU
-        p, expensive = parameters.choose(self.box, count, target, costs, split=SixthPower, **self._given)
+        p, expensive = parameters.choose(self.box, count, target, costs, split=SixthPower, fourth=fourth, **self._given)
         if expensive:
             warnings.warn(expensive, stacklevel=5)
         if self.accuracy is not None and p.error > 1.05 * self.accuracy:
@@ -160,7 +166,7 @@ class Dispersion(Calculation):
                 raise ValueError(f"{name} has shape {operand.user.shape}; one set ({x.count},) is needed.")
         pairs = self._known.of(exclusions, factors, x.count)
         with self._in_order(*taken.values()):
-            core = self._core_for(x, backend)
+            core = self._core_for(x, backend, _fourth_power, *(operand.native for operand in taken.values()))
             core.exclusions = pairs
             result = core.result(core, Result, taken, x, True, check, out, number=out is None)
             self._core = core

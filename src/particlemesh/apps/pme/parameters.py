@@ -33,7 +33,7 @@ from particlemesh.fourier import good_size
 SHARE = 0.53
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
 _ALIASES = np.arange(-3, 4)
-_FOURTH = 2.0  # mean fourth power of charges over the square of their mean square: 1 if of one size, 3 if normal
+FOURTH = 2.0  # mean fourth power of unknown charges over the square of their mean square: 1 if of one size, 3 if normal
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Parameters:
     real_error: float
     mesh_error: float
     seconds: float
+    fourth: float = FOURTH
 
     @property
     def splitting(self) -> float | str:
@@ -141,12 +142,14 @@ def _table(window: pm.Window, split: Split) -> tuple[NDArray[np.float64], ...]:
     return np.log(spacings[first:]), *(np.log(errors) / 2 for errors in rising)
 
 
-def _errors(window: pm.Window, split: Split, distance: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _errors(
+    window: pm.Window, split: Split, distance: float, fourth: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return logarithms of spacings in the split's unit, and of the relative error of the forces from one axis."""
     shape, unit = split.unit
     spacings, pairs, itself = _table(window, shape)
     reach = math.log(distance * unit)
-    return spacings, np.logaddexp(reach + 2 * pairs, math.log(_FOURTH) + 4 * reach + 2 * itself) / 2
+    return spacings, np.logaddexp(reach + 2 * pairs, math.log(fourth) + 4 * reach + 2 * itself) / 2
 
 
 def _interpolated(x: float, known: NDArray[np.float64], values: NDArray[np.float64]) -> float:
@@ -156,18 +159,37 @@ def _interpolated(x: float, known: NDArray[np.float64], values: NDArray[np.float
     return float(values[k] + slope * (x - known[k]))
 
 
-def mesh_error(window: pm.Window, split: Split, spacings: Sequence[float], distance: float) -> float:
+def mesh_error(
+    window: pm.Window, split: Split, spacings: Sequence[float], distance: float, fourth: float = FOURTH
+) -> float:
     """Return the relative error of the mesh's forces; ``spacings`` are those along the lattice vectors."""
-    table = _errors(window, split, distance)
+    table = _errors(window, split, distance, fourth)
     logs = [_interpolated(math.log(split.unit[1] * h), *table) for h in spacings]
     return split.mesh_share(distance) * math.sqrt(sum(math.exp(min(2 * e, 700.0)) for e in logs))
 
 
-def spacing_for(window: pm.Window, split: Split, error: float, distance: float) -> float:
+def spacing_for(window: pm.Window, split: Split, error: float, distance: float, fourth: float = FOURTH) -> float:
     """Return the distance of nodes with which the mesh makes an error: the inverse of `mesh_error` in a cube."""
-    spacings, errors = _errors(window, split, distance)
+    spacings, errors = _errors(window, split, distance, fourth)
     target = math.log(error / split.mesh_share(distance) / math.sqrt(3))
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / split.unit[1]
+
+
+def fourth_power(charges: NDArray[Any], owners: NDArray[Any] | None = None) -> float:
+    """Return the mean fourth power of charges (..., N) over the square of their mean square: of the worst set or owner.
+
+    >>> fourth_power(np.array([1.0, -1.0, 1.0])), fourth_power(np.array([2.0, 0.0, 0.0, 0.0]))
+    (1.0, 4.0)
+    """
+    sets = charges.reshape(-1, charges.shape[-1]).astype(np.float64)
+    owners = np.repeat(np.arange(len(sets)), sets.shape[1]) if owners is None else owners
+    known = np.isfinite(sets.ravel()) & (sets.ravel() != 0)
+    largest = np.zeros(1 + owners.max(initial=0))
+    np.maximum.at(largest, owners[known], abs(sets.ravel()[known]))
+    ratios = np.divide(sets.ravel(), largest[owners], out=np.zeros(sets.size), where=known)
+    squares, fourths, counts = (np.bincount(owners, weights) for weights in (ratios**2, ratios**4, None))
+    some = squares > 0
+    return float((fourths[some] * counts[some] / squares[some] ** 2).max()) if some.any() else FOURTH
 
 
 def error_of(known: Parameters, box: pm.Box, count: float) -> float:
@@ -175,12 +197,19 @@ def error_of(known: Parameters, box: pm.Box, count: float) -> float:
     distance = (box.volume / max(count, 1)) ** (1 / 3)
     ends = [int(not periodic) for periodic in box.periodic]
     spacings = (box.lengths / (np.array(known.shape) - ends)).tolist()
-    mesh = mesh_error(known.window, known.split, spacings, distance)
+    mesh = mesh_error(known.window, known.split, spacings, distance, known.fourth)
     return math.hypot(known.split.real_error(known.cutoff, distance), mesh)
 
 
 def choose(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, *, split: type[Split] = Prolate, **given: Any
+    box: pm.Box,
+    count: int,
+    accuracy: float,
+    costs: Costs,
+    *,
+    split: type[Split] = Prolate,
+    fourth: float = FOURTH,
+    **given: Any,
 ) -> tuple[Parameters, str]:
     """Return the cheapest parameters that reach an accuracy, and a warning or "". Those given are kept.
 
@@ -191,6 +220,8 @@ def choose(
     ----------
     split : type
         How the interaction is split.
+    fourth : float
+        The mean fourth power of the charges over the square of their mean square.
     **given
         ``cutoff``, ``splitting`` or ``bandwidth`` (the number of a split), ``shape`` and ``window``, or None.
 
@@ -200,11 +231,11 @@ def choose(
         If it does so with the time that any call takes.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    chosen = _cheapest(box, count, accuracy, costs, split, **given)
+    chosen = _cheapest(box, count, accuracy, costs, split, fourth, **given)
     taken = math.inf if chosen is None else _chosen_seconds(box, count, costs, chosen, given)
     if chosen is not None and taken <= _DEAR * costs.seconds(count, 1.0, ORDERS[0], 1):  # free ones take longer
         return chosen, ""
-    free = _cheapest(box, count, accuracy, costs, split) if given else chosen
+    free = _cheapest(box, count, accuracy, costs, split, fourth) if given else chosen
     if chosen is not None and free is not None and taken <= _DEAR * free.seconds:
         return chosen, ""
     names = " and ".join(given) or "no parameters"
@@ -241,9 +272,9 @@ def _padded(box: pm.Box, shape: Sequence[int], window: pm.Window) -> int:
 
 
 def _cheapest(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, kind: type[Split], *, cutoff: float | None = None,
-    splitting: float | None = None, bandwidth: float | None = None, shape: tuple[int, ...] | None = None,
-    window: pm.Window | None = None,
+    box: pm.Box, count: int, accuracy: float, costs: Costs, kind: type[Split], fourth: float, *,
+    cutoff: float | None = None, splitting: float | None = None, bandwidth: float | None = None,
+    shape: tuple[int, ...] | None = None, window: pm.Window | None = None,
 ) -> Parameters | None:  # fmt: skip
     """Return the cheapest parameters that reach an accuracy, or else the most accurate, or None without a mesh."""
     distance = (box.volume / max(count, 1)) ** (1 / 3)
@@ -261,16 +292,16 @@ def _cheapest(
         for each in windows:
             nodes = shape
             if nodes is None:
-                h = max(spacing_for(each, split, share, distance), 1e-12 * lengths.max())
+                h = max(spacing_for(each, split, share, distance, fourth), 1e-12 * lengths.max())
                 least = [max(2, math.ceil(t / h) + end) for t, end in zip(lengths, ends, strict=True)]
                 if math.prod(least) > 2**33:
                     continue
                 # Open axes are padded, to another number.
                 nodes = tuple(n if end else good_size(n) for n, end in zip(least, ends, strict=True))
             spacings = (lengths / (np.array(nodes) - ends)).tolist()
-            errors = split.real_error(rc, distance), mesh_error(each, split, spacings, distance)
+            errors = split.real_error(rc, distance), mesh_error(each, split, spacings, distance, fourth)
             seconds = costs.seconds(count, pairs, each.support, _padded(box, nodes, each))
-            candidate = Parameters(rc, split, nodes, each, *errors, seconds)
+            candidate = Parameters(rc, split, nodes, each, *errors, seconds, fourth)
             misses = candidate.error > 1.05 * accuracy
             rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[:2]:

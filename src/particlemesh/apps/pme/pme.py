@@ -249,7 +249,7 @@ class PME(Calculation):
         if dipoles is not None:
             self._choose_for_dipoles()
         with self._in_order(*taken.values()):
-            core = self._core_for(x, backend)
+            core = self._core_for(x, backend, parameters.fourth_power, taken["charges"].native)
             if dipoles is not None:
                 core.dipoles = core.dipoles or Dipoles(core)
             step = core if dipoles is None else core.dipoles
@@ -293,7 +293,7 @@ class PME(Calculation):
     def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
         """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
         if self._core is None:
-            self._core = self._make(count, dtype, backend)
+            self._core = self._make(count, dtype, backend, parameters.FOURTH)
         return self._core
 
     def _choose_for_dipoles(self) -> None:
@@ -305,24 +305,24 @@ class PME(Calculation):
         if self._split is not Gaussian and self._given["splitting"] is None and self._given["bandwidth"] is None:
             self._split, self._core = Gaussian, None
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any) -> Core:
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        chosen = self.chosen(count, dtype, on_gpu)
+        chosen = self.chosen(count, dtype, on_gpu, fourth)
         return Core(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
             named=self._named, threads=self._threads, count=count, applications=self._applications,
             **self._options,
         )  # fmt: skip
 
-    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool) -> Parameters:
+    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float) -> Parameters:
         """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
         accuracy = self.accuracy or _DEFAULT[dtype]
         costs = parameters.GPU if on_gpu else parameters.CPU
         numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)}
         chosen, expensive = parameters.choose(
-            self.box, count, max(accuracy, _FLOOR[dtype]), costs, split=self._split, **numbers
+            self.box, count, max(accuracy, _FLOOR[dtype]), costs, split=self._split, fourth=fourth, **numbers
         )  # fmt: skip
         if expensive:
             warnings.warn(expensive, stacklevel=6)
