@@ -49,7 +49,7 @@ BUDGET = {
     "apps/files": 3170,
     "apps/mri": 440,
     "apps/nufft": 1480,
-    "apps/pme": 4240,
+    "apps/pme": 4260,
     "arrays": 810,
     "autograd": 820,
     "backends": 3150,
