@@ -3,6 +3,7 @@
 
 import functools
 import gc
+import re
 import weakref
 
 import numpy as np
@@ -17,6 +18,7 @@ from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.dipoles import Dipoles
 from particlemesh.backends import tapes
 from particlemesh.fourier import Solver, VectorSolver
+from particlemesh.grid.queries.pair_lists import PairLists
 from particlemesh.kernels import Replays
 from tracing import functions_entered
 
@@ -387,6 +389,33 @@ def test_searches_of_a_grid_wait_once_and_enter_few_functions(backend, waits):
             call()
         assert waits[0] == 1, name
         assert functions_entered(call) <= most, name
+
+
+def test_a_neighbour_list_is_submitted_before_anything_is_read(backend, monkeypatch):
+    """So the host waits once; what is wrong with the build is read when nothing is left to wait for."""
+    events = []
+
+    def noted(where, name, event):
+        call = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *given, **named: (events.append(event), call(*given, **named))[1])
+
+    noted(pm.UniformGrid, "build", "build")
+    noted(PairLists, "_fill", "list")
+    noted(type(backend.library), "download", "read")
+    x = RNG.random((500, 3))
+    expected = pm.neighbour_list("ij", x, (1.0, 1.0, 1.0), 0.15)
+    for turn in range(TURNS):
+        events.clear()
+        listed = pm.neighbour_list("ij", backend.array(x), (1.0, 1.0, 1.0), 0.15)
+        assert turn < 2 or events == ["build", "list", "read", "read"]
+        assert {*zip(*map(list, map(backend.host, listed)), strict=True)} == {*zip(*map(list, expected), strict=True)}
+    for wrong in (np.nan, 2.0**21):
+        bad = np.where(np.arange(500)[:, None] == 7, wrong, x)
+        with pytest.raises(ValueError, match="of 500 particles; the first is 7") as checked:
+            pm.UniformGrid((1.0, 1.0, 1.0), cell_size=0.15).build(backend.array(bad))
+        for _ in range(2):
+            with pytest.raises(ValueError, match=re.escape(str(checked.value))):
+                pm.neighbour_list("ij", backend.array(bad), (1.0, 1.0, 1.0), 0.15)
 
 
 # PyOpenCL's scopes and transforms by the host enter more.

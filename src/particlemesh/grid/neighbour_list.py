@@ -28,6 +28,7 @@ from particlemesh.grid.cpu.locate import known_cells
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
+from particlemesh.grid.results import Pairs
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
 from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -230,11 +231,28 @@ class _Call:
         if self.home.name == place.name == "cpu":
             return self._on_cpu(box, shape, doubtful=doubtful)
         with _grid(box, place, x.dtype, shape=shape, backend=self.named, threads=self.threads) as grid:
-            grid.build(self.positions)
-            if doubtful and crowded(self._host(grid.cell_start), x.count):
+            if doubtful and crowded(self._host(grid.build(self.positions).cell_start), x.count):
                 return None
-            pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
+            pairs = self._searched(grid, radius, checked=doubtful)
         return checks.by_letter(pairs, self.quantities)
+
+    def _searched(self, grid: UniformGrid, radius: Any, *, checked: bool) -> Pairs:
+        """Build, unless that is done and ``checked``, and search; what is wrong with either is read when both are done.
+
+        A build that went wrong is made again: then it raises the error, or has more room.
+        """
+        options: Any = {"half": self.half, "quantities": self.quantities}
+        if not checked:
+            grid.build(self.positions, check=False)
+            try:
+                pairs = grid.pairs(radius, **options)
+            finally:
+                status = grid.status
+                if wrong := status.bad or status.fullest:
+                    grid.build(self.positions)
+            if not wrong:
+                return pairs
+        return grid.pairs(radius, **options)
 
     def _on_cpu(self, box: Box, shape: tuple[int, ...], *, doubtful: bool) -> dict[str, Any] | None:
         """Search with dense cells on the CPU, without a grid that stays."""
