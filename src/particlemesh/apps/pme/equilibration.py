@@ -14,6 +14,7 @@ from particlemesh import kernels
 from particlemesh.apps.pme import damping
 from particlemesh.apps.pme.core import Result, native
 from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
+from particlemesh.apps.pme.parameters import FOURTH
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.vectors import Solution, Vectors, central
 from particlemesh.kernels import alone, checks
@@ -185,7 +186,7 @@ class _Step:
 
     def prepare(self) -> None:
         """Give positions to mesh and grid, and take memory."""
-        self.core = core = self.pme._core_for(self.x, self.backend)
+        self.core = core = self.pme._core_for(self.x, self.backend, lambda: FOURTH)
         self.pme._core = core
         count, given = self.x.count, self.taken["charges"]
         sets = math.prod(self.batch)

@@ -15,6 +15,7 @@ from particlemesh.apps.pme.core import native
 from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
+from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.vectors import Solution, Vectors, central
 from particlemesh.kernels import alone, checks
@@ -197,7 +198,9 @@ class _Step:
     def prepare(self) -> None:
         """Give positions to mesh and grid, and take memory."""
         count = self.x.count
-        self.core = core = self.pme._core_for(self.x, self.backend)
+        self.core = core = self.pme._core_for(
+            self.x, self.backend, fourth_power, self.taken["charges"].native
+        )  # fmt: skip
         self.pme._core = core
         self.q = core.dense("charges", self.taken["charges"].native, (count,), copy=True)
         self.permanent = self.upload(np.zeros((count, 3)))

@@ -181,7 +181,7 @@ def fourth_power(charges: NDArray[Any], owners: NDArray[Any] | None = None) -> f
     >>> fourth_power(np.array([1.0, -1.0, 1.0])), fourth_power(np.array([2.0, 0.0, 0.0, 0.0]))
     (1.0, 4.0)
     """
-    sets = charges.reshape(-1, charges.shape[-1]).astype(np.float64)
+    sets = charges.reshape(math.prod(charges.shape[:-1]), charges.shape[-1]).astype(np.float64)
     owners = np.repeat(np.arange(len(sets)), sets.shape[1]) if owners is None else owners
     known = np.isfinite(sets.ravel()) & (sets.ravel() != 0)
     largest = np.zeros(1 + owners.max(initial=0))
