@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Induced dipoles against dense equations of direct Ewald sums, closed formulas and laws."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, InducedDipoles
+from particlemesh.apps.pme import PME, InducedDipoles, damping, operators
+from particlemesh.apps.pme.split import Gaussian
+from particlemesh.backends import cuda, source
 from pme_cases import close
 from polarizable import BOX, COARSE, FINE, Polarizable, system
+from ptx import without_nvrtc
 
 PAIRS = dict(exclusions=[[0, 1], [2, 4]], factors=[0.0, 0.5])
 FIELD = np.array([0.3, -0.1, 0.2])
@@ -174,7 +179,56 @@ def test_bad_arguments_are_explained():
             induced(*arguments, **options)
 
 
+def test_parameters_are_chosen_at_the_first_call_and_kept_by_copies():
+    x, q, _, alpha = system()
+    induced = InducedDipoles(PME(BOX, 1e-4), 1e-6, thole=0.39)
+    with pytest.raises(RuntimeError, match="this InducedDipoles has no parameters yet: call it"):
+        _ = induced.pme
+    first = induced(x, q, alpha)
+    used = induced.pme.arguments
+    assert used["splitting"] and used["cutoff"] and used["shape"]
+    copied = pickle.loads(pickle.dumps(induced))
+    assert copied.arguments == dict(tolerance=1e-6, iterations=100, thole=0.39)
+    np.testing.assert_array_equal(copied(x, q, alpha).induced, first.induced)
+
+
 def test_no_particles_have_no_energy():
     result = model()(np.zeros((0, 3)), np.zeros(0), np.zeros(0))
     assert result.energy == 0
     assert result.induced.shape == (0, 3)
+
+
+KERNELS = ("add", "scale", "dots", "cross_products", "products", "weigh", "direct", "advance")
+FUNCTIONS = {
+    "slopes of dipoles": operators._slopes(Gaussian(2.0), 1.2, True),
+    "damped slopes": damping.slopes(0.39),
+    "damped moments": damping.moments(0.39, False),
+    "listed moments": damping.moments(0.39, True),
+    "potentials": operators._potentials_of(Gaussian(2.0), 1.2, True, True, 3),
+    "widths of sets": damping.widths(3, False),
+    "widths with slopes": damping.widths(1, True),
+}
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+@pytest.mark.parametrize("double", [0, 1])
+def test_kernels_compile_for_cuda(double):
+    program = cuda.compile_only("apps/pme/vectors.c", {"REAL_IS_DOUBLE": double}, 90)
+    assert all(name.encode() in program for name in KERNELS)
+    function = FUNCTIONS["listed moments"]
+    text = source.code_of(damping._LISTED.replace("BODY", function.text), "listed pairs")
+    sizes = dict(REAL_IS_DOUBLE=double, VALUES=function.values, RESULTS=function.results)
+    assert b"listed" in cuda.compile_only(text, sizes, 90)
+
+
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("double", [0, 1])
+def test_functions_of_pairs_compile_for_cuda(name, double):
+    function = FUNCTIONS[name]
+    defines = dict.fromkeys(("REAL_IS_DOUBLE", "COORDINATE_IS_DOUBLE"), double) | {
+        "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0, "CELLS_ARE_SPARSE": 0, "EXTENTS": 0,
+        "RESULTS": function.results, "VALUES": function.values,
+    }  # fmt: skip
+    assert function.only_adds
+    assert cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": function.text})

@@ -23,17 +23,6 @@ from particlemesh.kernels import Coordinates, Fixed, checks
 _APPLICATIONS = 20  # of the mesh for each set of positions, for which plans are prepared
 
 
-class Repeated(PME):
-    """A PME whose mesh serves many charges or dipoles at the same positions, without a list of pairs."""
-
-    _applications = _APPLICATIONS
-
-    @classmethod
-    def of(cls, pme: PME, **changes: Any) -> Repeated:
-        """Return one with the arguments of another."""
-        return cls(**{**pme.arguments, "skin": None, **changes})
-
-
 class Equations(Fixed):
     """What calculations have in common that solve equations of charges or dipoles at given positions.
 
@@ -53,7 +42,8 @@ class Equations(Fixed):
             raise ValueError(f"tolerance is {tolerance}; it is relative and below 1: give 1e-6, for example.")
         self.iterations = checks.integer(iterations, "iterations", 1, 2**31 - 1)
         self._arguments: dict[str, Any] = dict(tolerance=self.tolerance, iterations=self.iterations)
-        self._pme = Repeated.of(pme)  # its parameters and memory are no other call's
+        self._pme = PME(**{**pme.arguments, "skin": None})  # its parameters and memory are no other call's
+        self._pme._applications = _APPLICATIONS
         self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 
@@ -69,6 +59,8 @@ class Equations(Fixed):
     @property
     def pme(self) -> PME:
         """A PME with the parameters in use: those chosen at the first call, for example."""
+        if self._pme._core is None:
+            raise RuntimeError(f"this {type(self).__name__} has no parameters yet: call it.")
         p = self._pme.parameters
         number = {"splitting": p.splitting} if p.bandwidth is None else {"bandwidth": p.bandwidth}
         fixed = dict(cutoff=p.cutoff, shape=p.shape, window=p.window, splitting=None, bandwidth=None) | number
