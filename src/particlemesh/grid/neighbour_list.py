@@ -28,7 +28,6 @@ from particlemesh.grid.cpu.locate import known_cells
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
-from particlemesh.grid.results import Pairs
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
 from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -231,28 +230,17 @@ class _Call:
         if self.home.name == place.name == "cpu":
             return self._on_cpu(box, shape, doubtful=doubtful)
         with _grid(box, place, x.dtype, shape=shape, backend=self.named, threads=self.threads) as grid:
-            if doubtful and crowded(self._host(grid.build(self.positions).cell_start), x.count):
+            search = functools.partial(grid.pairs, radius, half=self.half, quantities=self.quantities)
+            if not doubtful:
+                with contextlib.suppress(Exception):  # from a checked build errors of positions come first
+                    grid.build(self.positions, check=False)
+                    pairs, status = search(), grid.status
+                    if not (status.bad or status.fullest):  # read when nothing is left to wait for
+                        return checks.by_letter(pairs, self.quantities)
+            grid.build(self.positions)  # raises what is wrong, or has more room
+            if doubtful and crowded(self._host(grid.cell_start), x.count):
                 return None
-            pairs = self._searched(grid, radius, checked=doubtful)
-        return checks.by_letter(pairs, self.quantities)
-
-    def _searched(self, grid: UniformGrid, radius: Any, *, checked: bool) -> Pairs:
-        """Build, unless that is done and ``checked``, and search; what is wrong with either is read when both are done.
-
-        A build that went wrong is made again: then it raises the error, or has more room.
-        """
-        options: Any = {"half": self.half, "quantities": self.quantities}
-        if not checked:
-            grid.build(self.positions, check=False)
-            try:
-                pairs = grid.pairs(radius, **options)
-            finally:
-                status = grid.status
-                if wrong := status.bad or status.fullest:
-                    grid.build(self.positions)
-            if not wrong:
-                return pairs
-        return grid.pairs(radius, **options)
+            return checks.by_letter(search(), self.quantities)
 
     def _on_cpu(self, box: Box, shape: tuple[int, ...], *, doubtful: bool) -> dict[str, Any] | None:
         """Search with dense cells on the CPU, without a grid that stays."""
@@ -332,12 +320,8 @@ class _Call:
 
     def _wrapped(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """Return arrays as the user's kind."""
-        elsewhere = self.kind.home != self.place.name
-        wrap = self.kind.wrap
-        return {
-            letter: wrap(self.place.download(array) if elsewhere else array)
-            for letter, array in arrays.items()
-        }  # fmt: skip
+        here, wrap = self.kind.home == self.place.name, self.kind.wrap
+        return {letter: wrap(array if here else self.place.download(array)) for letter, array in arrays.items()}
 
 
 @functools.lru_cache(maxsize=4)

@@ -343,7 +343,7 @@ def locate_all(
 
 def columns_of(columns: tuple[np.ndarray, ...]) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
     """Return columns in native byte order, which must outlive their use, and their addresses and strides in bytes."""
-    columns = tuple(x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")) for x in columns)
+    columns = tuple([x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")) for x in columns])
     address = np.array([x.__array_interface__["data"][0] for x in columns])
     return columns, address, np.array([x.strides[0] for x in columns])
 

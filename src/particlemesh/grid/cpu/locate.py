@@ -23,6 +23,7 @@ from particlemesh.backends.simd import fuse, fused, peek
 from particlemesh.box import Box
 from particlemesh.grid.checks import GridStatus
 from particlemesh.grid.systems import FLAG, SystemBoxes
+from particlemesh.particles.locate import columns_of
 from particlemesh.sorting.cpu import counting_sort
 
 MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not determine a place
@@ -377,13 +378,6 @@ def largest_extents(radii: ArrayLike | None, count: int, real: np.dtype) -> np.n
     return np.ascontiguousarray(np.broadcast_to(given, (count,)))
 
 
-def columns_at(x: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return addresses and strides (d,) of d arrays (N,), in bytes."""
-    # Quicker than `ctypes.data`.
-    address = np.array([column.__array_interface__["data"][0] for column in x])
-    return address, np.array([column.strides[0] for column in x])
-
-
 def locate(
     x: Sequence[np.ndarray], radii: ArrayLike | None, cells: CpuCells, threads: int | None = None,
     boxes: CpuBoxes | None = None, system: np.ndarray | None = None,
@@ -409,8 +403,7 @@ def locate(
         assert boxes is not None
         placed = counting_sort(system, boxes.total, threads)
         x, system = [np.ascontiguousarray(column[placed.order], real) for column in x], system[placed.order]
-    columns = [column if column.dtype == real else column.astype(real) for column in x]
-    address, stride = columns_at(columns)
+    x, address, stride = columns_of(tuple([column.astype(real, copy=False) for column in x]))
     sizes = largest_extents(radii, count, real)
     sizes = sizes if placed is None or not len(sizes) else sizes[placed.order]
     keys, folded = np.empty(count, np.int32), np.empty((count, 3), real)

@@ -22,7 +22,7 @@ from particlemesh.backends.memory import check_room, empty
 from particlemesh.backends.simd import acquire, fetch_add, unowned
 from particlemesh.grid import checks
 from particlemesh.grid.cpu.lanes import PAD
-from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, columns_at, level_cells, locate, locate_shares
+from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, level_cells, locate, locate_shares
 from particlemesh.grid.cpu.search import (
     DONE,
     POINTS,
@@ -56,6 +56,7 @@ from particlemesh.grid.cpu.search import (
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.sparse import numbers_of, uneven
+from particlemesh.particles.locate import columns_of
 from particlemesh.sorting.cpu import SHARE, counting_sort, shares_for, sort_few
 
 _FEW = 10**6  # pairs whose memory needs no check
@@ -365,9 +366,7 @@ def _place_few(address, stride, count, like, cells):
     return start, order, points, turns, faults[0]
 
 
-def cloud_in(
-    x: Coordinates, cells: CpuCells, threads: int | None = None
-) -> tuple[CpuCloud, checks.GridStatus]:  # fmt: skip
+def cloud_in(x: Coordinates, cells: CpuCells, threads: int | None) -> tuple[CpuCloud, checks.GridStatus]:
     """Return a cloud of particles without radii in one box, and what is wrong with them.
 
     Of few particles all is done in one compiled call: Python's part would take most of the time.
@@ -376,7 +375,9 @@ def cloud_in(
         keys, folded, turns, status = locate(x.arrays, None, cells, threads)
         ordered = counting_sort(keys, cells.total, threads)
         return cloud_of(cells, folded, turns, ordered.start, ordered.order, None, threads), status
-    start, order, points, turns, faults = _place_few(*columns_at(x.arrays), x.count, cells.origin, cells)
+    columns, address, stride = columns_of(x.arrays)
+    start, order, points, turns, faults = _place_few(address, stride, x.count, cells.origin, cells)
+    del columns  # until here the addresses are valid
     not_finite, outside, bad_radius, first, far = faults.tolist()
     cloud = CpuCloud(cells, start, order, points, x.count, turns if far else None, None)
     return cloud, checks.GridStatus(x.count, not_finite, outside, bad_radius, first)

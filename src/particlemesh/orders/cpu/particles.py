@@ -372,14 +372,15 @@ def _given(x: Coordinates, axes: Axes, box: Box) -> tuple[tuple[np.ndarray, ...]
     """Return columns that must be kept until they are read, and what reads them."""
     columns, address, stride = columns_of(x.arrays)
     of_one, pitch = (axes, 0) if x.systems is None else (x.systems.axes, x.systems.pitch)
-    frame, tiling = _maps(axes, of_one, box, columns[0].dtype)
-    return columns, _Given(address, stride, frame, tiling, Cells.of(tiling, x.count), x.system, pitch)
+    maps = _maps(axes, of_one, box, columns[0].dtype, x.count)
+    return columns, _Given(address, stride, *maps, x.system, pitch)
 
 
 @functools.lru_cache(maxsize=64)
-def _maps(axes: Axes, of_one: Axes, box: Box, real: np.dtype) -> tuple[Frame, Tiling]:
-    """Return the map from positions to nodes of one of several systems, and how the field of all is cut."""
-    return frame_of(of_one, box, real), tiling_of(axes)
+def _maps(axes: Axes, of_one: Axes, box: Box, real: np.dtype, count: int) -> tuple[Frame, Tiling, Cells]:
+    """Return the map from positions to nodes of one of several systems, and how the field of all and tiles are cut."""
+    tiling = tiling_of(axes)
+    return frame_of(of_one, box, real), tiling, Cells.of(tiling, count)
 
 
 def _bins(given: _Given) -> int:
