@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, InducedDipoles, damping, operators
+from particlemesh.apps.pme import PME, ChargeEquilibration, InducedDipoles, damping, operators
 from particlemesh.apps.pme.split import Gaussian
 from particlemesh.backends import cuda, source
 from pme_cases import close
@@ -76,6 +76,21 @@ def test_two_atoms_in_free_space_have_the_dipoles_of_silberstein():
     np.testing.assert_allclose(result.induced, alpha * np.array([[along, 0.5 * across, 0]] * 2), atol=2e-6)
     np.testing.assert_allclose(result.energy, -alpha * (along + 0.25 * across), rtol=2e-6)
     assert result.virial is None
+
+
+def test_slabs_do_not_depend_on_the_height_of_their_box():
+    x, q = np.array([[0.2, 0.3, 0.5], [0.7, 0.6, 0.9], [0.4, 0.8, 1.2]]), np.array([1.0, -0.6, -0.4])
+    results = []
+    for height in (2, 3):
+        box = pm.Box((1.0, 1.0, float(height)), periodic=(True, True, False))
+        pme = PME(box, cutoff=0.9, splitting=4.5, shape=(24, 24, 24 * height), window="bspline8")
+        dipoles = InducedDipoles(pme, 1e-10, thole=0.39)(x, q, 0.01)
+        charges = ChargeEquilibration(pme, 1e-10)(x, [0.1, -0.2, 0.4], 9.0, total=0.3)
+        assert dipoles.virial is None
+        assert charges.virial is None
+        results.append((dipoles.induced, dipoles.forces, charges.charges, charges.forces))
+    for low, high in zip(*results, strict=True):
+        np.testing.assert_allclose(high, low, rtol=0, atol=1e-6 * abs(low).max())
 
 
 def test_a_lattice_of_atoms_obeys_clausius_and_mossotti():
