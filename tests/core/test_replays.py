@@ -232,6 +232,36 @@ def test_two_streams_in_turn(backend, name):
     agree(backend, kept)
 
 
+@pytest.mark.backends("cuda")
+def test_temporaries_of_a_dropped_tape_stay_until_its_last_replay(backend):
+    """They are in the pool of the stream that recorded it, and the last replay is on another."""
+    library, streams, n = backend.library, (backend.stream(), backend.stream()), 2**20
+    replays, given = Replays(library), np.arange(n, dtype=np.float64)
+
+    def call(source, busy, out):
+        temporary = library.empty(n, np.float64)
+        library.copy(temporary, source)
+        for _ in range(300):  # a few milliseconds, in which others may take the memory
+            library.copy(busy[0], busy[1])
+        library.copy(out, temporary)
+
+    with backend.on(streams[0]):
+        source, busy = backend.array(given), backend.array(np.zeros((2, 2**23)))
+        outs = [backend.array(np.zeros(n)) for _ in range(4)]
+    wait(backend, *streams)
+    for k, out in enumerate(outs):
+        with backend.on(streams[k == 3]):
+            replays("busy", (source, busy, out), functools.partial(call, source, busy, out))
+    replays.clear()
+    gc.collect()
+    with backend.on(streams[0]):
+        others = [library.empty(n, np.float64) for _ in range(4)]
+        for other in others:
+            library.clear(other)
+    wait(backend, *streams)
+    np.testing.assert_array_equal(backend.host(outs[3]), given)
+
+
 @pytest.mark.turns(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_object_may_move_to_another_stream(backend, name):

@@ -118,6 +118,7 @@ class CudaTape(Tape):
     def __init__(self, *arrays: Any) -> None:
         self._places: list[tuple[int, int, int]] = []  # address, first and last byte
         self._kept: list[Any] = []  # arrays that are in no place
+        self.home: Any = None  # the stream whose pool has the temporaries
         super().__init__(*arrays)
 
     def place(self, array: Any) -> None:
@@ -181,6 +182,9 @@ class CudaTape(Tape):
             self.launches, [array.data.ptr if array.__class__ is native else array.data_ptr() for array in arrays],
             stream.ptr,
         )  # fmt: skip
+        home = self.home
+        if home is not None and home.ptr != stream.ptr and not stream.is_capturing():
+            home.wait_event(stream.record())  # it gives the temporaries to others once this tape is dropped
 
 
 def _fill(array: Any) -> None:
@@ -381,6 +385,8 @@ class CudaBackend(Taping):
         return CudaKernel(self, raw, size, 2**31 - 1, name, self._signatures[key])
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        if (tape := self.tape) is not None and tape.home is None:
+            tape.home = self._get_stream()
         return self.allocated(_cupy().empty(shape, dtype))
 
     def clear(self, array: Any) -> None:
