@@ -52,7 +52,7 @@ BUDGET = {
     "apps/pme": 4260,
     "arrays": 810,
     "autograd": 820,
-    "backends": 3150,
+    "backends": 3160,
     "choosing": 860,
     "command": 2830,
     "distributed": 3070,

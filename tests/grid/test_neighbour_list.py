@@ -229,7 +229,9 @@ def test_plain_cells_on_the_cpu_and_thin_ones_on_gpus():
     for count in (70_000, 71_000):  # 293 neighbours: eight of a column fill a cube, about one is in a cell
         assert _cells(lengths, 1.0, 10**6, count, thin=True) == (17, 17, 160)
     assert _cells(lengths, 1.0, 10**6, 10**6, thin=True) == (20, 20, 160)
-    assert _cells(lengths[:2], 1.0, 10**6, 4_000, thin=True) == (20, 160)
+    assert _cells(lengths, 1.0, 10**6, 30_000, thin=True) == (10, 10, 40)  # 126 neighbours: rows are counted one by one
+    assert _cells(lengths[:2], 1.0, 10**6, 4_000, thin=True) == (10, 40)
+    assert _cells(lengths[:2], 1.0, 10**6, 8_000, thin=True) == (20, 160)
     assert _cells(lengths, 1.0, 10**6, 70_000, thin=False) == (10, 10, 10)
 
 
