@@ -107,6 +107,75 @@ def test_potentials_compile(interlaced):
     torch.testing.assert_close(slopes, expected)
 
 
+def in_systems():
+    """Three systems, of which one is empty, in boxes of their own; their particles are mixed."""
+    mesh = MESHES["triclinic"]
+    owners = torch.tensor([0, 2, 2, 0, 2, 0, 0], dtype=torch.int32)
+    cells = torch.stack([factor * torch.tensor(mesh.box.matrix) for factor in (1.0, 1.3, 0.9)])
+    rng = np.random.default_rng(6)
+    fractions = torch.tensor(rng.random((len(owners), mesh.ndim)))
+    x = (fractions[:, None] @ cells[owners])[:, 0]
+    given = x, torch.tensor(rng.normal(size=(2, len(owners)))), cells
+    return mesh, owners, [a.detach().requires_grad_() for a in given]
+
+
+@pytest.mark.parametrize(("name", "interlaced"), [("poisson", False), ("yukawa", True)])
+def test_potentials_of_many_systems_are_those_of_each(name, interlaced):
+    mesh, owners, (x, q, cells) = in_systems()
+    options = dict(options_of(name), interlaced=interlaced)
+    together = potential(x, q, mesh, cell=cells, system=owners, **options)
+    each = torch.zeros_like(together)
+    for s in range(3):
+        mine = owners == s
+        each[:, mine] = potential(x[mine], q[:, mine], mesh, cell=cells[s], **options)
+    torch.testing.assert_close(together, each)
+    weights = torch.cos(torch.arange(together.numel(), dtype=F64)).reshape(together.shape)
+    slopes, expected = (torch.autograd.grad((weights * phi).sum(), (x, q, cells)) for phi in (together, each))
+    torch.testing.assert_close(slopes, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_derivatives_of_many_systems_are_differences():
+    mesh, owners, given = in_systems()
+
+    def call(x, q, cells):
+        return potential(x, q, mesh, window="bspline5", cell=cells, system=owners, green="ewald", alpha=2.5)
+
+    assert torch.autograd.gradcheck(call, given, fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, given, fast_mode=True)
+
+
+def test_jax_has_the_same_potentials_of_many_systems():
+    jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
+    from particlemesh.autograd import jax as other
+
+    mesh, owners, given = in_systems()
+    options = options_of("poisson")
+    loss = potential(*given[:2], mesh, cell=given[2], system=owners, **options).square().sum()
+    with jax.enable_x64(True):
+        arrays_ = [a.detach().numpy() for a in given]
+        call = lambda x, q, c, s: (other.potential(x, q, mesh, cell=c, system=s, **options) ** 2).sum()  # noqa: E731
+        slopes = jax.jit(jax.grad(call, (0, 1, 2)))(*arrays_, owners.numpy())
+        many = jax.vmap(lambda q: other.potential(arrays_[0], q, mesh, cell=arrays_[2], system=owners.numpy()))
+        np.testing.assert_allclose(
+            many(arrays_[1]), other.potential(*arrays_[:2], mesh, cell=arrays_[2], system=owners.numpy()), rtol=1e-12
+        )
+    for one, two in zip(slopes, torch.autograd.grad(loss, given), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-9)
+
+
+def test_potentials_are_exported():
+    mesh = MESHES["triclinic"]
+    x, q, cell = (a.detach() for a in arrays(mesh))
+
+    class Module(torch.nn.Module):
+        def forward(self, x, q, cell):
+            return potential(x, q, mesh, cell=cell)
+
+    program = torch.export.export(Module(), (x, q, cell)).module()
+    moved = x + 0.1, q * 2, cell * 1.01
+    torch.testing.assert_close(program(*moved), potential(moved[0], moved[1], mesh, cell=moved[2]))
+
+
 def test_jax_has_the_same_potentials_and_derivatives():
     jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
     from particlemesh.autograd import jax as other

@@ -15,12 +15,13 @@ from pme_cases import ewald_sum, image, random_charges
 
 TRANSFERS = ("spread", "interpolate", "gradient", "spread_gradient")
 FUNCTIONS = (*TRANSFERS, *(f"plan.{verb}" for verb in TRANSFERS), "plan.value_and_gradient", "pm.spread", "potential",
-             "nufft1", "nufft2", "nufft3", "pme")  # fmt: skip
+             "nufft1", "nufft2", "nufft3", "pme", "batch")  # fmt: skip
 OF_TORCH = tuple(name for name in FUNCTIONS if "." in name)  # plans are differentiable by torch only
 WITHOUT_CELL = (*OF_TORCH, "nufft1", "nufft2", "nufft3")
 PATTERNS = ("independent", "values(x)", "x(values)", "x = s cell", "x(cell)", "cell(x)", "cell(values)",
             "values(cell)", "one deformation", "more(x)", "x(more)")  # fmt: skip
 STEP = 2e-4
+SIZE = 1.2  # of the second system of a batch, which is otherwise the first one with other charges
 
 
 def patterns_of(function):
@@ -136,8 +137,8 @@ class Case:
     def __init__(self, number, function=None, pattern=None):
         rng = self.rng = np.random.default_rng(number)
         self.function = function or str(rng.choice(FUNCTIONS))
-        count, real = int(rng.integers(2, 5)), self.function in ("pme", "potential")
-        axes = 3 if self.function == "pme" else int(rng.integers(1, 4))
+        count, real = int(rng.integers(2, 5)), self.function in ("pme", "batch", "potential")
+        axes = 3 if self.function in ("pme", "batch") else int(rng.integers(1, 4))
         matrix = np.diag(rng.uniform(1.5, 2.5, axes)) + np.tril(rng.uniform(-0.4, 0.4, (axes, axes)), -1)
         self.mesh = pm.Mesh(tuple(rng.integers(4, 8, axes).tolist()), matrix)
         self.window = pm.bspline(int(rng.integers(6, 9)))
@@ -150,7 +151,7 @@ class Case:
             self.base["more"] = rng.uniform(-3, 3, (3, axes))
         elif self.function == "potential":
             self.base["more"] = np.array(rng.uniform(2, 4))
-        elif self.function == "pme":
+        elif self.function in ("pme", "batch"):
             self.base["x"], self.base["values"] = random_charges(count, number, matrix, neutral=False)
             self.pme, self.pairs = self._pme(matrix, count)
         if self.function in WITHOUT_CELL:
@@ -159,9 +160,11 @@ class Case:
         self.weights = None
 
     def _pme(self, matrix, count):
-        from particlemesh.apps.pme import PME
+        from particlemesh.apps.pme import PME, PMEBatch
 
         pairs = np.array([[0, 1]] if self.rng.random() < 0.5 else np.zeros((0, 2)), int)
+        if self.function == "batch":
+            return PMEBatch(SIZE * matrix, 2, 1e-10, coulomb_constant=1.5), pairs
         return PME(matrix, 1e-10, coulomb_constant=1.5, exclusions=pairs, factors=0.3), pairs
 
     def __str__(self):
@@ -203,6 +206,11 @@ class Case:
         transfers, nufft, nufft3, pme = library.modules
         if of == "pme":
             return [pme.energy(self.pme, x, values, cell=cell)]
+        if of == "batch":
+            system, cells = library.array(np.repeat([0, 1], len(x))), library.xp.stack([cell, SIZE * cell])
+            both = library.xp.concatenate([x, SIZE * x]), library.xp.concatenate([values, values**2 - 0.3])
+            pairs = np.concatenate([self.pairs, self.pairs + len(x)])
+            return [pme.energy(self.pme, *both, system, cell=cells, exclusions=pairs, factors=0.3)]
         if of == "potential":
             return [transfers.potential(x, values, mesh, window=window, cell=cell, green="ewald", alpha=a["more"])]
         if of.startswith("nufft"):
@@ -224,10 +232,10 @@ class Case:
         of, x, values = self.function, a["x"], a["values"] * self.phase
         mesh = pm.Mesh(self.mesh.shape, a.get("cell", self.mesh.box.matrix))
         if of == "pme":
-            energy = ewald_sum(a["cell"], x, values)[0]
-            for i, j in self.pairs:
-                energy += (0.3 - 1) * values[i] * values[j] / np.linalg.norm(image(x[j] - x[i], a["cell"]))
-            return [1.5 * energy]
+            return [self._coulomb(a["cell"], x, values)]
+        if of == "batch":
+            systems = (a["cell"], x, values), (SIZE * a["cell"], SIZE * x, values**2 - 0.3)
+            return [np.array([self._coulomb(*system) for system in systems])]
         if of == "potential":
             return [potential_of(mesh, self.window, x, values, a["more"])]
         if of in ("nufft1", "nufft2"):
@@ -239,6 +247,12 @@ class Case:
             return [np.exp(1j * a["more"] @ x.T) @ values]
         verbs = ("interpolate", "gradient") if "value_and" in of else (of.split(".")[-1],)
         return [getattr(oracle, verb)(mesh, self.window, x, values) for verb in verbs]
+
+    def _coulomb(self, cell, x, q):
+        energy = ewald_sum(cell, x, q)[0]
+        for i, j in self.pairs:
+            energy += (0.3 - 1) * q[i] * q[j] / np.linalg.norm(image(x[j] - x[i], cell))
+        return 1.5 * energy
 
     def _loss(self, library, results):
         if self.function == "pme":
@@ -254,7 +268,7 @@ class Case:
         start, rule = self.arguments()
         names, base = list(start), [np.array(a, float) for a in start.values()]
         along, across = ([self.rng.normal(size=a.shape) for a in base] for _ in range(2))
-        tolerance = 1e-6 if self.function in ("pme", "nufft1", "nufft2", "nufft3") else 1e-7
+        tolerance = 1e-6 if self.function in ("pme", "batch", "nufft1", "nufft2", "nufft3") else 1e-7
 
         def exact(s, t=0.0):
             moved = (a + STEP * (s * u + t * v) for a, u, v in zip(base, along, across, strict=True))
@@ -267,7 +281,7 @@ class Case:
             return self._loss(library, self.results(library, rule(library, dict(zip(names, given, strict=True)))))
 
         # Derivatives of gradients by positions are second ones, as those that JAX has not of sums over pairs.
-        once = not second or "gradient" in self.function or (name, self.function) == ("jax", "pme")
+        once = not second or "gradient" in self.function or (name, self.function) in {("jax", "pme"), ("jax", "batch")}
         forms, twice = library.slopes(loss, base, along, once)
         first = slope_of(exact)
         for form, slopes in forms.items():

@@ -29,16 +29,18 @@ class Frame:
     numbers : tuple
         From :func:`numbers_of`.
     cell : array (d,) or (d, d), optional
-        Lengths or lattice vectors instead of those of ``numbers``.
+        Lengths or lattice vectors instead of those of ``numbers``. With ``system``, lattice vectors (S, d, d).
     like : callable
         ``like(numbers, array)`` returns an array of numbers with the dtype and device of ``array``.
     linalg : module
         The library's inverse ``inv`` and determinant ``det``.
+    system : integers (N,), optional
+        The box of each position.
     """
 
     def __init__(
         self, positions: Any, numbers: Numbers, cell: Any,
-        like: Callable[[Any, Any], Any], linalg: Any,
+        like: Callable[[Any, Any], Any], linalg: Any, system: Any = None,
     ) -> None:  # fmt: skip
         origin, box = numbers
         axes = len(box)
@@ -50,12 +52,14 @@ class Frame:
         if real not in ("float32", "float64"):  # the box would be rounded to another type
             raise TypeError(f"positions have dtype {real}; give float32 or float64.")
         cell = like(box, positions) if cell is None else cell
-        if tuple(cell.shape) not in ((axes,), (axes, axes)):
+        if system is not None:
+            _check_systems(tuple(cell.shape), axes, system, positions)
+        elif tuple(cell.shape) not in ((axes,), (axes, axes)):
             raise ValueError(
                 f"cell has shape {tuple(cell.shape)}; "
                 f"give lengths ({axes},) or lattice vectors as rows ({axes}, {axes})."
             )
-        self.like, self._linalg = like, linalg
+        self.like, self._linalg, self._system = like, linalg, system
         # Division by lengths gives exactly 1 on the upper face.
         self._cell = cell if cell.ndim == 1 else linalg.inv(cell)
         self.fractions = self.per_cell(positions if origin is None else positions - like(origin, positions))
@@ -67,7 +71,7 @@ class Frame:
 
     def per_cell(self, vectors: Any) -> Any:
         """Return vectors (..., d) in units of the lattice vectors."""
-        cell = self.like(self._cell, vectors)
+        cell = self.like(self._cell if self._system is None else self._cell[self._system], vectors)
         return vectors / cell if cell.ndim == 1 else _product(vectors, cell)
 
     def per_length(self, slopes: Any) -> Any:
@@ -77,15 +81,15 @@ class Frame:
 
     @property
     def volume(self) -> Any:
-        """Length, area or volume of the box."""
+        """Length, area or volume of the box, or of each system's (S,)."""
         return self._cell.prod() if self._cell.ndim == 1 else 1 / abs(self._linalg.det(self._cell))
 
     def wavenumbers(self, numbers: Any) -> Any:
-        """Return the wave vectors (d, ...) of mode numbers (d, ...), in radians per length."""
-        cell, flat = self.like(self._cell, numbers), 2 * math.pi * numbers.reshape(len(numbers), -1)
+        """Return the wave vectors (d, m), or (S, d, m) of systems, of mode numbers (d, m), in radians per length."""
+        cell, turned = self.like(self._cell, numbers), 2 * math.pi * numbers
         if cell.ndim == 1:
-            return (flat / cell[:, None]).reshape(numbers.shape)
-        return sum(cell[:, a, None] * flat[a] for a in range(len(flat))).reshape(numbers.shape)  # see `_product`
+            return turned / cell[:, None]
+        return sum(cell[..., a, None] * turned[a] for a in range(len(turned)))  # see `_product`
 
 
 def _product(vectors: Any, matrix: Any) -> Any:
@@ -93,4 +97,14 @@ def _product(vectors: Any, matrix: Any) -> Any:
 
     Not by ``@``: jaxlib 0.10.2 compiles that to wrong numbers on CPUs where a sum follows.
     """
-    return sum(vectors[..., a, None] * matrix[a] for a in range(matrix.shape[0]))
+    return sum(vectors[..., a, None] * matrix[..., a, :] for a in range(matrix.shape[-1]))
+
+
+def _check_systems(cell: tuple[int, ...], axes: int, system: Any, positions: Any) -> None:
+    """Check the boxes of systems, and the system of each position."""
+    if len(cell) != 3 or cell[1:] != (axes, axes):
+        raise ValueError(f"cell has shape {cell}; with system, give lattice vectors as rows (S, {axes}, {axes}).")
+    if tuple(system.shape) != tuple(positions.shape[:1]):
+        raise ValueError(f"system has shape {tuple(system.shape)}; ({positions.shape[0]},) is needed.")
+    if "int" not in str(system.dtype):
+        raise TypeError(f"system has dtype {system.dtype}; give integers.")

@@ -16,19 +16,21 @@ from particlemesh import Mesh, Window, checks
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.jax_operators import POOL, define, real_name
-from particlemesh.autograd.pool import facts_of, text_of, verb
+from particlemesh.autograd.pool import nodes_of, text_of, verb
 from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
 
-def _run(spreads: bool, fractions: Any, array: Any, order: int, mesh: str, device: Any, out: Any) -> None:
-    with POOL.plan(mesh, real_name(array), device, fractions) as plan:
+def _run(spreads: bool, *arguments: Any) -> None:
+    *points, array, order, mesh, device, out = arguments
+    with POOL.plan(mesh, real_name(array), device, *points) as plan:
         getattr(plan, verb(spreads, order))(array, out=out)
 
 
-def _shape(spreads: bool, fractions: Any, array: Any, order: int, mesh: str) -> tuple[int, ...]:
+def _shape(spreads: bool, *arguments: Any) -> tuple[int, ...]:
+    fractions, *_, array, order, mesh = arguments
     verb(spreads, order)  # raises for third derivatives
-    nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
+    nodes, (count, axes) = nodes_of(mesh), fractions.shape
     core = (count, *(axes,) * order) if spreads else nodes
     if array.shape[array.ndim - len(core) :] != core:
         what = "values" if spreads else "field"
@@ -38,6 +40,7 @@ def _shape(spreads: bool, fractions: Any, array: Any, order: int, mesh: str) -> 
 
 
 _transfer = define("particlemesh", _run, _shape)
+_transfer_of_systems = define("particlemesh_of_systems", _run, _shape, sets=2)
 
 
 # ---- functions ------------------------------------------------------------------------------------------
@@ -47,10 +50,10 @@ def _like(numbers: Any, array: Any) -> Any:
     return jnp.asarray(numbers, array.dtype)
 
 
-def _frame(positions: Any, array: Any, mesh: Mesh, cell: Any) -> tuple[Frame, Any]:
+def _frame(positions: Any, array: Any, mesh: Mesh, cell: Any, system: Any = None) -> tuple[Frame, Any]:
     cell, array = None if cell is None else jnp.asarray(cell), jnp.asarray(array)
     checks.real_type(real_name(array))
-    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg), array
+    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg, system), array
 
 
 def spread(
@@ -178,7 +181,7 @@ def spread_gradient(
 def potential(
     positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "auto", interlaced: bool = False, **options: Any,
+    compensation: str | None = "auto", interlaced: bool = False, system: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
 
@@ -189,7 +192,7 @@ def potential(
     ----------
     positions, values, mesh, window, cell, **options
         As for :func:`spread`.
-    green, kappa, alpha, zero, compensation, interlaced
+    green, kappa, alpha, zero, compensation, interlaced, system
         As for :func:`particlemesh.autograd.torch.potential`.
 
     Returns
@@ -205,15 +208,19 @@ def potential(
     >>> jnp.sign(-jax.grad(energy)(x))[:, 0]  # they attract each other
     Array([ 1., -1.], dtype=float32)
     """
-    frame, values = _frame(positions, values, mesh, cell)
+    system = None if system is None else jnp.asarray(system)
+    frame, values = _frame(positions, values, mesh, cell, system)
     *tables, highest = potentials.tables(mesh, window, chosen(compensation, green))
     tables = [*(_like(table, values.real) for table in tables), highest]
 
     def on(text: str) -> Callable[[bool, Any], Any]:
+        if system is not None:
+            return lambda spreads, array: _transfer_of_systems(spreads, frame.fractions, system, array, 0, text)
         return lambda spreads, array: _transfer(spreads, frame.fractions, array, 0, text)
 
-    transfers = [on(text) for text in potentials.texts(mesh, window, options, interlaced)]
+    systems = None if system is None or cell is None else cell.shape[0]
+    transfers = [on(text) for text in potentials.texts(mesh, window, options, interlaced, systems)]
     return potentials.potential(
-        jnp, frame, transfers, mesh, values, tables, lambda array, index, terms: array.at[index].add(terms),
+        jnp, frame, transfers, mesh, values, tables, lambda array, at, terms: array.at[..., at].add(terms),
         green=green, kappa=kappa, alpha=alpha, zero=zero,
     )  # fmt: skip

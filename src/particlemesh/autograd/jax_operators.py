@@ -33,37 +33,40 @@ def real_name(array: Any) -> str:
 
 def define(
     name: str, run: Callable[..., None], shape: Callable[..., tuple[int, ...]], call: Callable[..., Any] | None = None,
-    change: Callable[..., Any] | None = None,
+    change: Callable[..., Any] | None = None, sets: int = 1,
 ) -> Callable[..., Any]:  # fmt: skip
-    """Return the function ``(spreads, points, array, order, facts)`` of a new pair.
+    """Return the function ``(spreads, *points, array, order, facts)`` of a new pair.
 
     Parameters
     ----------
     name : str
     run : callable
-        ``run(spreads, points, array, order, facts, device, out)`` writes the result to ``out``; arrays are NumPy's or
+        ``run(spreads, *points, array, order, facts, device, out)`` writes the result to ``out``; arrays are NumPy's or
         CuPy's.
     shape : callable
-        Returns the result's shape for ``(spreads, points, array, order, facts)``, or raises an error.
+        Returns the result's shape for ``(spreads, *points, array, order, facts)``, or raises an error.
     call : callable, optional
         The same function for the next order, which derivatives by points call, where it is made of other calls.
     change : callable, optional
         ``change(spreads, points, moved, array, facts)`` returns the result's change with the points, where that is not
         the next order.
+    sets : int
+        How many sets of points there are. All but the first are integers, which nothing is differentiated by.
     """
     primitive: Any = jax.extend.core.Primitive(name)
 
-    def bind(spreads: bool, points: Any, array: Any, order: int, facts: str) -> Any:
-        return primitive.bind(points, array, spreads=spreads, order=order, facts=facts)
+    def bind(spreads: bool, *arguments: Any) -> Any:
+        *arrays, order, facts = arguments
+        return primitive.bind(*arrays, spreads=spreads, order=order, facts=facts)
 
     derive = bind if call is None else call
 
-    def called(points: Any, array: Any, *, spreads: bool, order: int, facts: str) -> Any:
-        result = shape(spreads, points, array, order, facts)
+    def called(*arrays: Any, spreads: bool, order: int, facts: str) -> Any:
+        result, array = shape(spreads, *arrays, order, facts), arrays[-1]
         if 0 in (*result, *array.shape):
             return jnp.zeros(result, array.dtype)
 
-        def work(context: Any, out: Any, points: Any, array: Any) -> None:
+        def work(context: Any, out: Any, *arrays: Any) -> None:
             device, number = out.__dlpack_device__()
             scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
             native: Any = np.asarray
@@ -72,49 +75,52 @@ def define(
 
                 scope, native = cuda_stream(context.stream, number), cupy.asarray
             with scope:
-                run(spreads, native(points), native(array), order, facts, (device, number), native(out))
+                run(spreads, *map(native, arrays), order, facts, (device, number), native(out))
 
-        return buffer_callback(work, jax.ShapeDtypeStruct(result, array.dtype))(points, array)
+        return buffer_callback(work, jax.ShapeDtypeStruct(result, array.dtype))(*arrays)
 
     @functools.lru_cache(maxsize=256)
     def compiled(**static: Any) -> Any:
         return jax.jit(functools.partial(called, **static))
 
-    def abstract(points: Any, array: Any, *, spreads: bool, order: int, facts: str) -> Any:
-        return jax.core.ShapedArray(shape(spreads, points, array, order, facts), array.dtype)
+    def abstract(*arrays: Any, spreads: bool, order: int, facts: str) -> Any:
+        return jax.core.ShapedArray(shape(spreads, *arrays, order, facts), arrays[-1].dtype)
 
     def forward(primals: Any, tangents: Any, *, spreads: bool, order: int, facts: str) -> tuple[Any, Any]:
         """Return the result, and its change with the points and the array."""
-        (points, array), (moved, changed) = primals, tangents
-        result, changes = bind(spreads, points, array, order, facts), []
+        (*points, array), (moved, *_, changed) = primals, tangents
+        result, changes = bind(spreads, *points, array, order, facts), []
         if type(changed) is not ad.Zero:
-            changes.append(bind(spreads, points, changed, order, facts))
+            changes.append(bind(spreads, *points, changed, order, facts))
         if type(moved) is not ad.Zero and change is not None:
-            changes.append(change(spreads, points, moved, array, facts))
+            changes.append(change(spreads, *points, moved, array, facts))
         elif type(moved) is not ad.Zero:
             count, axes = moved.shape
             steps = moved.astype(array.dtype).reshape(count, *(1,) * order, axes)
             if spreads:
-                changes.append(derive(True, points, array[..., None] * steps, order + 1, facts))
+                changes.append(derive(True, *points, array[..., None] * steps, order + 1, facts))
             else:
-                changes.append((derive(False, points, array, order + 1, facts) * steps).sum(-1))
+                changes.append((derive(False, *points, array, order + 1, facts) * steps).sum(-1))
         return result, functools.reduce(jnp.add, changes) if changes else jnp.zeros_like(result)
 
-    def backward(slope: Any, points: Any, array: Any, *, spreads: bool, order: int, facts: str) -> tuple[Any, Any]:
+    def backward(slope: Any, *arrays: Any, spreads: bool, order: int, facts: str) -> tuple[Any, ...]:
         """Return the derivative by the array: the transpose of one operator is the other."""
+        *points, array = arrays
         if type(slope) is ad.Zero:
-            return None, ad.Zero(array.aval)
-        return None, bind(not spreads, points, slope, order, facts)
+            return *(None for _ in points), ad.Zero(array.aval)
+        return *(None for _ in points), bind(not spreads, *points, slope, order, facts)
 
     def batched(arguments: Any, axes: Any, **static: Any) -> tuple[Any, int]:
-        points, array = arguments
-        if axes[0] is None:
-            return primitive.bind(points, jnp.moveaxis(array, axes[1], 0), **static), 0
-        points = jnp.moveaxis(points, axes[0], 0)
-        if axes[1] is None:
-            return jax.lax.map(lambda one: primitive.bind(one, array, **static), points), 0
-        both = (points, jnp.moveaxis(array, axes[1], 0))
-        return jax.lax.map(lambda one: primitive.bind(*one, **static), both), 0
+        *points, array = arguments
+        if all(axis is None for axis in axes[:sets]):
+            return primitive.bind(*points, jnp.moveaxis(array, axes[sets], 0), **static), 0
+        given = list(zip(arguments, axes, strict=True))
+
+        def one(many: list[Any]) -> Any:
+            rest = iter(many)
+            return primitive.bind(*(a if axis is None else next(rest) for a, axis in given), **static)
+
+        return jax.lax.map(one, [jnp.moveaxis(a, axis, 0) for a, axis in given if axis is not None]), 0
 
     primitive.def_impl(lambda *arrays, **static: compiled(**static)(*arrays))
     primitive.def_abstract_eval(abstract)

@@ -51,7 +51,7 @@ def verb(spreads: bool, order: int) -> str:
 # ---- meshes as text -------------------------------------------------------------------------------------
 
 
-def text_of(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
+def text_of(mesh: Mesh, window: Window | str, options: dict[str, Any], systems: int | None = None) -> str:
     """Return a mesh without its lengths, a window and a plan's options as one line of JSON.
 
     Operators of torch take text, and traces contain it. It holds all facts, so that it means the same in another
@@ -61,7 +61,7 @@ def text_of(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> str:
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
         raise TypeError(f"option {unknown[0]!r} is not allowed here; the options are {', '.join(sorted(_OPTIONS))}.")
-    choices = json.dumps(options, sort_keys=True)
+    choices = json.dumps(options | ({} if systems is None else {"systems": systems}), sort_keys=True)
     return _text(mesh.shape, mesh.periodic, mesh.offset, mesh.ghosts, window_of(window), choices)
 
 
@@ -84,6 +84,12 @@ def facts_of(text: str) -> tuple[Mesh, Window, dict[str, Any]]:
     name, pieces = window
     polynomials = tuple(tuple(Fraction(c) if isinstance(c, str) else c for c in piece) for piece in pieces)
     return mesh, Window(name, polynomials), options
+
+
+def nodes_of(text: str) -> tuple[int, ...]:
+    """Return the shape of fields, of all systems if there are several."""
+    mesh, _, options = facts_of(text)
+    return (options["systems"], *mesh.field_shape) if "systems" in options else mesh.field_shape
 
 
 # ---- plans ----------------------------------------------------------------------------------------------
@@ -116,36 +122,45 @@ class Pool:
     def borrow_plan(
         self, key: Any, points: Any, create: Callable[[], Any], place: Callable[[Any, Any], Any]
     ) -> Iterator[Any]:
-        """Lend a plan from ``create()`` after ``place(plan, points)``; after an exception it is closed."""
-        key = (key, points.dtype, tuple(points.shape[1:]))
+        """Lend a plan from ``create()`` after ``place(plan, points)``; after an exception it is closed.
+
+        Points are an array, or a tuple of arrays.
+        """
+        parts = points if isinstance(points, tuple) else (points,)
+        key = (key, *((part.dtype, tuple(part.shape[1:])) for part in parts))
         with self._lock:
             mine = [entry for entry in self._idle if entry[0] == key]
             self._idle = [entry for entry in self._idle if entry[0] != key]
-        same = (n for n in reversed(range(len(mine))) if mine[n][1].shape == points.shape)
-        number = next((n for n in same if self._equal(mine[n][1], points)), None)
+
+        def same(known: tuple[Any, ...]) -> bool:
+            pairs = list(zip(known, parts, strict=True))
+            return all(a.shape == b.shape for a, b in pairs) and all(self._equal(a, b) for a, b in pairs)
+
+        number = next((n for n in reversed(range(len(mine))) if same(mine[n][1])), None)
         entry = None if number is None else mine.pop(number)
         spare = mine.pop(0)[2] if entry is None and len(mine) >= ALIKE else None
         self._put(mine)
         if entry is None:
             # The copy comes first: placing waits for the device, and so no other stream reads the copy too early.
-            entry = key, self._copy(points), create() if spare is None else spare
+            entry = key, tuple(map(self._copy, parts)), create() if spare is None else spare
             with _closed_on_error(entry[2]):
                 place(entry[2], points)
         with _closed_on_error(entry[2]):
             yield entry[2]
         self._put([entry])
 
-    def plan(self, text: str, dtype: str, device: Any, fractions: Any) -> contextlib.AbstractContextManager[Plan]:
-        """Lend a plan of a mesh, window and options with these fractions as positions."""
+    def plan(self, text: str, dtype: str, device: Any, *points: Any) -> contextlib.AbstractContextManager[Plan]:
+        """Lend a plan of a mesh, window and options with points: fractions, and perhaps the system of each."""
 
         def create() -> Plan:
             mesh, window, options = facts_of(text)
             return Plan(mesh, window, dtype=dtype, **options)
 
-        def place(plan: Plan, fractions: Any) -> None:
-            plan.set_positions(self._inside(fractions, plan.mesh))
+        def place(plan: Plan, points: Any) -> None:
+            fractions, *system = points
+            plan.set_positions(self._inside(fractions, plan.mesh), system=system[0] if system else None)
 
-        return self.borrow_plan((text, dtype, device), fractions, create, place)
+        return self.borrow_plan((text, dtype, device), points, create, place)
 
     def _put(self, entries: list[tuple[Any, Any, Any]]) -> None:
         with self._lock:

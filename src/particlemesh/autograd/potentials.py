@@ -44,10 +44,12 @@ def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[n
     return [np.concatenate(numbers, 1), np.concatenate(shares), factors, highest]
 
 
-def texts(mesh: Mesh, window: Window | str, options: dict[str, Any], interlaced: bool) -> list[str]:
+def texts(
+    mesh: Mesh, window: Window | str, options: dict[str, Any], interlaced: bool, systems: int | None = None
+) -> list[str]:
     """Return the facts of the plans whose potentials are averaged; see `particlemesh.autograd.pool.text_of`."""
     meshes = [mesh, mesh.shifted(0.5)] if checks.flag(interlaced, "interlaced") else [mesh]
-    return [text_of(each, window, options) for each in meshes]
+    return [text_of(each, window, options, systems) for each in meshes]
 
 
 def potential(
@@ -57,7 +59,7 @@ def potential(
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`.
 
     ``xp`` is torch or ``jax.numpy``. ``transfer(spreads, array)`` spreads or interpolates on one of the meshes.
-    ``add(array, index, terms)`` returns an array with terms added to some of its numbers.
+    ``add(array, index, terms)`` returns an array with terms added to some of the numbers along its last axis.
     """
     if "complex" in str(values.dtype):
         raise TypeError("values are complex; give real and imaginary parts as two channels.")
@@ -69,14 +71,16 @@ def potential(
         numbers = numbers[:, :count]
     origin = (numbers == 0).all(0)
     # The number at k = 0 is never computed: its slope may be infinite.
-    k2 = xp.where(origin, 1.0, (frame.wavenumbers(numbers) ** 2).sum(0))
+    k2 = xp.where(origin, 1.0, (frame.wavenumbers(numbers) ** 2).sum(-2))
     modes = xp.where(origin, at_zero, function(k2))
     if averaged:
         modes = modes * shares
-        modes = add(modes[:count], highest, modes[count:].reshape(-1, len(highest)).sum(0))
-    modes = modes.reshape(factors.shape) * factors
+        others = modes[..., count:].reshape(*modes.shape[:-1], -1, len(highest))
+        modes = add(modes[..., :count], highest, others.sum(-2))
+    modes = modes.reshape(*modes.shape[:-1], *factors.shape) * factors
     axes = tuple(range(-len(mesh.shape), 0))
     scale = math.prod(mesh.shape) / frame.like(frame.volume, values)
+    scale = scale.reshape(*scale.shape, *(1 for _ in axes))
     results = [
         transfer(
             False, xp.fft.irfftn(xp.fft.rfftn(transfer(True, values) * scale, None, axes) * modes, mesh.shape, axes)

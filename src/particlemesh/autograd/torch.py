@@ -9,6 +9,7 @@ derivatives is the adjoint of interpolating n-th derivatives. A derivative by po
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 from particlemesh import Mesh, Window
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
-from particlemesh.autograd.pool import Pool, facts_of, text_of, verb
+from particlemesh.autograd.pool import Pool, nodes_of, text_of, verb
 from particlemesh.autograd.torch_operators import constant, define, real_name
 from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
@@ -35,20 +36,23 @@ POOL = Pool(_equal, torch.clone, torch.where)
 # ---- operators ------------------------------------------------------------------------------------------
 
 
-def _run(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> Tensor:
+def _run(spreads: bool, *arguments: Any) -> Tensor:
+    *points, array, order, mesh = arguments
     name = verb(spreads, order)  # raises for third derivatives
-    with POOL.plan(mesh, real_name(array), array.device, fractions) as plan:
+    with POOL.plan(mesh, real_name(array), array.device, *points) as plan:
         return getattr(plan, name)(array)
 
 
-def _shape(spreads: bool, fractions: Tensor, array: Tensor, order: int, mesh: str) -> tuple[int, ...]:
-    nodes, (count, axes) = facts_of(mesh)[0].field_shape, fractions.shape
+def _shape(spreads: bool, *arguments: Any) -> tuple[int, ...]:
+    fractions, *_, array, order, mesh = arguments
+    nodes, (count, axes) = nodes_of(mesh), fractions.shape
     if spreads:
         return (*array.shape[: array.ndim - 1 - order], *nodes)
-    return (*array.shape[: array.ndim - axes], count, *(axes,) * order)
+    return (*array.shape[: array.ndim - len(nodes)], count, *(axes,) * order)
 
 
 _transfer = define("transfer", _run, _shape)
+_transfer_of_systems = define("transfer_of_systems", _run, _shape, sets=2)
 
 
 # ---- functions ------------------------------------------------------------------------------------------
@@ -69,13 +73,14 @@ def _like(numbers: Any, array: Tensor) -> Tensor:
     return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
 
 
-def _frame(positions: Tensor, array: Tensor, mesh: Mesh, cell: Tensor | None) -> Frame:
-    for name, given in (("positions", positions), ("the array", array), ("cell", positions if cell is None else cell)):
+def _frame(positions: Tensor, array: Tensor, mesh: Mesh, cell: Tensor | None, system: Tensor | None = None) -> Frame:
+    others = {name: given for name, given in (("cell", cell), ("system", system)) if given is not None}
+    for name, given in {"positions": positions, "the array": array, **others}.items():
         if not isinstance(given, Tensor):
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     if array.device != positions.device:
         raise ValueError(f"positions are on {positions.device} and the array is on {array.device}; give one device.")
-    frame = Frame(positions, _numbers(mesh), cell, _like, torch.linalg)
+    frame = Frame(positions, _numbers(mesh), cell, _like, torch.linalg, system)
     kind = positions.device.type
     if frame.has_vectors and torch.is_autocast_enabled(kind):  # derivatives by them are products of matrices
         raise TypeError(
@@ -226,7 +231,7 @@ def _tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[
 def potential(
     positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "auto", interlaced: bool = False, **options: Any,
+    compensation: str | None = "auto", interlaced: bool = False, system: Tensor | None = None, **options: Any,
 ) -> Tensor:  # fmt: skip
     """Potential at particles of the density that they carry, as :class:`particlemesh.fourier.Solver` computes it.
 
@@ -253,6 +258,9 @@ def potential(
         "yukawa", and "continuous" for all others.
     interlaced : bool
         Average over two meshes, as :class:`particlemesh.fourier.Solver` does.
+    system : integer tensor (N,), optional
+        The system of each particle, of many in one call, which do not see each other. Then ``cell`` has the lattice
+        vectors of all systems (S, d, d).
 
     Returns
     -------
@@ -275,15 +283,18 @@ def potential(
     >>> (-torch.autograd.grad(energy, x)[0]).sign()[:, 0]  # they attract each other
     tensor([ 1., -1.])
     """
-    frame = _frame(positions, values, mesh, cell)
+    frame = _frame(positions, values, mesh, cell, system)
     *tables, highest = _tables(mesh, window, chosen(compensation, green))
     tables = [*(_like(table, values) for table in tables), highest.to(values.device)]
 
     def on(text: str) -> Callable[[bool, Tensor], Tensor]:
+        if system is not None:
+            return lambda spreads, array: _transfer_of_systems(spreads, frame.fractions, system, array, 0, text)
         return lambda spreads, array: _transfer(spreads, frame.fractions, array, 0, text)
 
-    transfers = [on(text) for text in _texts(mesh, window, constant(options), interlaced)]
+    systems = None if system is None or cell is None else index(cell.shape[0])
+    transfers = [on(text) for text in _texts(mesh, window, constant(options), interlaced, systems)]
     return potentials.potential(
-        torch, frame, transfers, mesh, values, tables, lambda array, index, terms: array.index_add(0, index, terms),
+        torch, frame, transfers, mesh, values, tables, lambda array, at, terms: array.index_add(-1, at, terms),
         green=green, kappa=kappa, alpha=alpha, zero=zero,
     )  # fmt: skip

@@ -58,7 +58,7 @@ def define(
         ``slopes(spreads, points, array, slope, facts, needs)`` returns the derivatives by each of the points from that
         by the result, where these are not the next order.
     sets : int
-        How many sets of points there are.
+        How many sets of points there are. Derivatives of the next order are by the first one.
     """
     points_of_schema = "".join(f"Tensor points{n}, " for n in range(sets))
     schema = f"({points_of_schema}Tensor array, bool spreads, int order, str facts) -> Tensor"
@@ -91,8 +91,8 @@ def define(
             by_points = slopes(spreads, points, array, slope, facts, needs[:sets])
         elif needs[0]:
             particles, field = (array, slope) if spreads else (slope, array)
-            turned = by_positions(particles, derive(False, points[0], field, order + 1, facts), order)
-            by_points = [turned.to(points[0].dtype)]
+            turned = by_positions(particles, derive(False, *points, field, order + 1, facts), order)
+            by_points[0] = turned.to(points[0].dtype)
         by_array = bind(not spreads, *points, slope, order, facts) if needs[sets] else None
         return *by_points, by_array, None, None, None
 

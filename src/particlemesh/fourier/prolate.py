@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +67,10 @@ class ProlateGreen(Green):
         if not 1 <= self.bandwidth <= 40:
             raise ValueError(f"bandwidth is {self.bandwidth}; give a number from 1 to 40.")
 
+    @cached_property  # torch.compile reads it, and would go into a function that keeps its results
+    def _band(self) -> _Band:
+        return _band_of(self.bandwidth)
+
     @property
     def psi(self) -> Legendre:
         """The wave function on [-1, 1]."""
@@ -75,7 +79,7 @@ class ProlateGreen(Green):
     @property
     def edge(self) -> float:
         """The largest wavenumber of the far part."""
-        return _band(self.bandwidth).end / self.cutoff
+        return self._band.end / self.cutoff
 
     @property
     def zero(self) -> float:
@@ -87,10 +91,10 @@ class ProlateGreen(Green):
         return self.cutoff
 
     def smoothing(self, k2: Any) -> Any:
-        return _within(_band(self.bandwidth).transform, k2, self.edge**2)
+        return _within(self._band.transform, k2, self.edge**2)
 
     def smoothing_slope(self, k2: Any) -> Any:
-        return _within(_band(self.bandwidth).slope, k2, self.edge**2) / self.edge**2
+        return _within(self._band.slope, k2, self.edge**2) / self.edge**2
 
     def potential(self, r2: Any, order: int = 0) -> Any:
         """Return ``Phi(r / cutoff) / r``: ``4 pi`` times the potential of a point charge at r**2.
@@ -112,9 +116,9 @@ class ProlateGreen(Green):
         """
         outside, square = r2 >= self.cutoff**2, self.cutoff**2
         if order:
-            bent = Polynomial(_band(self.bandwidth).potential).deriv(order).coef
+            bent = Polynomial(self._band.potential).deriv(order).coef
             return _within(tuple(map(float, bent)), r2, square) * (2 / square) ** order / self.cutoff
-        near = _within(_band(self.bandwidth).potential, r2, square) / self.cutoff
+        near = _within(self._band.potential, r2, square) / self.cutoff
         return near + outside / (r2 * outside + (r2 < self.cutoff**2)) ** 0.5
 
     def moment(self, power: int) -> float:
@@ -147,7 +151,7 @@ def _within(coefficients: tuple[float, ...], square: Any, end: float) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _band(bandwidth: float) -> _Band:
+def _band_of(bandwidth: float) -> _Band:
     """Return polynomials, to rounding."""
     psi = spheroidal(bandwidth)
     x, weights = np.polynomial.legendre.leggauss(64)

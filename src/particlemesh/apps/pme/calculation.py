@@ -142,6 +142,12 @@ class Calculation(Fixed):
             core.solver.plan.check()
             self._check(core)
 
+    def core(self, count: int, dtype: np.dtype, backend: Any, fourth: float = FOURTH) -> Any:
+        """Return grid, solver and parameters, made at the first use for such particles; for our own modules."""
+        if self._core is None:
+            self._core = self._make(count, dtype, backend, fourth)
+        return self._core
+
     def _before(self, count: int) -> tuple[int, Any]:
         """Return a number of particles to reserve for, and the core, which is not yet stored."""
         count, name = checks.integer(count, "count", 0, 2**31 - 1), type(self).__name__

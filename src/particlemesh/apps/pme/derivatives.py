@@ -1,35 +1,68 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The energy of charges in operations that torch and JAX differentiate; what both share."""
+"""The energy of charges in operations that torch and JAX differentiate; what both share.
+
+Of many systems each has an energy, and particles have the box of their system. One set of charges is the case without
+systems.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
+from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.core import cells, check_finite
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
-from particlemesh.apps.pme.exclusions import NEIGHBOURS, nearest
+from particlemesh.apps.pme.exclusions import NEIGHBOURS, Exclusions, nearest
 from particlemesh.apps.pme.induced import InducedDipoles
+from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import Split, polynomials
+from particlemesh.apps.pme.split import SPLITS, Split, polynomials
 from particlemesh.kernels import kind_of
 
 
-def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
-    """Return the parameters of a PME, chosen at its first use for so many particles.
+class Library(NamedTuple):
+    """What a library of arrays is asked for.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If a shape or dtype is not allowed.
+    Attributes
+    ----------
+    xp : module
+        NumPy, torch or ``jax.numpy``.
+    like : callable
+        ``like(numbers, array)`` returns an array of numbers with the dtype and device of ``array``.
+    add : callable
+        ``add(terms, index, count)`` returns the sums (count, ...) of terms (n, ...) with each index.
     """
-    if not isinstance(pme, PME):
-        raise TypeError(f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME.")
+
+    xp: Any
+    like: Callable[[Any, Any], Any]
+    add: Callable[[Any, Any, int], Any]
+
+    def totals(self, terms: Any, cell: Any, system: Any) -> Any:
+        """Return the sum of terms (n, ...), or the sums (S, ...) of systems, of which each has a cell."""
+        return terms.sum(0) if system is None else self.add(terms, system, cell.shape[0])
+
+
+def check(pme: Any, positions: Any, charges: Any, system: Any, exclusions: Any) -> None:
+    """Raise an error unless these are charges of a PME, or of a batch and its systems."""
+    if not isinstance(pme, (PME, PMEBatch)):
+        raise TypeError(
+            f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME, or a PMEBatch with system."
+        )
+    if (system is None) != isinstance(pme, PME):
+        what = "a PME has one system: leave out system" if isinstance(pme, PME) else "a PMEBatch needs system"
+        raise TypeError(f"{what}.")
+    if isinstance(pme, PME) and len(exclusions):
+        raise TypeError("exclusions are given, but those of a PME are its own: give them to the PME.")
     if not all(pme.box.periodic):
         raise ValueError(f"the box is periodic along {pme.box.periodic}; derivatives need three periodic axes.")
     if positions.ndim != 2 or positions.shape[1] != 3:
@@ -38,57 +71,115 @@ def parameters_of(pme: PME, positions: Any, charges: Any) -> Any:
         raise ValueError(f"charges has shape {tuple(charges.shape)}; one for each of {positions.shape[0]} is needed.")
     if charges.dtype != positions.dtype:
         raise TypeError(f"charges have dtype {charges.dtype} and positions {positions.dtype}; give one dtype.")
-    name = str(positions.dtype).removeprefix("torch.")
-    if name not in ("float32", "float64"):
-        raise TypeError(f"positions have dtype {name}; give float32 or float64.")
+    if name_of(positions) not in ("float32", "float64"):
+        raise TypeError(f"positions have dtype {name_of(positions)}; give float32 or float64.")
+
+
+def name_of(array: Any) -> str:
+    """Return the name of an array's dtype."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+class Facts(NamedTuple):
+    """Texts and numbers that are constant in a compiled function."""
+
+    pairs: str  # what the sum over pairs has to know
+    times: float  # the potential of the mesh
+    itself: float
+    constant: float  # Coulomb's
+
+
+def choose(pme: Any, charges: Any, system: Any) -> None:
+    """Choose the parameters of a PME that has none, for charges whose numbers are known."""
+    if pme._core is None:
+        owners = None if system is None else kernels.to_host(system, "system")
+        fourth = fourth_power(kernels.to_host(charges, "charges"), owners)
+        pme.core(charges.shape[0], np.dtype(name_of(charges)), kind_of(charges).backend(charges), fourth)  # type: ignore[union-attr]  # it is an array
+
+
+def facts_of(pme: Any, count: int, name: str, like: Any) -> Facts:
+    """Return the facts of a PME, whose parameters are chosen at its first use for so many particles."""
     try:
-        return pme.parameters
+        p = pme.parameters
     except RuntimeError:  # none are chosen yet
-        kind = kind_of(positions)  # None while JAX traces
-        backend = kernels.backend("cpu") if kind is None else kind.backend(positions)
-        return pme.core(positions.shape[0], np.dtype(name), backend).parameters
+        kind = kind_of(like)  # None while JAX traces
+        backend = kernels.backend("cpu") if kind is None else kind.backend(like)
+        p = pme.core(count, np.dtype(name), backend).parameters
+    split = p.split
+    key = next(key for key, kind in SPLITS.items() if type(split) is kind)
+    text = json.dumps([p.cutoff, key, *dataclasses.astuple(split)])
+    return Facts(text, split.mesh, split.itself, float(pme.arguments["coulomb_constant"]))
 
 
-def matrix_of(pme: PME, cell: Any, like: Callable[[Any], Any], diagonal: Callable[[Any], Any]) -> Any:
-    """Return lattice vectors as rows, of the PME's box or of the user's lengths (3,) or vectors (3, 3)."""
+def of_mesh(pme: Any) -> tuple[pm.Mesh, dict[str, Any]]:
+    """Return mesh, window and Green function of a PME that has parameters, as arguments of ``potential``."""
+    core = pme._core
+    return core.solver.mesh, dict(window=core.parameters.window, **core.split.green(True))
+
+
+@functools.lru_cache(maxsize=64)
+def split_of(text: str) -> tuple[float, Split]:
+    """Return cutoff and split from their text."""
+    cutoff, key, *numbers = json.loads(text)
+    return cutoff, SPLITS[key](*numbers)
+
+
+def pairs_of(pme: Any, exclusions: Any, factors: Any, count: int) -> Exclusions:
+    """Return the excluded pairs: those of a PME, or those that are given for a batch."""
+    pairs = pme.exclusions if isinstance(pme, PME) else Exclusions(exclusions, factors)
+    pairs.check(count)
+    return pairs
+
+
+def check_systems(pairs: Any, system: Any) -> None:
+    """Raise an error that names the first of pairs (M, 2) whose particles are in different systems; waits."""
+    apart = [pair for pair, homes in zip(pairs.tolist(), system[pairs].tolist(), strict=True) if homes[0] != homes[1]]
+    if apart:
+        raise ValueError(
+            f"exclusions have the pair {apart[0]}, whose particles are in different systems: these do not interact."
+        )
+
+
+def matrix_of(pme: Any, cell: Any, like: Callable[[Any], Any]) -> Any:
+    """Return lattice vectors as rows, (3, 3) or (S, 3, 3), of the PME's box or of the user's lengths or vectors."""
+    batch = () if isinstance(pme, PME) else (pme.systems,)
     if cell is None:
-        return like(pme.box.matrix.tolist())
-    if tuple(cell.shape) not in ((3,), (3, 3)):
-        raise ValueError(f"cell has shape {tuple(cell.shape)}; give lengths (3,) or lattice vectors as rows (3, 3).")
-    return diagonal(cell) if cell.ndim == 1 else cell
+        return like(np.broadcast_to(pme.box.matrix, (*batch, 3, 3)).tolist())
+    if tuple(cell.shape) not in ((*batch, 3), (*batch, 3, 3)):
+        raise ValueError(
+            f"cell has shape {tuple(cell.shape)}; "
+            f"give lengths {(*batch, 3)} or lattice vectors as rows {(*batch, 3, 3)}."
+        )
+    return cell[..., None] * like(np.eye(3).tolist()) if cell.ndim == len(batch) + 1 else cell
 
 
 def energy(
-    xp: Any,
-    pme: PME,
-    split: Split,
-    x: Any,
-    q: Any,
-    cell: Any,
-    near: Any,
-    far: Any,
-    like: Callable[[Any, Any], Any],
-) -> Any:
-    """Return the energy from both halves.
+    library: Library, facts: Facts, x: Any, q: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any],
+    near: Any, far: Any,
+) -> Any:  # fmt: skip
+    """Return the energy (), or energies (S,) of systems, from both halves.
 
     Parameters
     ----------
-    xp : module
-        torch or ``jax.numpy``.
-    near : array ()
-        Sum over pairs within the cutoff, without Coulomb's constant.
+    pairs : tuple of arrays (M,)
+        Excluded or scaled pairs i, j and their factors minus 1.
+    near : array () or (S,)
+        Sums over pairs within the cutoff, without Coulomb's constant.
     far : array (N,)
         Potentials of the mesh for ``4 pi`` times the charges, background included.
-    like : callable
-        ``like(numbers, array)`` returns an array of numbers with the dtype and device of ``array``.
     """
-    total = near + (q * far).sum() / 2 - split.itself / 2 * (q * q).sum()
-    pairs = pme.exclusions.pairs.copy()  # torch warns of indices that are read-only
-    if len(pairs):
-        d = nearest(xp, x[pairs[:, 1]] - x[pairs[:, 0]], cell, xp.linalg.inv(cell), like(NEIGHBOURS, x))
-        weights = like(pme.exclusions.factors - 1, q)
-        total = total + (weights * q[pairs[:, 0]] * q[pairs[:, 1]] / (d * d).sum(1) ** 0.5).sum()
-    return pme.coulomb_constant * total
+    total = near + library.totals(q * far / 2 - facts.itself / 2 * (q * q), cell, system)
+    i, j, weights = pairs
+    if len(i):
+        weights, inverse, home = library.like(weights, q), library.xp.linalg.inv(cell), None
+        boxes = cell, inverse
+        if system is not None:
+            home = system[i]
+            boxes = cell[home], inverse[home]
+            weights = weights + library.xp.where(home == system[j], 0.0, math.nan)
+        d = nearest(library.xp, x[j] - x[i], *boxes, library.like(NEIGHBOURS, x))
+        total = total + library.totals(weights * q[i] * q[j] / (d * d).sum(1) ** 0.5, cell, home)
+    return facts.constant * total
 
 
 def by_cell(xp: Any, x: Any, cell: Any, by_x: Any, virial: Any) -> Any:
@@ -138,23 +229,33 @@ def check_model(model: Any, kind: type) -> None:
 
 
 def pair_sums(
-    xp: Any, cutoff: float, split: Split, x: Any, q: Any, cell: Any, on_gpu: bool
+    library: Library, text: str, x: Any, q: Any, cell: Any, system: Any, on_gpu: bool
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the energy of pairs within the cutoff, and its slopes by positions, charges and cell.
+    """Return the energy of pairs within the cutoff, or that of each system, and its slopes by positions, charges, cell.
 
-    Arrays are of NumPy or torch, which ``xp`` is.
+    Arrays are of NumPy or torch, which the library is.
     """
-    box = pm.Box(np.asarray(cell.tolist()))
-    smooth = polynomials(split, cutoff, str(x.dtype).endswith("float32"), on_gpu)
+    cutoff, split = split_of(text)
+    smooth = polynomials(split, cutoff, name_of(x) == "float32", on_gpu)
     check_finite(q, "charges")
+    rows, box = boxes_of(cell)
+    many = {} if system is None else dict(system=system, boxes=rows)
     sums = (
-        pm.UniformGrid(box, cell_size=cells(box, cutoff))
-        .build(x)
+        pm.UniformGrid(box, cell_size=cells(box, cutoff), systems=len(rows) if many else None)
+        .build(x, **many)
         .stream(cutoff, direct.pair_function(smooth, 1, True), q)
     )
     if float(sums[:, 10].sum()) > 0:
         raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
     by_x = -q[:, None] * sums[:, 1:4]
-    virial = (q[:, None] * sums[:, 4:10]).sum(0) / 2
-    strain = xp.stack([virial[[0, 5, 4]], virial[[5, 1, 3]], virial[[4, 3, 2]]])
-    return (q * sums[:, 0]).sum() / 2, by_x, sums[:, 0], by_cell(xp, x, cell, by_x, strain)
+    upper = q[:, None] * sums[:, 4:10] / 2
+    strain = library.xp.stack([upper[:, [0, 5, 4]], upper[:, [5, 1, 3]], upper[:, [4, 3, 2]]], 1)
+    turned = library.totals(strain - x[:, :, None] * by_x[:, None], cell, system)
+    by_cell = library.xp.linalg.solve(cell.swapaxes(-1, -2), turned)
+    return library.totals(q * sums[:, 0], cell, system) / 2, by_x, sums[:, 0], by_cell
+
+
+def boxes_of(cell: Any) -> tuple[np.ndarray, pm.Box]:
+    """Return lattice vectors (S, 3, 3) on the host, and the largest box."""
+    rows: np.ndarray = np.asarray(cell.tolist(), np.float64).reshape(-1, 3, 3)
+    return rows, pm.Box(rows[abs(np.linalg.det(rows)).argmax()])

@@ -10,34 +10,41 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import particlemesh as pm
 from particlemesh.apps.pme import derivatives
+from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import Split
 from particlemesh.autograd.jax import potential
 
 
-def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
-    """Return the energy of periodic charges; differentiable once, in reverse mode.
+def energy(
+    pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, cell: Any = None, exclusions: Any = (),
+    factors: Any = 0.0,
+) -> Any:  # fmt: skip
+    """Return the energy of periodic charges, or of many systems; differentiable once, in reverse mode.
 
     The mesh works where the arrays are. The sum over pairs runs on the host, in a callback. Second derivatives raise
     an error: take :func:`particlemesh.apps.pme.torch.energy` for them.
 
     Parameters
     ----------
-    pme : PME
+    pme : PME or PMEBatch
         As for :func:`particlemesh.apps.pme.torch.energy`; a constant of compiled functions.
     positions : array (N, 3)
         Float32 or float64.
     charges : array (N,)
+    system : integers (N,), optional
+        For a PMEBatch of S systems: the system of each particle.
     cell : array (3,) or (3, 3), optional
-        Lengths, or lattice vectors as rows, instead of those of ``pme.box``.
+        Lengths, or lattice vectors as rows, instead of those of ``pme.box``. For a PMEBatch, those of each system:
+        (S, 3) or (S, 3, 3).
+    exclusions, factors
+        As for :func:`particlemesh.apps.pme.torch.energy`; constants of compiled functions.
 
     Returns
     -------
-    jax.Array ()
+    jax.Array (), or (S,)
 
     Raises
     ------
@@ -56,37 +63,60 @@ def energy(pme: PME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
     [1.0, -1.0]
     """
     x, q = jnp.asarray(positions), jnp.asarray(charges)
-    p = derivatives.parameters_of(pme, x, q)
-    cell = None if cell is None else jnp.asarray(cell)
-    matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype), jnp.diag).astype(x.dtype)
-    split = p.split
-    far = potential(x, q * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True))
-    near = _pairs(p.cutoff, split, x, q, matrix)
-    return derivatives.energy(jnp, pme, split, x, q, matrix, near, far, _like)
+    cell, system = (None if a is None else jnp.asarray(a) for a in (cell, system))
+    derivatives.check(pme, x, q, system, exclusions)
+    if not any(isinstance(a, jax.core.Tracer) for a in (q, system)):
+        derivatives.choose(pme, q, system)
+    facts = derivatives.facts_of(pme, x.shape[0], derivatives.name_of(x), x)
+    matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype)).astype(x.dtype)
+    known = derivatives.pairs_of(pme, exclusions, factors, x.shape[0])
+    if system is not None and not isinstance(system, jax.core.Tracer):
+        derivatives.check_systems(known.pairs, np.asarray(system))
+    mesh, options = derivatives.of_mesh(pme)
+    far = potential(x, q * facts.times, mesh, cell=matrix, system=system, **options)
+    near = _pairs(facts.pairs, x, q, matrix, system)
+    pairs = *known.pairs.T, known.factors - 1
+    return derivatives.energy(_JAX, facts, x, q, matrix, system, pairs, near, far)
 
 
 def _like(numbers: Any, array: Any) -> Any:
     return jnp.asarray(numbers, array.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _pairs(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> Any:
-    """Return the sum over pairs within the cutoff."""
-    return _forward(cutoff, split, x, q, cell)[0]
+def _add(terms: Any, at: Any, count: int) -> Any:
+    return jnp.zeros((count, *terms.shape[1:]), terms.dtype).at[at].add(terms)
 
 
-def _forward(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> tuple[Any, tuple[Any, ...]]:
-    value, *slopes = _sums(cutoff, split, x, q, cell)
-    return value, tuple(slopes)
+def _add_on_host(terms: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
+    total = np.zeros((count, *terms.shape[1:]), terms.dtype)
+    np.add.at(total, at, terms)
+    return total
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _sums(cutoff: float, split: Split, x: Any, q: Any, cell: Any) -> list[Any]:
+_JAX = derivatives.Library(jnp, _like, _add)
+_NUMPY = derivatives.Library(np, lambda numbers, array: np.asarray(numbers, array.dtype), _add_on_host)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _pairs(facts: str, x: Any, q: Any, cell: Any, system: Any) -> Any:
+    """Return the sum over pairs within the cutoff, or that of each system."""
+    return _forward(facts, x, q, cell, system)[0]
+
+
+def _forward(facts: str, x: Any, q: Any, cell: Any, system: Any) -> tuple[Any, tuple[Any, ...]]:
+    value, *slopes = _sums(facts, x, q, cell, system)
+    return value, (*slopes, system)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _sums(facts: str, x: Any, q: Any, cell: Any, system: Any) -> list[Any]:
     """Return the sum over pairs and its derivatives by positions, charges and cell."""
-    host = functools.partial(derivatives.pair_sums, np, cutoff, split)
-    return _on_host(
-        lambda x, q, cell: host(x, q, np.asarray(cell, np.float64), False), ((), x.shape, q.shape, (3, 3)), x, q, cell
-    )
+
+    def host(x: Any, q: Any, cell: Any, owners: Any = None) -> Any:
+        return derivatives.pair_sums(_NUMPY, facts, x, q, np.asarray(cell, np.float64), owners, False)
+
+    shapes = cell.shape[:-2], x.shape, q.shape, cell.shape
+    return _on_host(host, shapes, x, q, cell, owners=() if system is None else (system.astype(jnp.int32),))
 
 
 @_sums.defjvp
@@ -103,24 +133,30 @@ def _integers(numbers: Any) -> Any:
     return bits.reshape(*numbers.shape, numbers.dtype.itemsize // 4)
 
 
-def _on_host(function: Any, shapes: Any, *arrays: Any) -> list[Any]:
-    """Return arrays of these shapes that a function of NumPy arrays returns, all of the first array's type."""
+def _on_host(function: Any, shapes: Any, *arrays: Any, owners: tuple[Any, ...] = ()) -> list[Any]:
+    """Return arrays of these shapes that a function of NumPy arrays returns, all of the first array's type.
+
+    The last arguments of the function are integers, ``owners``.
+    """
     # JAX may call back from a thread in which float64 is off, and would round numbers there. It leaves integers as
     # they are.
     dtype = arrays[0].dtype
     words = dtype.itemsize // 4
 
-    def call(*integers: Any) -> list[np.ndarray]:
-        results = function(*(np.ascontiguousarray(a).view(dtype)[..., 0] for a in integers))
+    def call(*given: Any) -> list[np.ndarray]:
+        floats = [np.ascontiguousarray(a).view(dtype)[..., 0] for a in given[: len(arrays)]]
+        results = function(*floats, *map(np.asarray, given[len(arrays) :]))
         return [np.array(a, dtype)[..., None].view(np.int32) for a in results]
 
     places = [jax.ShapeDtypeStruct((*shape, words), jnp.int32) for shape in shapes]
-    integers = jax.pure_callback(call, places, *map(_integers, arrays), vmap_method="sequential")
+    integers = jax.pure_callback(call, places, *map(_integers, arrays), *owners, vmap_method="sequential")
     return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in integers]
 
 
-def _backward(cutoff: float, split: Split, slopes: Any, slope: Any) -> tuple[Any, ...]:
-    return tuple(slope * s for s in slopes)
+def _backward(facts: str, kept: tuple[Any, ...], slope: Any) -> tuple[Any, ...]:
+    by_x, by_q, by_cell, system = kept
+    each = slope if system is None else slope[system]
+    return each[..., None] * by_x, each * by_q, slope[..., None, None] * by_cell, None
 
 
 _pairs.defvjp(_forward, _backward)
@@ -229,10 +265,11 @@ def equilibrated_charges(
 def _matrix(model: Any, kind: type, x: Any, numbers: Any, cell: Any) -> Any:
     """Return lattice vectors as rows; check arguments and choose parameters."""
     derivatives.check_model(model, kind)
-    derivatives.parameters_of(model._pme, x, numbers)
+    derivatives.check(model._pme, x, numbers, None, ())
+    derivatives.facts_of(model._pme, x.shape[0], derivatives.name_of(x), x)
     cell = None if cell is None else jnp.asarray(cell)
     like = functools.partial(jnp.asarray, dtype=x.dtype)
-    return derivatives.matrix_of(model._pme, cell, like, jnp.diag).astype(x.dtype)
+    return derivatives.matrix_of(model._pme, cell, like).astype(x.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

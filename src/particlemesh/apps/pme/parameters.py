@@ -182,7 +182,10 @@ def fourth_power(charges: NDArray[Any], owners: NDArray[Any] | None = None) -> f
     (1.0, 4.0)
     """
     sets = charges.reshape(math.prod(charges.shape[:-1]), charges.shape[-1]).astype(np.float64)
-    owners = np.repeat(np.arange(len(sets)), sets.shape[1]) if owners is None else owners
+    # Systems that do not exist raise an error later.
+    owners = (
+        np.repeat(np.arange(len(sets)), sets.shape[1]) if owners is None else np.unique(owners, return_inverse=True)[1]
+    )
     known = np.isfinite(sets.ravel()) & (sets.ravel() != 0)
     largest = np.zeros(1 + owners.max(initial=0))
     np.maximum.at(largest, owners[known], abs(sets.ravel()[known]))

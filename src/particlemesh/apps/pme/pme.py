@@ -290,12 +290,6 @@ class PME(Calculation):
 
     # ---- how it is done -----------------------------------------------------------------------------------
 
-    def core(self, count: int, dtype: np.dtype, backend: Any) -> Core:
-        """Return grid, solver and parameters, made at the first use for so many particles; for our own modules."""
-        if self._core is None:
-            self._core = self._make(count, dtype, backend, parameters.FOURTH)
-        return self._core
-
     def _choose_for_dipoles(self) -> None:
         """Choose Gaussians before the first dipoles come, unless the split is given: their error rises less by these.
 

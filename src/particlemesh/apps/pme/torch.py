@@ -3,48 +3,57 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 import particlemesh as pm
 from particlemesh.apps.pme import derivatives
+from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import Split
 from particlemesh.autograd.torch import potential
 
 
-def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None = None) -> Tensor:
-    """Return the energy of periodic charges; differentiable by positions, charges and cell.
+def energy(
+    pme: PME | PMEBatch, positions: Tensor, charges: Tensor, system: Tensor | None = None, *,
+    cell: Tensor | None = None, exclusions: Any = (), factors: Any = 0.0,
+) -> Tensor:  # fmt: skip
+    """Return the energy of periodic charges, or of many systems; differentiable by positions, charges and cell.
 
     First derivatives take the pair function of :class:`particlemesh.apps.pme.PME`. If they are differentiated in their
     turn (``create_graph=True``), the sum over pairs is made of tensors, whose memory grows with the number of pairs.
+    Works under ``torch.compile(fullgraph=True)`` and ``torch.export``, with first derivatives.
 
     Parameters
     ----------
-    pme : PME
-        Its cutoff, splitting, mesh, window, Coulomb constant and exclusions. Parameters that are not given are chosen
-        at the first call.
+    pme : PME or PMEBatch
+        Its cutoff, splitting, mesh, window and Coulomb constant, and a PME's exclusions. Parameters that are not given
+        are chosen at the first call.
     positions : tensor (N, 3)
         Float32 or float64.
     charges : tensor (N,)
         Of the same dtype and device.
+    system : integer tensor (N,), optional
+        For a PMEBatch of S systems: the system of each particle.
     cell : tensor (3,) or (3, 3), optional
         Lengths, or lattice vectors as rows, instead of those of ``pme.box``. Gradients by it are at fixed positions.
+        For a PMEBatch, those of each system: (S, 3) or (S, 3, 3).
+    exclusions, factors
+        As for a call of a PMEBatch. In a compiled function a pair of two systems makes the energy NaN.
 
     Returns
     -------
-    tensor ()
+    tensor (), or (S,)
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, or particles lie in one place.
+        If an argument is not allowed, particles lie in one place, or excluded pairs are of two systems.
     NotImplementedError
         If third derivatives by positions are needed.
 
@@ -59,51 +68,103 @@ def energy(pme: PME, positions: Tensor, charges: Tensor, *, cell: Tensor | None 
     >>> force = -torch.autograd.grad(energy(pme, x, q), x)[0]
     >>> force[:, 0].sign().tolist()  # they attract each other
     [1.0, -1.0]
+
+    The same pair in two boxes at once:
+
+    >>> from particlemesh.apps.pme import PMEBatch
+    >>> batch, system = PMEBatch((3.0, 3.0, 3.0), systems=2, accuracy=1e-6), torch.tensor([0, 0, 1, 1])
+    >>> cell = torch.tensor([[2.0, 2.0, 2.0], [3.0, 3.0, 3.0]], dtype=torch.float64)
+    >>> both = energy(batch, x.repeat(2, 1), q.repeat(2), system, cell=cell)
+    >>> bool(torch.isclose(both[0], energy(pme, x, q), rtol=1e-5)), both.shape
+    (True, torch.Size([2]))
     """
-    for name, given in (("positions", positions), ("charges", charges), ("cell", positions if cell is None else cell)):
-        if not isinstance(given, Tensor):
+    tensors = {"cell": cell, "system": system}
+    for name, given in {"positions": positions, "charges": charges, **tensors}.items():
+        if not (isinstance(given, Tensor) or (given is None and name in tensors)):
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
-    p = derivatives.parameters_of(pme, positions, charges)
-    matrix = derivatives.matrix_of(pme, cell, positions.new_tensor, torch.diag).to(positions.dtype)
-    split = p.split
-    near = _Pairs.apply(p.cutoff, split, positions, charges, matrix)
-    far = potential(
-        positions, charges * split.mesh, pm.Mesh(p.shape, pme.box), window=p.window, cell=matrix, **split.green(True)
-    )
-    return derivatives.energy(torch, pme, split, positions, charges, matrix, near, far, _like)
+    derivatives.check(pme, positions, charges, system, exclusions)
+    if not torch.compiler.is_compiling():
+        derivatives.choose(pme, charges.detach(), system)
+    count, name = index(positions.shape[0]), derivatives.name_of(positions)
+    facts = derivatives.Facts(*_facts(pme, count, name, str(positions.device)))
+    matrix = derivatives.matrix_of(pme, cell, positions.new_tensor).to(positions.dtype)
+    pairs, weights = (a.to(positions.device) for a in _excluded(pme, exclusions, factors, count))
+    if system is not None and len(pairs) and not torch.compiler.is_compiling():
+        derivatives.check_systems(pairs, system)
+    near = _pairs(positions, charges, matrix, system, facts.pairs)[0]
+    mesh, options = derivatives.of_mesh(pme)
+    far = potential(positions, charges * facts.times, mesh, cell=matrix, system=system, **options)
+    return derivatives.energy(_TORCH, facts, positions, charges, matrix, system, (*pairs.T, weights), near, far)
+
+
+@torch.compiler.assume_constant_result
+def _facts(pme: Any, count: int, name: str, device: str) -> Any:
+    return tuple(derivatives.facts_of(pme, count, name, torch.empty(0, device=device)))
+
+
+@torch.compiler.assume_constant_result
+def _excluded(pme: Any, exclusions: Any, factors: Any, count: int) -> list[Tensor]:
+    pairs = derivatives.pairs_of(pme, exclusions, factors, count)
+    return [torch.tensor(pairs.pairs), torch.tensor(pairs.factors - 1)]
 
 
 def _like(numbers: Any, array: Tensor) -> Tensor:
     return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
 
 
-class _Pairs(torch.autograd.Function):
-    """The sum over pairs within the cutoff."""
-
-    @staticmethod
-    def forward(ctx: Any, cutoff: float, split: Split, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
-        box = cell.detach().cpu().numpy().astype(np.float64)
-        plain = x.detach(), q.detach(), cell.detach()
-        value, *slopes = derivatives.pair_sums(torch, cutoff, split, *plain, x.device.type != "cpu")
-        ctx.facts = cutoff, split, box
-        ctx.save_for_backward(x, q, cell, *slopes)
-        return torch.as_tensor(value)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        x, q, cell, *slopes = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the slopes are to be differentiated
-            # Views: one argument may be a function of another, and a slope by it is at the others' present values.
-            views = [a.view_as(a) if a.requires_grad else a.detach().requires_grad_() for a in (x, q, cell)]
-            slopes = torch.autograd.grad(_by_tensors(*ctx.facts, *views), views, create_graph=True)
-        return None, None, *(slope * s for s in slopes)
+def _add(terms: Tensor, at: Tensor, count: int) -> Tensor:
+    return terms.new_zeros((count, *terms.shape[1:])).index_add(0, at, terms)
 
 
-def _by_tensors(cutoff: float, split: Split, box: np.ndarray, x: Tensor, q: Tensor, cell: Tensor) -> Tensor:
+_TORCH = derivatives.Library(torch, _like, _add)
+
+
+# ---- the sum over pairs within the cutoff ---------------------------------------------------------------
+
+
+@torch.library.custom_op("particlemesh::pairs_of_charges", mutates_args=())
+def _pairs(
+    x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, facts: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the sum of each system, or of all, and its slopes by positions, charges and cell."""
+    plain = x.detach(), q.detach(), cell.detach(), system
+    value, by_x, by_q, by_cell = derivatives.pair_sums(_TORCH, facts, *plain, x.device.type != "cpu")
+    return value, by_x, by_q.contiguous(), by_cell.contiguous()
+
+
+@_pairs.register_fake
+def _shapes(x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, facts: str) -> tuple[Tensor, ...]:
+    return x.new_empty(cell.shape[:-2]), torch.empty_like(x), torch.empty_like(q), torch.empty_like(cell)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, q, cell, system, ctx.facts = inputs
+    ctx.save_for_backward(x, q, cell, system, *output[1:])
+
+
+def _backward(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    x, q, cell, system, *slopes = ctx.saved_tensors
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # the slopes are to be differentiated
+        # Views: one argument may be a function of another, and a slope by it is at the others' present values.
+        views = x, q, cell = [a.view_as(a) if a.requires_grad else a.detach().requires_grad_() for a in (x, q, cell)]
+        value = _by_tensors(ctx.facts, x, q, cell, system)
+        return *torch.autograd.grad(value, views, slope, create_graph=True), None, None
+    each = slope if system is None else slope[system]
+    by_cell = slope[..., None, None] * slopes[2]
+    return each[..., None] * slopes[0], each * slopes[1], by_cell, None, None
+
+
+_pairs.register_autograd(_backward, setup_context=_setup)
+
+
+def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None) -> Tensor:
     """Return the sum over pairs in tensors."""
-    i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True))
-    r = (x[j] - x[i] + shifts.to(x.dtype) @ cell).norm(dim=1)
-    return (q[i] * q[j] * split.sharp(r, torch.erfc)).sum()
+    (cutoff, split), (rows, box) = derivatives.split_of(facts), derivatives.boxes_of(cell)
+    many = {} if system is None else dict(system=system, boxes=rows)
+    i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True, **many))
+    home = None if system is None else system[i]
+    between = x[j] - x[i] + (shifts.to(x.dtype)[:, None] @ (cell if home is None else cell[home]))[:, 0]
+    return _TORCH.totals(q[i] * q[j] * split.sharp(between.norm(dim=1), torch.erfc), cell, home)
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------
@@ -221,8 +282,9 @@ def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Ten
     ):
         if not isinstance(given, Tensor):
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
-    derivatives.parameters_of(model._pme, positions, numbers)
-    return derivatives.matrix_of(model._pme, cell, positions.new_tensor, torch.diag).to(positions.dtype)
+    derivatives.check(model._pme, positions, numbers, None, ())
+    derivatives.facts_of(model._pme, positions.shape[0], derivatives.name_of(positions), positions)
+    return derivatives.matrix_of(model._pme, cell, positions.new_tensor).to(positions.dtype)
 
 
 def _boxed(model: Any, matrix: Tensor) -> Any:
