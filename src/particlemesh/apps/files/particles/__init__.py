@@ -16,16 +16,11 @@ import numpy as np
 from particlemesh import Box
 from particlemesh.apps.files.libraries import FileError, by_ending, listing, plain
 from particlemesh.apps.files.particles.alone import Alone
-from particlemesh.apps.files.particles.atoms import Data, Dump, ExtendedXYZ
-from particlemesh.apps.files.particles.gsd import GSD
+from particlemesh.apps.files.particles.frames import GSD, Data, Dump, ExtendedXYZ, Molecules, Points
 from particlemesh.apps.files.particles.hdf5 import HDF5
-from particlemesh.apps.files.particles.molecules import Molecules
-from particlemesh.apps.files.particles.npz import NPZ
 from particlemesh.apps.files.particles.openpmd import OpenPMD as OpenPMD  # a form of HDF5
-from particlemesh.apps.files.particles.parquet import Parquet
-from particlemesh.apps.files.particles.points import Points
 from particlemesh.apps.files.particles.reader import Reader
-from particlemesh.apps.files.particles.text import Text
+from particlemesh.apps.files.particles.tables import NPZ, Parquet, Text
 
 FORMATS: tuple[type[Reader], ...] = (
     NPZ, HDF5, GSD, ExtendedXYZ, Dump, Data, Molecules, Points, Text, Parquet,

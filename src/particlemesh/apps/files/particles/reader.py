@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The contract of a format of particles, and what formats that are read by frame share."""
+"""The contract of a format of particles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from particlemesh.apps.files import boxes
 from particlemesh.apps.files.boxes import Cell
-from particlemesh.apps.files.libraries import FileError, Format, errors_name_file
+from particlemesh.apps.files.libraries import Format, errors_name_file
 
 WIDEST = 64  # numbers per particle in a column: more is another kind of array
 NUMBERS = "iufc"
@@ -111,55 +111,6 @@ class Reader(Format):
     def errors_name_file(self, frame: int | None = None) -> contextlib.AbstractContextManager[None]:
         """Turn every error of a library into one that names the file, and the frame if there are several."""
         return errors_name_file(self.path, "", None if self.frames == 1 else frame)
-
-
-class FrameReader(Reader):
-    """A format whose library reads a frame at a time; the last one is kept."""
-
-    in_parts = False
-
-    def start(self) -> int:
-        """Open the file, and return the number of frames."""
-        raise NotImplementedError
-
-    def read(self, frame: int) -> Any:
-        """Return a frame as the library has it."""
-        raise NotImplementedError
-
-    def arrays(self, frame: int) -> dict[str, np.ndarray]:
-        """Return the columns of a frame, and whatever else is there; positions are the first."""
-        raise NotImplementedError
-
-    def open(self) -> None:
-        self._kept: tuple[int, Any] = (-1, None)
-        self.frames = self.start()
-        if not self.frames:
-            raise FileError("it has no frames")
-        arrays = self.arrays(self.frames - 1)
-        count = len(next(iter(arrays.values())))
-        for name, data in arrays.items():
-            if is_column(data.shape, data.dtype) and len(data) == count:
-                self.columns[name] = Column(data.shape[1:])
-
-    def frame(self, frame: int) -> Any:
-        """Return a frame as the library has it; that of the last call is kept."""
-        if self._kept[0] != frame:
-            self._kept = (-1, None)  # should reading fail
-            self._kept = (frame, self.read(frame))
-        return self._kept[1]
-
-    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
-        arrays = self.arrays(frame)
-        missing = [name for name in names if name not in arrays]
-        if missing:
-            raise FileError(f"frame {frame} has no {', '.join(missing)}")
-        columns = [arrays[name] for name in names]
-        count = len(next(iter(arrays.values())))
-        for name, data in zip(names, columns, strict=True):
-            if len(data) != count:
-                raise FileError(f"frame {frame} has {count} particles and {len(data)} rows of {name}")
-        for start in range(0, count, size):
-            yield [column[start : start + size] for column in columns]
 
 
 def is_column(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
