@@ -285,21 +285,17 @@ def test_a_measured_plan_is_captured_afterwards(backend):
 
 @pytest.mark.backends("opencl")
 def test_a_launch_that_finds_no_memory_is_the_next_methods_turn(backend, monkeypatch):
-    from pyopencl import MemoryError as NoMemory
+    import pyopencl
 
-    from particlemesh.backends import opencl
     from particlemesh.spread.fixed_point import FixedPoint
     from particlemesh.spread.particle import Particle
 
-    with_memory, enqueue = opencl.with_memory, []
+    launch, enqueue = pyopencl.enqueue_nd_range_kernel, []
 
-    def command(lacking, call, *arguments):
-        def call_or_fail(*arguments):
-            if enqueue:  # as drivers that take memory when it is first used
-                raise NoMemory("enqueue_nd_range_kernel failed: MEM_OBJECT_ALLOCATION_FAILURE")
-            return call(*arguments)
-
-        return with_memory(lacking, call_or_fail if lacking is opencl.LAUNCHING else call, *arguments)
+    def launch_or_fail(*arguments):
+        if enqueue:  # as drivers that take memory when it is first used
+            raise pyopencl.MemoryError("enqueue_nd_range_kernel failed: MEM_OBJECT_ALLOCATION_FAILURE")
+        return launch(*arguments)
 
     def time_of(plan, what, method):
         enqueue[:] = [method] * (method is Particle)
@@ -310,7 +306,7 @@ def test_a_launch_that_finds_no_memory_is_the_next_methods_turn(backend, monkeyp
 
     time_before = trial.seconds
     monkeypatch.setattr(trial, "seconds", time_of)
-    monkeypatch.setattr(opencl, "with_memory", command)
+    monkeypatch.setattr(pyopencl, "enqueue_nd_range_kernel", launch_or_fail)
     monkeypatch.setitem(METHODS, "spread", (Particle, FixedPoint))
     plan = plan_of(backend.array(X.astype(np.float32)))
     plan.spread(backend.array(Q.astype(np.float32)))

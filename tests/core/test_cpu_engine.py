@@ -78,7 +78,7 @@ def test_particles_of_a_crowded_tile_follow_each_other_by_cells(shape, support):
 
 
 def test_indices_of_64_bits_change_no_result(monkeypatch):
-    x, keys, results = cloud(500), np.random.default_rng(0).integers(0, 80, 500).astype(np.int32), []
+    x, keys, results = cloud(500), np.random.default_rng(0).integers(0, 80, 40_000).astype(np.int32), []
     for index in (np.int32, np.int64):
         monkeypatch.setattr("particlemesh.sorting.cpu.index_type", lambda count, index=index: index)
         monkeypatch.setattr("particlemesh.orders.cpu.particles.index_type", lambda count, index=index: index)

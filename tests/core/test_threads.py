@@ -19,8 +19,10 @@ PARTS = {"follow", "locate", "ready", "rows_of", "spectra", "take", "track"}  # 
 FREE = {
     "Plan": {"empty_field", "to_xarray"} | PARTS, "UniformGrid": PARTS, "fourier.Solver": {"explain"},
     "fourier.Transform": {"compensation", "green", "modes"} | PARTS, "apps.pme.PME": {"chosen", "core"},
-    "apps.pme.Dispersion": {"explain"}, "apps.brownian.RPY": {"explain", "linear_operator", "noise", "settings"},
-    "apps.dem.Simulation": {"save"}, "distributed.FFT": {"explain", "wavenumbers"},
+    "apps.pme.PMEBatch": {"core"}, "apps.pme.Dispersion": {"explain", "core"}, "apps.pme.InducedDipoles": {"in_box"},
+    "apps.pme.ChargeEquilibration": {"in_box"}, "apps.dem.Simulation": {"save"},
+    "apps.brownian.RPY": {"explain", "linear_operator", "noise", "settings"},
+    "distributed.FFT": {"explain", "wavenumbers"},
 }  # fmt: skip
 VALUE = {"Mesh", "Box", "fourier.Halves", "apps.mri.MRIParticlemesh"}  # these hold no memory of calls
 OBJECTS = [name for name in public_calls.OBJECTS if name not in VALUE]

@@ -232,7 +232,7 @@ def test_bad_positions_change_nothing():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"radius": -1.0}, "radius of sphere 0 is -1"),
+        ({"radius": -1.0}, "radius is -1.0; one positive number"),
         ({"radius": [1.0, np.nan]}, "radius of sphere 1 is nan"),
         ({"radius": np.ones((2, 2))}, "shape"),
         ({"viscosity": 0.0}, "viscosity"),

@@ -310,7 +310,7 @@ class PME(Calculation):
             **self._options,
         )  # fmt: skip
 
-    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float) -> Parameters:
+    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = parameters.FOURTH) -> Parameters:
         """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
         accuracy = self.accuracy or _DEFAULT[dtype]
         costs = parameters.GPU if on_gpu else parameters.CPU
