@@ -49,7 +49,7 @@ BUDGET = {
     "apps/files": 3170,
     "apps/mri": 440,
     "apps/nufft": 1480,
-    "apps/pme": 4380,
+    "apps/pme": 4400,
     "arrays": 810,
     "autograd": 860,
     "backends": 3160,

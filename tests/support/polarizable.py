@@ -82,7 +82,7 @@ class Polarizable:
     def matrices(self, x, alpha):
         """Interactions (4N, 4N) of permanent moments, of these with induced ones, and of induced ones."""
         points = ewald_matrix(x, self.box)
-        damped = points + (0 if self.thole is None else thole_matrix(x, alpha, self.thole, self.box))
+        damped = points + (0 if self.thole is None else thole_matrix(x, self.constant * alpha, self.thole, self.box))
         permanent, both = points.copy(), damped.copy()
         for (i, j), f in zip(self.pairs, self.factors, strict=True):
             d = image(x[j] - x[i], self.box)
@@ -91,7 +91,7 @@ class Polarizable:
             w = (
                 np.inf
                 if self.thole is None or alpha[i] * alpha[j] == 0
-                else r**3 * self.thole / np.sqrt(alpha[i] * alpha[j])
+                else r**3 * self.thole / (self.constant * np.sqrt(alpha[i] * alpha[j]))
             )
             e = np.exp(-w)
             lowered = b * [1, 1 - e, 1 - (1 + (w if e else 0)) * e]

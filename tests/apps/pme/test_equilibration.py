@@ -80,6 +80,13 @@ def test_a_guess_saves_iterations_whatever_its_sum():
     shifted = equilibration(X, CHI, ETA, total=0.7, guess=first.charges + 3.0)
     np.testing.assert_allclose(shifted.charges, first.charges, atol=1e-7)
     np.testing.assert_allclose(shifted.charges.sum(), 0.7, atol=1e-13)
+    far = equilibration(
+        X, CHI, ETA, total=0.7, guess=1e9 * np.sign(CHI)
+    )  # of which rounding takes more than the charges
+    np.testing.assert_allclose(far.charges, first.charges, atol=1e-7)
+    np.testing.assert_allclose(far.charges.sum(), 0.7, atol=1e-13)
+    with pytest.raises(RuntimeError, match="the residual no longer falls: it is .* give a larger tolerance"):
+        model(1e-25)(X, CHI, ETA)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

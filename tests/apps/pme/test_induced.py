@@ -67,6 +67,37 @@ def test_forces_fields_potentials_and_virial_are_slopes_of_the_dense_energy(thol
     np.testing.assert_allclose((result.virial * strain).sum(), (ends[0] - ends[1]) / 2, rtol=1e-5, atol=1e-10)
 
 
+@CASES
+def test_units_of_coulombs_constant_change_nothing_else(thole, pairs):
+    """Damping too: polarizabilities are volumes over the constant."""
+    x, q, m, alpha = system()
+    for size in (1.0, 3.0):  # larger ones are damped more
+        plain = model(thole=thole, constant=1.0, **pairs)(x, q, size * alpha, dipoles=m)
+        scaled = model(thole=thole, constant=138.9, **pairs)(x, q, size * alpha / 138.9, dipoles=m)
+        np.testing.assert_allclose(scaled.induced, plain.induced, rtol=0, atol=1e-9 * abs(plain.induced).max())
+        np.testing.assert_allclose(scaled.energy, 138.9 * plain.energy, rtol=1e-9)
+        dipoles = exact(thole, pairs, constant=1.0)(x, q, m, size * alpha)[1]
+        np.testing.assert_allclose(plain.induced, dipoles, rtol=0, atol=1e-9 * abs(dipoles).max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_residuals_are_those_of_the_dipoles_themselves(dtype):
+    """Those that iterations update forget the rounding of a bad guess."""
+    x, q, m, alpha = system()
+    x, q, m = (a.astype(dtype) for a in (x, q, m))
+    right = model(parameters=COARSE, tolerance=1e-12)(*(a.astype("f8") for a in (x, q, alpha)), dipoles=m.astype("f8"))
+    tolerance = 1e-4 if dtype == "float32" else 1e-9
+    for guess in (1e2, 1e4, 1e6):
+        away = np.full_like(m, guess) * np.sign(m)
+        got = model(parameters=COARSE, tolerance=tolerance)(x, q, alpha, dipoles=m, guess=away)
+        assert got.residual <= tolerance
+        assert abs(got.induced - right.induced).max() <= 20 * tolerance * abs(right.induced).max()
+    with pytest.raises(RuntimeError, match="the residual no longer falls: it is .* give a larger tolerance"):
+        model(parameters=COARSE, tolerance=1e-20)(x, q, alpha, dipoles=m)
+    with pytest.raises(ValueError, match="guess is not finite"):
+        model(parameters=COARSE)(x, q, alpha, dipoles=m, guess=np.full_like(m, np.nan))
+
+
 def test_two_atoms_in_free_space_have_the_dipoles_of_silberstein():
     distance, alpha = 1.4, 0.7
     x = np.array([[2.3, 3.0, 3.0], [2.3 + distance, 3.0, 3.0]])

@@ -148,7 +148,7 @@ class ChargeEquilibration(Equations):
             If a number is not finite, shapes do not fit, particles lie in one place, or the energy has no minimum. If a
             hardness, with the energy of a Gaussian in itself, is not positive.
         RuntimeError
-            If the residual is larger than the tolerance after all iterations.
+            If the residual of the charges is larger than the tolerance after all iterations, or no longer falls.
         """
         virial = checks.flag(virial, "virial") and self._pme._closed
         step = _Step(self, positions, electronegativities, hardness, widths, total)
@@ -229,12 +229,18 @@ class _Step:
         core.backend.clear(right)
         vectors.add(right, self.chi, -1.0)
         # With equal electronegativities the right side is nothing but rounding.
-        return self.solve(right, self.charges, guessed=True, least=(self.stiffness * start**2).sum(1))
+        fair = self.totals[:, None] * softness / softness.sum()
+        return self.solve(right, self.charges, guessed=True, least=(self.stiffness * fair**2).sum(1))
 
     def solve(self, right: Any, x: Any, *, guessed: bool, least: Any = 0.0) -> Solution:
         """Solve the equations of charges whose sum stays; the right side becomes residuals."""
         core, c, vectors, model, count = self.core, self.core.constant, self.vectors, self.model, self.x.count
         weights = 1 / self.stiffness
+
+        def repair(q: Any) -> None:
+            if guessed:  # else sums are zero
+                lost = (self.totals - vectors.total(q))[:, None] * weights / weights.sum()
+                vectors.add(q, self.upload(lost))
 
         def operate(p: Any, image: Any) -> None:
             core.backend.clear(image)
@@ -249,7 +255,7 @@ class _Step:
 
         return vectors.solve(
             operate, right, x, self.upload(weights), guessed=guessed, tolerance=model.tolerance, most=model.iterations,
-            inverse=1 / float(weights.sum()), least=least, indefinite=_NO_MINIMUM,
+            inverse=1 / float(weights.sum()), least=least, indefinite=_NO_MINIMUM, repair=repair,
         )  # fmt: skip
 
     def of_widths(self, q: Any, *, slopes: bool = False) -> Any:

@@ -69,7 +69,8 @@ class InducedDipoles(Equations):
 
     With `thole`, near particles are damped as in AMOEBA [thole1981]_ [ren2003]_. With ``w = thole * r**3 /
     sqrt(alpha_i * alpha_j)`` the field of a charge at an induced dipole is multiplied by ``1 - exp(-w)``. The two terms
-    of a dipole's field are multiplied by this, and by ``1 - (1 + w) exp(-w)``.
+    of a dipole's field are multiplied by this, and by ``1 - (1 + w) exp(-w)``. Here alpha are volumes: polarizabilities
+    times Coulomb's constant.
 
     The `exclusions` and `factors` of the PME hold for charges and permanent dipoles, and for their field at induced
     dipoles. Induced dipoles feel each other at any distance, as is usual: give `thole` for bonds.
@@ -159,9 +160,9 @@ class InducedDipoles(Equations):
         ------
         ValueError
             If a number is not finite, shapes do not fit, a polarizability is negative, or particles lie in one place.
-            If the energy has no minimum, which is known as polarization catastrophe.
+            If iterations find that the energy has no minimum, which is known as polarization catastrophe.
         RuntimeError
-            If the residual is larger than the tolerance after all iterations.
+            If the residual of the dipoles is larger than the tolerance after all iterations, or no longer falls.
         """
         virial = checks.flag(virial, "virial") and self._pme._closed
         step = _Step(self, positions, charges, polarizabilities, dipoles, field)
@@ -209,10 +210,11 @@ class _Step:
         self.vectors, self.scalars = Vectors(core, 1, 3 * count), Vectors(core, 1, count)
         self.induced = self.vectors.take("of induced dipoles").reshape(count, 3)
         self.field = self.upload(self.outside)
-        self.reach = 0.0
+        self.reach, volumes = 0.0, np.zeros(count)  # 0: listed pairs are not damped, either
         if self.model.thole is not None and count:
-            self.reach = damping.reach_of_thole(self.model.thole, float(self.alpha.max()), core.dtype)
-        self.root = self.upload(np.sqrt(self.alpha)[:, None])
+            volumes = self.alpha * core.constant
+            self.reach = damping.reach_of_thole(self.model.thole, float(volumes.max()), core.dtype)
+        self.root = self.upload(np.sqrt(volumes)[:, None])
 
     def upload(self, array: np.ndarray) -> Any:
         """Return numbers of the host where the core works, in its type."""
@@ -233,8 +235,12 @@ class _Step:
             extra = self.extra(self.induced)
             self.vectors.add_columns(right, extra, -1.0, columns=3, first=damping.INDUCED)
         if guess is not None:
+            if not np.isfinite(kernels.to_host(guess, "guess")).all():
+                raise ValueError("guess is not finite; give finite numbers.")
             given = kernels.take(guess, (count, 3), "guess", like=self.taken["charges"], batch=False)
             core.backend.copy(self.induced, given.native)
+            flat = self.induced.reshape(1, -1)
+            self.vectors.scale(flat, self.upload(np.repeat(self.alpha > 0, 3)), flat)  # the others have none
         return self.solve(right, self.induced, guessed=guess is not None)
 
     def of_result(self, array: Any) -> Any:

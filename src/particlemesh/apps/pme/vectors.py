@@ -176,10 +176,13 @@ class Vectors:
     def solve(
         self, operate: Callable[[Any, Any], None], right: Any, x: Any, weights: Any, *, guessed: bool,
         tolerance: float, most: int, inverse: float = 0.0, least: Any = 0.0, indefinite: str,
+        repair: Callable[[Any], None] | None = None,
     ) -> Solution:  # fmt: skip
         """Solve equations with a symmetric positive operator by conjugate gradients [hestenes1952]_.
 
-        Between iterations the host waits for the norm of the residual and for nothing else.
+        Between iterations the host waits for the norm of the residual and for nothing else. Residuals that iterations
+        update know nothing of the rounding of solutions. So the last one is that of the solution itself, and iterations
+        go on from it while it falls.
 
         Parameters
         ----------
@@ -201,22 +204,34 @@ class Vectors:
             Tolerances are of this square at least, where right sides have smaller ones.
         indefinite : str
             What to say of an operator that is not positive.
+        repair : callable, optional
+            ``repair(x)`` undoes what rounding did to the sum of solutions.
 
         Raises
         ------
         ValueError
             If the operator is not positive.
         RuntimeError
-            If residuals are larger than the tolerance after ``most`` iterations.
+            If residuals are larger than the tolerance after ``most`` iterations, or no longer fall.
         """
         z, p, image = map(self.take, ("z", "p", "image"))
         if not guessed:
             self.core.backend.clear(x)
         (square,) = self.on_host(self.weigh(right, weights, z, inverse, "of the right side"))
         scale = np.maximum(square, least)
-        if guessed:
+        given, true, is_true = self.take("of given right sides"), math.inf, True
+        self.core.backend.copy(given, right)
+
+        def look() -> None:
+            """Write the residual of the solution."""
+            if repair is not None:
+                repair(x)
             operate(x, image)
+            self.core.backend.copy(right, given)
             self.add(right, image, -1.0)
+
+        if guessed:
+            look()
         names, former, curve = ("of squares", "of other squares"), None, None
         for iteration in range(most + 1):
             square = self.weigh(right, weights, z, inverse, names[iteration % 2])
@@ -228,10 +243,23 @@ class Vectors:
             residual = math.sqrt(
                 float(np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0).max(initial=0))
             )
+            if residual <= tolerance and not is_true:
+                look()
+                former, curve, is_true = None, None, True
+                square = self.weigh(right, weights, z, inverse, names[iteration % 2])
+                (sizes,) = self.on_host(square)
+                residual = math.sqrt(float(np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0).max()))
+                if tolerance < residual >= true / 2:
+                    raise RuntimeError(
+                        f"the residual no longer falls: it is {residual:.2g} of the right side, and tolerance is "
+                        f"{tolerance:g}: give a larger tolerance, or float64."
+                    )
+                true = residual
             if residual <= tolerance:
                 return Solution(iteration, residual)
             if iteration == most:
                 break
+            is_true = False
             self._direct(z, p, square, former)
             operate(p, image)
             curve = self.products(p, image, "of curves")
