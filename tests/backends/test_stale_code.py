@@ -2,6 +2,8 @@
 """Compiled functions of users have the values in force, whatever was compiled before, here or by other processes."""
 
 import importlib
+import os
+import subprocess
 import sys
 import types
 
@@ -161,3 +163,45 @@ def test_what_cannot_be_described_is_kept_for_this_process_only(modules, tmp_pat
         module.strange = strange
         exec("def h(x): return strange", vars(module))
         assert not jit.Frozen(module.h).lasting
+
+
+NAMES = """
+import os, sys
+import numpy as np
+from particlemesh.backends.jit import compiled
+
+def term(x): return x
+names = [[], []]
+def keep(to, real):
+    f = compiled(cached=False)(term)
+    f(np.zeros(1, [("x", real)])[0])
+    to.extend(str(made.fndesc.mangled_name) for made in f.overloads.values())
+read, write = os.pipe()
+if os.fork() == 0:
+    keep(names[1], "f8")
+    os.write(write, " ".join(names[1]).encode())
+    os._exit(0)
+os.wait()
+keep(names[0], "f4")
+print(*names[0], os.read(read, 4096).decode())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_name_their_code_apart():
+    """Code of one name would run in place of another's, as soon as a process reads both from the disk."""
+    # Records are numbered by the process, so that both types here have the same name.
+    runs = [subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, check=True) for _ in range(2)]
+    names = [name for run in runs for name in run.stdout.split()]
+    assert len(names) == len(set(names)) == 4
+
+
+def test_a_function_that_calls_itself_is_not_kept(modules):
+    text = "from numba import njit\n@njit\ndef g(n, x):\n    if n <= 0: return x\n    return g(n - 1, x)\n"
+    module = modules(
+        {"mine": text + "def f(x): return g(3, x) + g(2, x)\ndef h(x): return x + k(x) + k(x)\ndef k(x): return x"}, 0.0
+    )
+    assert with_loop(module.f) == 2.0
+    assert not jit.Frozen(module.f).lasting
+    module.k = njit(module.k)
+    assert jit.Frozen(module.h).lasting  # twice the same, but not within itself

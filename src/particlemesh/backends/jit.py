@@ -14,6 +14,7 @@ import dis
 import enum
 import functools
 import hashlib
+import itertools
 import logging
 import os
 import sys
@@ -27,6 +28,7 @@ import numba
 import numpy as np
 from llvmlite.binding import ffi
 from numba import jit, njit
+from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
@@ -50,13 +52,29 @@ _LOG = logging.getLogger("particlemesh")
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _loops: dict[Any, Any] = {}  # compiled, by loop, user's function and its options
 _read: weakref.WeakKeyDictionary[Callable, Frozen] = weakref.WeakKeyDictionary()
+_APART = hasattr(FunctionIdentity, "_unique_ids")  # whether `_number_apart` works; otherwise nothing is kept on disk
+
+
+def _number_apart() -> None:
+    """Let this process number compiled functions from a random number on.
+
+    Numba names a function by its number in the process and its arguments' types, records by a number, too. In one table
+    of names the first code of a name runs. Two processes that count from one keep different code under one name.
+    """
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(6), "little"))
+
+
+if _APART:
+    _number_apart()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_number_apart)
 
 
 class _CacheFile(IndexDataCacheFile):
     """Numba's cache file; one that is unreadable, or that others may have written, is a miss: it is a pickle.
 
     Numba numbers its data files, so two processes that compile different signatures at the same time may
-    write different code under one number. Here the signature determines the name.
+    write different code under one number. Here the signature and the source determine the name.
     """
 
     variable = "NUMBA_CACHE_DIR"
@@ -84,8 +102,7 @@ class _CacheFile(IndexDataCacheFile):
         if foreign(Path(self._cache_path)):
             return
         overloads = self._load_index()
-        digest = hashlib.sha256(repr((key, self.values) if self.values else key).encode()).hexdigest()[:16]
-        overloads[key] = self._data_name_pattern.replace("{number:d}", digest)
+        overloads[key] = self._data_name_pattern.replace("{number:d}", _digest((key, self.values, self._source_stamp)))
         self._save_data(overloads[key], data)
         self._save_index(overloads)
 
@@ -103,7 +120,7 @@ def _stamps(function: Callable) -> set[tuple[str, int, int]]:
 
     Numba checks the function's own file only and would keep outdated code of the functions it calls.
     """
-    files = {function.__code__.co_filename}
+    files = {function.__code__.co_filename, __file__}
     stamps: set[tuple[str, int, int]] = set()
     for name in function.__code__.co_names:
         used: Any = function.__globals__.get(name)
@@ -174,7 +191,7 @@ def compiled(function: Callable | None = None, *, cached: bool = True, **options
     if function is None:
         return lambda decorated: compiled(decorated, cached=cached, **options)
     options = {**_OPTIONS, **options}
-    if not cached:
+    if not (cached and _APART):
         dispatcher = njit(**options)(function)
         with contextlib.suppress(OSError):
             dispatcher.source_stamps = _stamps(function)
@@ -259,7 +276,7 @@ def _loop(loop: Callable, name: str, function: Any, frozen: Frozen, options: dic
     # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
     inner = jit(**options)(_copy(function, frozen.digest))
     dispatcher = njit(**_OPTIONS)(_copy(loop, frozen.digest, **{name: inner}))
-    folder = cache("particlemesh", "cpu") if frozen.lasting else None
+    folder = cache("particlemesh", "cpu") if frozen.lasting and _APART else None
     try:
         stamps = _stamps(loop)
     except OSError:  # typed at a prompt: no file says when it has changed
@@ -351,6 +368,7 @@ class Frozen:
     def __init__(self, function: Callable) -> None:
         self._reads: list[tuple[Callable[[Any], Any], Any, Any]] = []  # how a value was read, and the value
         self._seen: set[int] = set()
+        self._open: set[int] = set()
         self._called: list[tuple[Any, str]] = []  # what others have compiled, with its text
         self._mutable = False
         self.lasting = True
@@ -376,8 +394,10 @@ class Frozen:
 
     def _function(self, function: Any) -> Any:
         if id(function) in self._seen:
+            self.lasting &= id(function) not in self._open  # Numba crashes in a recursive function from the disk
             return "again"
         self._seen.add(id(function))
+        self._open.add(id(function))
         part = functools.partial(getattr, function)
         code, defaults, named = (self._read(part, name) for name in ("__code__", "__defaults__", "__kwdefaults__"))
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
@@ -392,6 +412,7 @@ class Frozen:
 
         values = [self._value(defaults), self._value(tuple(sorted((named or {}).items())))]
         values += [(chain, self._value(value)) for chain, value in self._variables(code, variable, set(cells))]
+        self._open.remove(id(function))
         return "function", self._code(code), values
 
     def _variables(self, code: types.CodeType, variable: Callable[[str], Any], free: set[str]) -> list[Any]:
