@@ -7,7 +7,8 @@ same with one stream. The rows "step, prolate" and "step, gaussian" choose their
 the ``error`` below about 5e-5. On the CPU: 20,000 ions, whole steps without a list and with one that is kept.
 
 Where torch and torch-pme are installed, its `PMECalculator` runs on the same device, in turns with our step. Its list
-of pairs is not timed, and ours is. So does OpenMM's CPU platform, beside our step with a list, as OpenMM keeps one.
+of pairs is not timed, and ours is. So do nvalchemi-toolkit-ops, with its list, and OpenMM's CPU platform, beside our
+step with a list, as OpenMM keeps one.
 ``ratio`` is the median of their time over ours, calls and waits for each included; ``ratio_graph`` is their call over
 our graph. ``error`` is the root-mean-square error of forces over their root mean square, against float64 with an
 accuracy of 1e-9, up to 100,000 charges. Each row of ``results/pme-DEVICE.csv`` is written as soon as it is measured.
@@ -172,7 +173,8 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         yield row("step, list", calls["list"], calls["list"]().forces)
         if case.dtype == "float32":  # OpenMM's CPU platform has no other
             yield from beside(pme_peers.openmm(problem, place.threads), calls["list"], math.nan)
-    yield from beside(pme_peers.torch_pme(problem, place.name == "cuda"), step, ours["graph_s"])
+    for peer in (pme_peers.torch_pme, pme_peers.nvalchemi):
+        yield from beside(peer(problem, place.name == "cuda"), step, ours["graph_s"])
 
 
 def turns(place: Place, step: Callable[[], Any], peer: Peer) -> tuple[float, float]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The same Coulomb step by torch-pme and by OpenMM's CPU platform, for turns with ours in one run."""
+"""The same Coulomb step by torch-pme, nvalchemi-toolkit-ops and OpenMM's CPU platform, in turns with ours."""
 
 from __future__ import annotations
 
@@ -87,6 +87,53 @@ def torch_pme(problem: Problem, on_gpu: bool) -> Peer | str:
         return -places.grad.cpu().numpy()
 
     return Peer("torch-pme", call, torch.cuda.synchronize if on_gpu else lambda: None, forces)
+
+
+def nvalchemi(problem: Problem, on_gpu: bool) -> Peer | str:
+    """Return the step of nvalchemi-toolkit-ops with its list, energies and forces, or why there is none.
+
+    Lists of the cell are prepared, and so is all that follows from the cell and the mesh.
+    """
+    reason = missing("torch", "nvalchemiops")
+    if reason:
+        return reason
+    import torch
+
+    if on_gpu and not torch.cuda.is_available():
+        return "this torch has no CUDA: no rows of nvalchemiops."
+    from nvalchemiops.torch.interactions.electrostatics.k_vectors import generate_k_vectors_pme
+    from nvalchemiops.torch.interactions.electrostatics.pme import compute_bspline_moduli_1d, particle_mesh_ewald
+    from nvalchemiops.torch.neighbors import neighbor_list, prepare_neighbor_list
+
+    x = torch.tensor(problem.positions, device="cuda" if on_gpu else "cpu")
+    q = torch.tensor(problem.charges, device=x.device)
+    cell = torch.eye(3, dtype=x.dtype, device=x.device)[None] * problem.length
+    shape = (problem.nodes,) * 3
+    longest = int(2 * len(x) * 4.19 * problem.cutoff**3 / problem.length**3) + 32
+    options: dict[str, Any] = dict(max_neighbors=longest, fixed_cell=True)
+    if on_gpu and x.dtype == torch.float32:
+        options["method"] = "cluster_tile"
+    periodic = torch.ones((1, 3), dtype=torch.bool, device=x.device)
+    state = prepare_neighbor_list(x, problem.cutoff, cell, periodic, **options)
+    orders = [torch.fft.fftfreq(n, 1 / n, dtype=x.dtype, device=x.device) for n in shape[:2]]
+    orders += [torch.fft.rfftfreq(shape[2], 1 / shape[2], dtype=x.dtype, device=x.device)]
+    moduli = [compute_bspline_moduli_1d(m, n, problem.order) for m, n in zip(orders, shape, strict=True)]
+    k, k_squared = generate_k_vectors_pme(cell, shape)
+    kept = dict(
+        k_vectors=k, k_squared=k_squared, moduli_x=moduli[0], moduli_y=moduli[1], moduli_z=moduli[2],
+        cell_inv_t=torch.linalg.inv(cell).transpose(1, 2).contiguous(), volume=torch.linalg.det(cell).abs(),
+    )  # fmt: skip
+    found: list[Any] = []
+
+    def call() -> None:
+        matrix, _, shifts = neighbor_list(x, cell=cell, state=state)
+        found[:] = particle_mesh_ewald(
+            x, q, cell, problem.splitting, mesh_dimensions=shape, spline_order=problem.order, neighbor_matrix=matrix,
+            neighbor_matrix_shifts=shifts, compute_forces=True, **kept,
+        )  # fmt: skip
+
+    wait = torch.cuda.synchronize if on_gpu else lambda: None
+    return Peer("nvalchemi", call, wait, lambda: found[1].cpu().numpy())
 
 
 def openmm(problem: Problem, threads: int) -> Peer | str:

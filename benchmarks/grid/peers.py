@@ -7,7 +7,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,49 @@ class Cub:
         return lambda: sort(room.data.ptr)
 
 
-def vesin_list(x: Any, box: Any, periodic: bool, cutoff: float, full: bool, threads: int = 0) -> Callable[[], Any]:
+def vesin_list(
+    x: Any, box: Any, periodic: bool, cutoff: float, full: bool, threads: int = 0, quantities: str = "ij"
+) -> Callable[[], Any]:
     """Return a call of vesin for positions (N, 3) float64 of NumPy or CuPy; raises ImportError without vesin."""
     from vesin import NeighborList
 
     lister = NeighborList(cutoff=cutoff, full_list=full, n_threads=threads)
-    return lambda: lister.compute(x, box, periodic, "ij", copy=False)
+    return lambda: lister.compute(x, box, periodic, quantities, copy=False)
+
+
+def nvalchemi_lists(
+    x: Any, lengths: np.ndarray, system: Any | None, cutoff: float, half: bool, longest: int
+) -> Iterator[tuple[str, Callable[[], Any], Callable[[], int]]]:
+    """Yield name, call and number of pairs of each prepared list of nvalchemi-toolkit-ops; ImportError without it.
+
+    ``x`` (N, 3) and ``system`` (N,) are CuPy arrays, boxes periodic cubes, ``longest`` is the room of a row.
+    """
+    import torch
+    from nvalchemiops.torch.neighbors import neighbor_list, prepare_neighbor_list
+
+    places = torch.from_dlpack(x)
+    cell = torch.tensor(np.eye(3) * lengths[:, None, None], dtype=places.dtype, device=places.device)
+    periodic = torch.ones((len(lengths), 3), dtype=torch.bool, device=places.device)
+    of_systems = {} if system is None else {"batch_idx": torch.from_dlpack(system)}
+    before = "batch_" if of_systems else ""
+    methods = [f"{before}cell_list", f"{before}naive", *([] if half else [f"{before}cluster_tile"])]
+    for method in methods:
+        if method == "naive" and len(places) > 50_000:
+            continue
+        for rows in (False, True):
+            name = f"nvalchemi, {method}, {'matrix' if rows else 'pairs'}"
+            options = dict(method=method, half_fill=half, return_neighbor_list=not rows, max_neighbors=longest)
+            try:
+                state = prepare_neighbor_list(places, cutoff, cell, periodic, **of_systems, **options)
+            except (RuntimeError, ValueError, TypeError) as error:
+                print(f"{name}: {str(error)[:100]}")
+                continue
+
+            def call(state: Any = state) -> Any:
+                return neighbor_list(places, cell=cell, state=state)
+
+            def number(rows: bool = rows, call: Callable[[], Any] = call) -> int:
+                found = call()
+                return int(found[1].sum()) if rows else int(found[0].shape[1])
+
+            yield name, call, number
