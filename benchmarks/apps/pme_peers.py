@@ -123,17 +123,17 @@ def nvalchemi(problem: Problem, on_gpu: bool) -> Peer | str:
         k_vectors=k, k_squared=k_squared, moduli_x=moduli[0], moduli_y=moduli[1], moduli_z=moduli[2],
         cell_inv_t=torch.linalg.inv(cell).transpose(1, 2).contiguous(), volume=torch.linalg.det(cell).abs(),
     )  # fmt: skip
-    found: list[Any] = []
+    answer: list[Any] = []
 
     def call() -> None:
         matrix, _, shifts = neighbor_list(x, cell=cell, state=state)
-        found[:] = particle_mesh_ewald(
+        answer[:] = particle_mesh_ewald(
             x, q, cell, problem.splitting, mesh_dimensions=shape, spline_order=problem.order, neighbor_matrix=matrix,
             neighbor_matrix_shifts=shifts, compute_forces=True, **kept,
         )  # fmt: skip
 
     wait = torch.cuda.synchronize if on_gpu else lambda: None
-    return Peer("nvalchemi", call, wait, lambda: found[1].cpu().numpy())
+    return Peer("nvalchemi", call, wait, lambda: answer[1].cpu().numpy())
 
 
 def openmm(problem: Problem, threads: int) -> Peer | str:

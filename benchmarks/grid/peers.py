@@ -111,7 +111,7 @@ def nvalchemi_lists(
                 return neighbor_list(places, cell=cell, state=state)
 
             def number(rows: bool = rows, call: Callable[[], Any] = call) -> int:
-                found = call()
-                return int(found[1].sum()) if rows else int(found[0].shape[1])
+                answer = call()
+                return int(answer[1].sum() if rows else answer[1][-1])
 
             yield name, call, number

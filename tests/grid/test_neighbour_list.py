@@ -213,7 +213,7 @@ def test_wrong_radii(radius, kind, said):
 )  # fmt: skip
 def test_cells_are_as_thick_as_the_reach_and_not_too_many(lengths, reach, count, thin):
     box = pm.Box(lengths)
-    cells = _cells(box.lengths, reach, 8 * count + 4096, count, thin=thin)
+    cells = _cells(tuple(box.lengths.tolist()), reach, 8 * count + 4096, count, thin=thin)
     assert math.prod(cells) <= 8 * count + 4096
     sizes = np.full(box.ndim, reach / (2 if thin else 1))
     sizes[-1] = reach / (16 if thin else 1)
@@ -222,7 +222,7 @@ def test_cells_are_as_thick_as_the_reach_and_not_too_many(lengths, reach, count,
 
 
 def test_plain_cells_on_the_cpu_and_thin_ones_on_gpus():
-    lengths = np.full(3, 10.0)
+    lengths = (10.0, 10.0, 10.0)
     assert _cells(lengths, 1.0, 12_096, 1000, thin=False) == (10, 10, 10)
     assert _cells(lengths, 1.0, 12_096, 1000, thin=True) == (10, 10, 40)
     assert math.prod(_cells(lengths, 0.01, 12_096, 1000, thin=True)) > 4000  # no fewer than there may be, by much
@@ -249,6 +249,46 @@ def test_kept_grids_change_no_result(backend):
     for pair in kept:  # no call writes to another's result
         one, other = (np.column_stack([backend.host(a) if arrays is pair[0] else a for a in arrays]) for arrays in pair)
         assert sorted(one.tolist()) == sorted(other.tolist())
+
+
+def test_repeated_lists_of_systems_follow_all_that_is_given(backend):
+    """The same arrays in place, other ones, other boxes and back, systems in another order: as in a first call."""
+    drop_grids()
+    random = np.random.default_rng(3)
+    x, ids = random.random((240, 3)).astype("f4"), (np.arange(240) % 6).astype("i4")
+    boxes = [np.full((6, 3), 1.0), random.uniform(0.8, 1.3, (6, 3)), random.uniform(0.8, 1.3, (6, 3))]
+    here = backend.array(x), backend.array(ids)
+    for turn in range(12):
+        which = boxes[(0, 0, 0, 1, 0, 1, 1, 1, 2, 1, 0, 0)[turn]]
+        if turn % 3 == 2:
+            x, ids = random.random((240, 3)).astype("f4"), random.permutation(ids)
+            here = backend.array(x), backend.array(ids)
+        got = pm.neighbour_list("ijS", here[0], (1.0,) * 3, 0.3, system=here[1], boxes=backend.array(which))
+        got = np.column_stack([backend.host(a) for a in got]).tolist()
+        right = []
+        for s in range(6):
+            mine = np.flatnonzero(ids == s)
+            i, j, turns = pm.neighbour_list("ijS", x[mine], tuple(which[s].tolist()), 0.3)
+            right += np.column_stack([mine[i], mine[j], turns]).tolist()
+        assert sorted(got) == sorted(right), turn
+
+
+def test_lists_of_systems_name_what_is_wrong_at_every_call(backend):
+    drop_grids()
+    x, ids = np.random.default_rng(4).random((90, 2)), np.arange(90, dtype="i4") % 3
+    boxes = backend.array(np.ones((3, 2)))
+    for turn in range(6):
+        bad_x, bad_ids = x.copy(), ids.copy()
+        if turn % 2:
+            bad_x[7, 1] = np.nan
+            said = r"the first is (that of particle )?7"
+        else:
+            bad_ids[11] = 3
+            said = r"first is (that of particle )?11"
+        with pytest.raises(ValueError, match=said):
+            pm.neighbour_list("ij", backend.array(bad_x), (1.0, 1.0), 0.2, system=backend.array(bad_ids), boxes=boxes)
+        good = pm.neighbour_list("i", backend.array(x), (1.0, 1.0), 0.2, system=backend.array(ids), boxes=boxes)
+        assert good.shape[0] > 0
 
 
 def test_threads_share_no_kept_grid():

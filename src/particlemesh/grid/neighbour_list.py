@@ -230,17 +230,24 @@ class _Call:
         if self.home.name == place.name == "cpu":
             return self._on_cpu(box, shape, doubtful=doubtful)
         with _grid(box, place, x.dtype, shape=shape, backend=self.named, threads=self.threads) as grid:
-            search = functools.partial(grid.pairs, radius, half=self.half, quantities=self.quantities)
             if not doubtful:
-                with contextlib.suppress(Exception):  # from a checked build errors of positions come first
-                    grid.build(self.positions, check=False)
-                    pairs, status = search(), grid.status
-                    if not (status.bad or status.fullest):  # read when nothing is left to wait for
-                        return checks.by_letter(pairs, self.quantities)
-            grid.build(self.positions)  # raises what is wrong, or has more room
-            if doubtful and crowded(self._host(grid.cell_start), x.count):
-                return None
-            return checks.by_letter(search(), self.quantities)
+                return self._search(grid, radius)
+            grid.build(self.positions)
+            return None if crowded(self._host(grid.cell_start), x.count) else self._listed(grid, radius)
+
+    def _search(self, grid: UniformGrid, radius: Any, **systems: Any) -> dict[str, Any]:
+        """Build and search; what is wrong with the particles is read when nothing is left to wait for."""
+        with contextlib.suppress(Exception):  # from a checked build errors of positions come first
+            grid.build(self.positions, check=False, **systems)
+            arrays, status = self._listed(grid, radius), grid.status
+            if not (status.bad or status.fullest):
+                return arrays
+        grid.build(self.positions, **systems)  # raises what is wrong, or has more room
+        return self._listed(grid, radius)
+
+    def _listed(self, grid: UniformGrid, radius: Any) -> dict[str, Any]:
+        pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
+        return checks.by_letter(pairs, self.quantities)
 
     def _on_cpu(self, box: Box, shape: tuple[int, ...], *, doubtful: bool) -> dict[str, Any] | None:
         """Search with dense cells on the CPU, without a grid that stays."""
@@ -280,23 +287,23 @@ class _Call:
         """Search particles of several systems with dense cells."""
         if system is None:
             raise TypeError("boxes is given, but not system: give the index of each particle's system.")
-        kind, array = operands.adopt(system, "system")
-        with kind.scope(array):
-            ids = self._host(array)
+        fits = self.x.count and not all(self.box.periodic)
+        if fits or boxes is None:  # their number follows from the indices
+            kind, array = operands.adopt(system, "system")
+            with kind.scope(array):
+                ids = self._host(array)
         given: tuple[int, ...] = _systems(ids) if boxes is None else operands.adopt(boxes, "boxes")[1].shape[:1]
         count = given[0] if given else 1
         domains = self._domains(boxes, count)
-        ids = indices(ids, self.x.count, count, backends.current("cpu"), upload=False)
-        if self.x.count and not all(self.box.periodic):
+        if fits:
+            ids = indices(ids, self.x.count, count, backends.current("cpu"), upload=False)
             domains = fitted(domains, self.columns, ids, self.reach)
-        thickness = (1 / np.linalg.norm(domains.inverse, axis=2)).mean(0)
         most = (_CELLS_A_PARTICLE * self.x.count + _FEW_CELLS) / count
-        shape = _cells(thickness, self.reach, max(most, 1.0), self.x.count / count, thin=self.place.name != "cpu")
+        thin = self.place.name != "cpu"
+        shape = _cells(domains.thickness, self.reach, max(most, 1.0), self.x.count / count, thin=thin)
         options: Any = dict(shape=shape, systems=count, backend=self.named, threads=self.threads)
         with _grid(self.box, self.place, self.x.dtype, **options) as grid:
-            grid.build(self.positions, system=system, boxes=domains)
-            pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
-        return checks.by_letter(pairs, self.quantities)
+            return self._search(grid, radius, system=system, boxes=domains)
 
     def _domains(self, boxes: Any, count: int) -> SystemBoxes:
         """Return the boxes of systems. Those of an earlier call have their inverses, also on the device."""
@@ -399,10 +406,10 @@ def _ends(numbers: np.ndarray) -> tuple[float, float]:
 def _dense_cells(box: Box, reach: float, count: int, thin: bool) -> tuple[tuple[int, ...], bool]:
     """Return cells of a dense grid, and whether they are so large that they may hold all that is clustered."""
     few_images(reach, box)
-    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    thickness = tuple((1 / np.linalg.norm(box.inverse, axis=1)).tolist())
     shape = _cells(thickness, reach, _CELLS_A_PARTICLE * count + _FEW_CELLS, count, thin=thin)
     return shape, any(
-        n > 2 * m for n, m in zip(thickness / max(reach, 1e-300 * max(1.0, float(thickness.max()))), shape, strict=True)
+        n > 2 * m * max(reach, 1e-300 * max(1.0, *thickness)) for n, m in zip(thickness, shape, strict=True)
     )
 
 
@@ -412,12 +419,13 @@ def _systems(ids: np.ndarray) -> tuple[int]:
     return (max(1, int(ids.max()) + 1) if numbers else 1,)
 
 
-def _cells(thickness: np.ndarray, reach: float, most: float, count: float, *, thin: bool) -> tuple[int, ...]:
-    """Return cells along each axis of a box (d,): as thick as the reach, unless these are more than ``most``.
+@functools.lru_cache(maxsize=64)
+def _cells(thick: tuple[float, ...], reach: float, most: float, count: float, *, thin: bool) -> tuple[int, ...]:
+    """Return cells along axes of some thickness: as thick as the reach, unless these are more than ``most``.
 
     With ``thin`` they are as a GPU's search reads ``count`` particles fastest.
     """
-    ndim = len(thickness)
+    thickness, ndim = np.array(thick), len(thick)
     sizes = np.full(ndim, reach)
     if thin:
         neighbours = count * share_of_ball(reach / thickness)

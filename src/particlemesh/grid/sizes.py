@@ -61,7 +61,7 @@ class Sizes:
     def geometry(self, dtype: np.dtype, boxes: SystemBoxes | None = None) -> Cells:
         """Return the cells for positions of one type; without systems the same object every time."""
         cells = self._geometries[dtype]
-        return cells if boxes is None else replace(cells, systems=boxes.count, most_per=tuple(boxes.per.tolist()))
+        return cells if boxes is None else replace(cells, systems=boxes.count, most_per=boxes.per)
 
     def fitted(self, radii: np.ndarray | None) -> Sizes:
         """Return sizes with cells for the largest of radii (N,) or half edges (N, d) on the last level, if it follows.

@@ -43,9 +43,14 @@ class SystemBoxes:
         return inverse
 
     @functools.cached_property
-    def per(self) -> np.ndarray:
-        """The most fractions that a distance of one spans across the faces of each axis, (d,)."""
-        return np.sqrt((self.inverse**2).sum(2)).max(0)
+    def per(self) -> tuple[float, ...]:
+        """The most fractions that a distance of one spans across the faces of each axis."""
+        return tuple(np.sqrt((self.inverse**2).sum(2)).max(0).tolist())
+
+    @functools.cached_property
+    def thickness(self) -> tuple[float, ...]:
+        """The mean distances between the faces of each axis."""
+        return tuple((1 / np.linalg.norm(self.inverse, axis=2)).mean(0).tolist())
 
     @functools.cached_property
     def scale(self) -> np.ndarray:
@@ -113,6 +118,19 @@ def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> Sy
     if before is not None and np.array_equal(before.rows, rows):
         return before
     return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
+
+
+def boxes_of_grid(
+    systems: int | None, system: Any, boxes: Any, box: Box, before: SystemBoxes | None
+) -> SystemBoxes | None:  # fmt: skip
+    """Return the boxes of a grid's systems, None if it has none; a TypeError if what was given does not fit to it."""
+    if systems is None:
+        if system is not None or boxes is not None:
+            raise TypeError("system or boxes is given, but this grid has no systems: make it with systems=.")
+        return None
+    if system is None:
+        raise TypeError(f"this grid has {systems} systems: give system=, the index of each particle's system.")
+    return boxes_of(boxes, systems, box, before)
 
 
 def fitted(boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: float) -> SystemBoxes:

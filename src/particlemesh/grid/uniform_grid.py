@@ -35,7 +35,7 @@ from particlemesh.grid.results import Pairs
 from particlemesh.grid.room import Rooms
 from particlemesh.grid.sizes import Input, Sizes, spread_evenly
 from particlemesh.grid.storage import Storage
-from particlemesh.grid.systems import SystemBoxes, boxes_of
+from particlemesh.grid.systems import SystemBoxes, boxes_of_grid
 
 
 class UniformGrid(common.Fixed):
@@ -215,15 +215,16 @@ class UniformGrid(common.Fixed):
         # what is in the grid now stays where it is.
         with self.backend.scope():
             x = self.backend.upload(np.ascontiguousarray(spread_evenly(self.box, count), dtype))
-            sizes = None
-            if radii:
-                sizes = self.backend.upload(np.zeros((count,) if radii == 1 else (count, radii), dtype))
+            shape = (count,) if radii == 1 else (count, radii)
+            sizes = self.backend.upload(np.zeros(shape, dtype)) if radii else None
             system = None if self.systems is None else np.arange(count, dtype=np.int32) % self.systems
+            system = None if system is None else self.backend.upload(system)
+            domains = boxes_of_grid(self.systems, system, None, self.box, None)
             self._rooms = None
             self._tapes.clear()
             before = self._built, self._kind, self._boxes
             try:
-                self._build(x, sizes, None if system is None else self.backend.upload(system), check=False)
+                self._build(x, sizes, system, domains, check=False)
             finally:
                 self._built, self._kind, self._boxes = before
 
@@ -269,9 +270,10 @@ class UniformGrid(common.Fixed):
         """
         self._open()
         common.flag(check, "check")
-        one = system is None and boxes is None and (radii is None or np.isscalar(radii))
-        played = one and self._build_from_tape(positions, radii, check)
-        return self._forget_searches() if played else self._build(positions, radii, system, boxes, check=check)
+        domains = boxes_of_grid(self.systems, system, boxes, self.box, self._boxes)
+        one = radii is None or np.isscalar(radii)
+        played = one and self._build_from_tape(positions, radii, check, system, domains)
+        return self._forget_searches() if played else self._build(positions, radii, system, domains, check=check)
 
     @alone
     def build_keys(self, keys: Any, n: int, *, check: bool = True) -> Self:
@@ -583,9 +585,8 @@ class UniformGrid(common.Fixed):
         """
         built, status = self.ready(), self.status
         if status.bad:
-            raise checks.bad_particles(
-                status, None, None, None if built.keyed else self.box, taken=True, systems=self.systems
-            )
+            box = None if built.keyed else self.box
+            raise checks.bad_particles(status, None, None, box, taken=True, systems=self.systems)
         if status.fullest:
             raise checks.overflow(status, built.capacity, built.method.remedy(status.fullest), taken=True)
         self._from_build(lambda built: built.check_queries(), shows=False)
@@ -686,16 +687,20 @@ class UniformGrid(common.Fixed):
 
     # ---- how a build is made ------------------------------------------------------------------------------
 
-    def _build_from_tape(self, positions: Any, radii: Any, check: bool) -> bool:
+    def _build_from_tape(self, positions: Any, radii: Any, check: bool, system: Any, boxes: Any) -> bool:
         """Build with positions of the form of earlier ones, from a tape; return whether there is one."""
         rooms, columns = self._rooms, positions if isinstance(positions, tuple) else (positions,)
-        if rooms is None or self.systems is not None or rooms.backend != self.backend:
+        if rooms is None or rooms.backend != self.backend:
             return False
-        entry = self._tapes.find(self, ("build", radii, check, id(rooms.target(check))), columns)
+        columns = columns if boxes is None else (*columns, system)
+        room = rooms.target(check)
+        entry = self._tapes.find(self, ("build", radii, check, id(room), boxes), columns)
         if not entry:
             return False
         (tape, built), kind = entry, kind_of(columns[0])
         with kind.scope(columns[0]), self.backend.scope(*columns):  # type: ignore[union-attr]  # it has a signature
+            if boxes is not None:  # a build between may have had others
+                room.table("boxes", boxes.table(built.problem.dtype))
             tape.play(self.follow(), *columns)
             self.backend.mark(*columns)
             if check:
@@ -703,27 +708,23 @@ class UniformGrid(common.Fixed):
                     self._tapes.clear()  # the builder has more room now
                     return False
                 rooms.swap()
-        self._adopt(built, kind, columns[0])
+        self._adopt(built, kind, columns[0], boxes)
         return True
 
-    def _adopt(self, built: Any, kind: Any, first: Any) -> None:
+    def _adopt(self, built: Any, kind: Any, first: Any, boxes: SystemBoxes | None) -> None:
         """Take a build of arrays like ``first`` in the place of the one before."""
         self._built, self._kind, self._sizes = built, kind, self._sizes.on_levels(built.problem.levels)
+        self._boxes = boxes
         self._place = SimpleNamespace(device=getattr(first, "device", None))  # names the stream of the user's library
 
-    def _build(self, positions: Any, radii: Any, system: Any = None, boxes: Any = None, *, check: bool) -> Self:
-        if self.systems is None and (system is not None or boxes is not None):
-            raise TypeError("system or boxes is given, but this grid has no systems: make it with systems=.")
-        if self.systems is not None and system is None:
-            raise TypeError(f"this grid has {self.systems} systems: give system=, the index of each particle's system.")
+    def _build(self, positions: Any, radii: Any, system: Any, boxes: SystemBoxes | None, *, check: bool) -> Self:
         kind, backend, x = coordinates(positions, self.box.ndim, self.backend, upload=self._uploads, least=self.dtype)
         if self.dtype is not None and x.dtype != self.dtype:
             raise TypeError(
                 f"positions have dtype {x.dtype}, more than this grid's {self.dtype.name} holds: use "
                 "UniformGrid(..., dtype='float64') or convert them yourself."
             )
-        given = None if self.systems is None else boxes_of(boxes, self.systems, self.box, self._boxes)
-        return self._run(kind, backend, positions, x, radii, 0, check, given, system)
+        return self._run(kind, backend, positions, x, radii, 0, check, boxes, system)
 
     def _run(
         self, kind: Kind, backend: Backend, given: Any, x: Any, radii: Any, buckets: int, check: bool,
@@ -741,25 +742,25 @@ class UniformGrid(common.Fixed):
             arrays = (*arrays, sizes.native(radii))
         with kind.scope(first), backend.scope(*arrays):
             token = backend.follow(self._token)
+            columns = given if isinstance(given, tuple) else (given,)
             if boxes is not None:
+                columns = *columns, system
                 system = indices(system, count, boxes.count, backend, upload=self._uploads)
+                arrays = *arrays, system
             user_input = Input(kind, given, x, radii, buckets, self._uploads, check, boxes, system)
             built: Build | CpuBuild
             if backend.name == "cpu":
                 built = build_on_cpu(self._sizes, user_input, self._choice.choose)
             else:
                 rooms, search = self._memory(backend)
-                columns = given if isinstance(given, tuple) else (given,)
-                what = "build", radii, check, id(rooms.target(check))
+                what = "build", radii, check, id(rooms.target(check)), boxes
                 # Kernels on a tape read the caller's memory, no converted copies.
-                taped = self.backend == backend and x is not None and boxes is None
-                taped = taped and (radii is None or np.isscalar(radii))
+                taped = self.backend == backend and x is not None and (radii is None or np.isscalar(radii))
                 taped = taped and all(any(backend.same_memory(array, c) for c in columns) for array in arrays)
                 again = functools.partial(self._tapes.again, self, what, columns) if taped else None
-                fitted, choose = self._sizes.fitted(None), self._choice.choose
-                built = build_on_gpu(fitted, user_input, rooms, search, choose, again)
-            self._adopt(built, kind, first)
-            self._backend, self._boxes, self._token = backend, boxes, token
+                built = build_on_gpu(self._sizes.fitted(None), user_input, rooms, search, self._choice.choose, again)
+            self._adopt(built, kind, first, boxes)
+            self._backend, self._token = backend, token
             backend.mark(*arrays)
         return self._forget_searches()
 
@@ -856,7 +857,7 @@ class UniformGrid(common.Fixed):
 
     def _reach(self, radius: Any) -> float:
         number = checks.radius(radius)
-        few_images(number, self.box, None if self._boxes is None else self._boxes.per)
+        few_images(number, self.box, self._boxes and self._boxes.per)
         return number
 
     def _cutoff(self, radius: Any) -> Any:

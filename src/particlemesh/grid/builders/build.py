@@ -117,7 +117,8 @@ def build_on_gpu(
     ``again`` makes a call that was made before. If ``given.check`` and anything is wrong, raise and leave the
     grid as it was.
     """
-    backend, cells, extents, extent_axes, systems = rooms.backend, None, None, 0, ()
+    backend, cells, extents, extent_axes = rooms.backend, None, None, 0
+    systems: tuple[Any, ...] = ()
     room = rooms.target(given.check)
     if given.x is None:
         items = array_keys(_keys(given, backend), int(given.array.shape[0]), given.buckets)
@@ -126,13 +127,15 @@ def build_on_gpu(
             extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend, room)
         cells = sizes.geometry(given.dtype, given.boxes)
         if given.boxes is not None:
-            systems = _systems(given, given.x.count, backend, room)
+            systems = room("systems", (given.x.count,), I32), room.table("boxes", given.boxes.table(given.dtype))
         items = cells.keys(given.x, extents, extent_axes, systems)
     problem = sizes.problem(backend, items.count, given.dtype, extent_axes, given.buckets)
     builder = choose(problem)
     capacity = builder.capacity
 
     def launch() -> Build:
+        if systems and items.count:
+            backend.copy(systems[0][: items.count], given.system)
         job = Job(
             backend, items, cells, room, problem.queries, extents, extent_axes, problem.deterministic, given.check,
             systems=systems,
@@ -176,15 +179,6 @@ def _keys(given: Input, backend: Backend) -> Any:
         backend.copy(dense, native)
         return dense
     return native
-
-
-def _systems(given: Input, count: int, backend: Backend, room: Room) -> tuple[Any, ...]:
-    """Return a copy of the systems of particles, and the numbers of all systems."""
-    assert given.boxes is not None
-    system = room("systems", (count,), I32)
-    if count:
-        backend.copy(system[:count], given.system)
-    return system, room.table("boxes", given.boxes.table(given.dtype))
 
 
 def _extents(given: Input, count: int, ndim: int, backend: Backend, room: Room) -> tuple[Any, int]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -105,17 +106,20 @@ def margin_of(cells: Cells) -> np.ndarray:
     return -4 * lower
 
 
-def few_images(radius: float, box: Box, per: np.ndarray | None = None) -> None:
+@functools.lru_cache(maxsize=64)
+def few_images(radius: float, box: Box, per: tuple[float, ...] | None = None) -> None:
     """Raise a ValueError if a particle has more than 2**20 images within reach.
 
-    A distance of one spans ``per`` (d,) fractions across the faces of each axis; by default those of ``box``.
+    A distance of one spans ``per`` fractions across the faces of each axis; by default those of ``box``.
     """
-    per = (np.sqrt((box.inverse**2).sum(1)) if per is None else per)[np.array(box.periodic)]
-    images = math.prod([int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in per])
+    per = tuple(np.sqrt((box.inverse**2).sum(1))) if per is None else per
+    turned = [p for p, periodic in zip(per, box.periodic, strict=True) if periodic]
+    images = math.prod([int(2 * np.ceil(min(float(radius) * p, 2.0**40)) + 1) for p in turned])
     if images > MOST_IMAGES:
         raise ValueError(f"radius is {radius!r}: {images:,} images of every particle; {MOST_IMAGES:,} are the most.")
 
 
+@functools.lru_cache(maxsize=64)
 def kernel_radius(radius: float, cells: Cells, *, points: bool = False) -> float:
     """Return a radius that is finite in the positions' type and spans few cells of a periodic axis.
 
