@@ -57,7 +57,7 @@ BUDGET = {
     "command": 2830,
     "distributed": 3070,
     "fourier": 2300,
-    "grid": 7390,
+    "grid": 7440,
     "interpolate": 2980,
     "kernels": 270,
     "methods": 510,

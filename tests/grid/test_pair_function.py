@@ -2,6 +2,7 @@
 """Functions of pairs that would be taken wrongly: what they are made of, what they see, and errors in their text."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -133,3 +134,32 @@ def test_values_are_as_many_as_the_function_takes():
         for function, shape in ((two, None), (two, (7,)), (two, (6, 2)), (two, (7, 3)), (none, (7,)), (none, (7, 0))):
             with pytest.raises(ValueError, match="PairFunction of"):
                 grid.stream(0.2, function, None if shape is None else np.ones(shape))
+
+
+def of_text(body):
+    """A pair function whose body is one expression or statement."""
+    scope = {}
+    exec(f"def f(r2, d, i, j, a, b, p, sum): {body}", scope)
+    return scope["f"]
+
+
+@pytest.mark.parametrize(
+    ("source", "body", "said"),
+    [("sum[3] += 1;", "sum[3] += r2", "sum[3], but results is 1"),
+     ("sum[0] += a[0];", "sum[0] += a[0]", "a[0], but values is 0"),
+     ("sum[0] += r2 * b [ 2 ];", "sum[0] += b[2]", "b[2], but values is 0"),
+     ("const real q = p[3]; sum[0] += q;", "sum[0] += p[3]", "p[3], but the number of parameters is 1"),
+     ("sum[0] += d[3];", "sum[0] += d[3]", "d[3], but the number of coordinates is 3"),
+     (None, "[sum.__setitem__(k, r2) for k in range(5)]", "sum[1], but results is 1")],
+)  # fmt: skip
+def test_indices_beyond_what_is_there_are_named(source, body, said):
+    """Compiled code would read or write foreign memory without a word."""
+    for texts in [(source, None)] * (source is not None) + [(None, of_text(body))]:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            pm.PairFunction(*texts, results=1, parameters=(1.0,))
+
+
+def test_what_is_returned_is_refused_and_arrays_of_the_body_are_its_own():
+    with pytest.raises(TypeError, match=r"returns a .*float.*add to sum\[0\]"):
+        pm.PairFunction(None, of_text("return 1 / r2"), results=1)
+    pm.PairFunction("real w[2], a[4]; a[3] = r2; /* sum[9] */ sum[0] += a[3]; // p[7]", None, results=1)

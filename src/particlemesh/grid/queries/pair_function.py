@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,38 @@ from particlemesh import checks
 from particlemesh.backends.base import Backend
 
 MOST = 64  # results, and values: they live in a work-item's registers
+
+
+class _BeyondError(IndexError):
+    """An index beyond an array of a pair function."""
+
+
+class _Watched(np.ndarray):
+    """An array that names itself where an index is beyond it."""
+
+    said: str
+
+    @classmethod
+    def of(cls, name: str, words: str, size: int) -> _Watched:
+        """Return an array of ones; ``words`` and its length say how many numbers there are."""
+        array = np.ones(size).view(cls)
+        array.said = f"{name}[{{}}], but {words} {size}."
+        return array
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.said = getattr(other, "said", "")
+
+    def _watch(self, index: Any) -> None:
+        if isinstance(index, (int, np.integer)) and not -len(self) <= index < len(self):
+            raise _BeyondError(self.said.format(index))
+
+    def __getitem__(self, index: Any) -> Any:
+        self._watch(index)
+        return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._watch(index)
+        super().__setitem__(index, value)
 
 
 class PairFunction(checks.Fixed):
@@ -36,7 +69,10 @@ class PairFunction(checks.Fixed):
         The results of particle ``i``, to be added to; nothing else is written.
 
     The function is called once for each neighbour of each particle, so each end of a pair gets half its energy.
-    Particles in one place are neighbours with ``r2 == 0``.
+    Particles in one place are neighbours with ``r2 == 0``. What it returns is not read.
+
+    Compiled code does not check indices: beyond the lengths given here it reads and writes foreign memory. Numbers in
+    the C text are compared with the lengths, and the Python function is called once with arrays of them.
 
     The CPU compiles a function the first time that it is used, which takes some seconds. The compiled code is kept in
     ``~/.cache/particlemesh/cpu`` by the function's text and the constants that it sees, for all objects and processes.
@@ -63,9 +99,9 @@ class PairFunction(checks.Fixed):
     Raises
     ------
     TypeError
-        If there is neither a source nor a function, or something is of the wrong type.
+        If there is neither a source nor a function, something is of the wrong type, or the function returns a value.
     ValueError
-        If a count is out of range.
+        If a count is out of range, or the function uses a result, value or parameter that is not there.
 
     Examples
     --------
@@ -117,8 +153,44 @@ class PairFunction(checks.Fixed):
         if given.dtype.kind not in "biuf":
             raise TypeError(f"parameters have dtype {given.dtype}; real numbers are needed.")
         self.parameters: tuple[float, ...] = tuple(given.astype(np.float64).tolist())
+        self._check_indices()
         self._compiled: Any = None
         self._uploaded: dict[Any, Any] = {}  # the parameters, by backend and type
+
+    def _check_indices(self) -> None:
+        """Find indices beyond what is there, as far as one call in Python and the numbers in the C text show them.
+
+        Compiled code does not check: it would read and write foreign memory.
+        """
+        values = "values is", self.values
+        known = {
+            "sum": ("results is", self.results), "a": values, "b": values,
+            "p": ("the number of parameters is", len(self.parameters)), "d": ("the number of coordinates is", 3),
+        }  # fmt: skip
+        text = re.sub(r"/\*[\s\S]*?\*/|//.*", "", self.source or "")
+        for name, index in re.findall(r"(?<![\w.>])(sum|a|b|p|d)\s*\[\s*(\d+)\s*\]", text):
+            words, size = known[name]
+            own = re.search(rf"\b(real|int|i64|float|double)\s+([\w\s\[\]]*,\s*)*{name}\s*\[", text)  # of the body
+            if int(index) >= size and not own:
+                raise ValueError(f"source uses {name}[{index}], but {words} {size}.")
+        function = getattr(self.function, "py_func", self.function)
+        if function is None:
+            return
+        arrays = {name: _Watched.of(name, words, size) for name, (words, size) in known.items()}
+        arrays["p"][:] = self.parameters
+        arrays["d"][:] = 0.1, 0.2, 0.3
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                returned = function(0.14, arrays["d"], 0, 1, arrays["a"], arrays["b"], arrays["p"], arrays["sum"])
+            except _BeyondError as error:
+                raise ValueError(f"function uses {error}") from None
+            except Exception:  # noqa: BLE001 - what only Numba can run, or not with these numbers
+                return
+        if returned is not None:
+            raise TypeError(
+                f"function returns a {type(returned).__name__}, which nobody reads: add to sum[0], ... instead."
+            )
 
     def __repr__(self) -> str:
         places = [name for name, there in (("CPU", self.function), ("GPU", self.source)) if there is not None]
