@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, ChargeEquilibration, InducedDipoles, damping, operators
-from particlemesh.apps.pme.split import Gaussian
-from particlemesh.backends import cuda, source
+from particlemesh.apps.pme import PME, ChargeEquilibration, InducedDipoles, damping, dipoles, direct, operators
+from particlemesh.apps.pme.split import NONE, Gaussian
+from particlemesh.backends import cuda
 from pme_cases import close
 from polarizable import BOX, COARSE, FINE, Polarizable, system
 from ptx import without_nvrtc
@@ -173,6 +173,9 @@ def test_catastrophe_and_iterations_that_do_not_suffice_are_named():
     x, near = system()[0], np.array([[0.5, 0.5, 0.5], [0.9, 0.5, 0.5]])
     with pytest.raises(ValueError, match="polarization catastrophe"):
         model()(near, np.array([1.0, -1.0]), 0.2)
+    with pytest.raises(ValueError, match="polarization catastrophe"):  # also where no field says in which direction
+        model(parameters=COARSE)(near, np.zeros(2), 0.2)
+    assert not model(thole=0.39, parameters=COARSE)(near, np.zeros(2), 0.02).induced.any()
     damped = model(thole=0.39)(near, np.array([1.0, -1.0]), 0.02)
     assert np.isfinite(damped.energy)
     few = InducedDipoles(PME(BOX, **FINE), 1e-10, iterations=2)
@@ -250,6 +253,8 @@ FUNCTIONS = {
     "damped slopes": damping.slopes(0.39),
     "damped moments": damping.moments(0.39, False),
     "listed moments": damping.moments(0.39, True),
+    "listed charges": direct.pair_function(NONE, 2, True),
+    "listed dipoles": dipoles.pair_function(NONE, True),
     "potentials": operators._potentials_of(Gaussian(2.0), 1.2, True, True, 3),
     "widths of sets": damping.widths(3, False),
     "widths with slopes": damping.widths(1, True),
@@ -261,10 +266,11 @@ FUNCTIONS = {
 def test_kernels_compile_for_cuda(double):
     program = cuda.compile_only("apps/pme/vectors.c", {"REAL_IS_DOUBLE": double}, 90)
     assert all(name.encode() in program for name in KERNELS)
-    function = FUNCTIONS["listed moments"]
-    text = source.code_of(damping._LISTED.replace("BODY", function.text), "listed pairs")
-    sizes = dict(REAL_IS_DOUBLE=double, VALUES=function.values, RESULTS=function.results)
-    assert b"listed" in cuda.compile_only(text, sizes, 90)
+    for name in ("listed moments", "listed charges", "listed dipoles"):
+        function = FUNCTIONS[name]
+        sizes = dict(REAL_IS_DOUBLE=double, VALUES=function.values, RESULTS=function.results)
+        texts = {"pair function": function.text}
+        assert b"listed" in cuda.compile_only("apps/pme/exclusions.c", sizes, 90, texts)
 
 
 @pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")

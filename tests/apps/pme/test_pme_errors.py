@@ -71,6 +71,12 @@ def test_bad_particles_are_named_and_the_next_step_is_as_if_they_had_not_come(op
         pme.check()
     with pytest.raises(TypeError, match="give a Result"):
         pme(x, q, out=q)
+    with pytest.raises(ValueError, match=r"out\.energy is .*, and this call writes .*: give an array of shape \(\)"):
+        pme(x, q, out=expected)  # a number cannot be written
+    sets = pme(x, q[None], virial=False)
+    for name, options in (("virial", {}), ("potentials", dict(virial=False, fields=True))):
+        with pytest.raises(ValueError, match=f"out.{name} is None, and this call writes .*{name}"):
+            pme(x, q[None], out=sets, **options)
     assert pme(x, q).energy == expected.energy
     pme.check()
 

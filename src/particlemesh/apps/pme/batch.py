@@ -234,19 +234,20 @@ class Batch(Core):
     def neighbours(self, x: Coordinates, check: bool) -> None:
         self.grid.build(native(x), system=self.owners, boxes=self.rows, check=check)
 
-    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
+    @property
+    def lattices(self) -> Any:
         rows = np.broadcast_to(self.box.matrix, (self.systems, 3, 3)) if self.rows is None else self.rows
         if self._lattices is None or not np.array_equal(self._lattices[0], rows):
-            numbers = np.array([Images.of(row, self.dtype).numbers() for row in rows], self.dtype)
-            self._lattices = rows.copy(), self.backend.upload(numbers) if self.on_gpu else numbers
+            self._lattices = rows.copy(), self.upload([Images.of(row, self.dtype).numbers() for row in rows])
+        return self._lattices[1]
+
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         if not self.on_gpu:
             i, j = self.exclusions.pairs.T
             apart = np.zeros(x.count, bool)
             apart[i[self.owners[i] != self.owners[j]]] = True
             self.status[4] = word_of(apart)
-        systems = self._lattices[1], self.owners, self.status, self.systems
-        self.exclusions.add(self.backend, self.box, x, charges, sums, virial, self.threads, systems)
-        return sums
+        return super().correct(x, charges, sums, virial)
 
     def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
         if not self.on_gpu:

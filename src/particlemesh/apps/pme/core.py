@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,10 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
-from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.split import Smooth, polynomials
+from particlemesh.apps.pme.split import NONE, Smooth, polynomials
 from particlemesh.fourier import Solver
 from particlemesh.kernels import Coordinates, Record, Replays, Unread, allocate, branch_of, compile_kernel, kept
 
@@ -164,6 +165,8 @@ class Core:
     weighted = True  # whether sums over neighbours are without the particle's own charge
     replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
     dipoles: Any = None  # what makes steps with dipoles
+    systems = 0  # 0: all particles see each other
+    owners: Any = None  # the system of each particle
 
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float = 1.0,
@@ -207,11 +210,12 @@ class Core:
         single, one = self.dtype.itemsize == 4, self.on_gpu or self.list is not None
         return polynomials(self.split, self.parameters.cutoff, single, one)
 
-    def function(self, sets: int, virial: bool) -> pm.PairFunction:
-        """Return the pair function for so many sets of charges."""
-        if (sets, virial) not in self._functions:
-            self._functions[sets, virial] = direct.pair_function(self._smooth, sets, virial)
-        return self._functions[sets, virial]
+    def function(self, sets: int, virial: bool, *, listed: bool = False) -> pm.PairFunction:
+        """Return the pair function for so many sets of charges; that of ``listed`` pairs has no smooth part."""
+        key = sets, virial, listed
+        if key not in self._functions:
+            self._functions[key] = direct.pair_function(NONE if listed else self._smooth, sets, virial)
+        return self._functions[key]
 
     def charges(self, given: Any) -> Any:
         """Return the charges (sets, N) of the mesh from what a step is given."""
@@ -223,8 +227,13 @@ class Core:
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         """Return the sums over neighbours with what excluded and scaled pairs lose or gain; the input may change."""
-        self.exclusions.add(self.backend, self.images_box, x, charges, sums, virial, self.threads)
+        self.exclusions.add(self, x, self.function(len(charges), virial, listed=True), self.values(charges), sums)
         return sums
+
+    @functools.cached_property
+    def lattices(self) -> Any:
+        """Numbers of the box, (1, 20), or of those of systems, for loops and kernels over listed pairs."""
+        return self.upload([Images.of(self.images_box.matrix, self.dtype).numbers()])
 
     def place(self, x: Coordinates, check: bool) -> None:
         """Give the mesh positions."""
@@ -276,6 +285,11 @@ class Core:
             self.backend.copy(memory.reshape(array.shape), array)
         return memory
 
+    def upload(self, numbers: Any) -> Any:
+        """Return numbers of the host in this type where the work is."""
+        array = np.array(numbers, self.dtype, order="C")
+        return self.backend.upload(array)
+
     def partial(self, sets: int, count: int, terms: int = 7) -> tuple[Any, int]:
         """Return the memory for so many totals of each share of the particles, and how many shares there are."""
         shares = max(1, -(-count // _SHARE))
@@ -320,6 +334,10 @@ class Core:
             self.dense(name, o.native, (sets, *o.native.shape[len(o.batch) :]), copy=True) for name, o in taken.items()
         ]
         outs = {name: None if out is None else getattr(out, name) for name in shapes}
+        for name, array in outs.items():
+            if out is not None and isinstance(array, (NoneType, float, np.generic)):
+                remedy = f"give an array of shape {first.batch + shapes[name]} there, or leave out the argument out."
+                raise ValueError(f"out.{name} is {array}, and this call writes {', '.join(shapes)}: {remedy}")
         kernels.check_apart(*(o for o in outs.values() if o is not None))
         results = {
             name: kernels.give(outs[name], first, first.batch + shape, dense=False) for name, shape in shapes.items()

@@ -19,9 +19,6 @@ from typing import Any
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.exclusions import Exclusions, Images
-from particlemesh.kernels import compile_kernel
-from particlemesh.kernels.cpu import loop_with, ranges, run
 
 _MOST = 80.0  # of w: its exponential is no number of float32 beyond
 # Columns of `moments`: energy, force (3), potential, slopes by permanent and by induced dipoles (3 each), w times the
@@ -207,74 +204,3 @@ def _widths(sets: int, slopes: bool) -> Any:
                     sum[4 + 3 * n + m] += p[2] * pull * d[n] * d[m]
 
     return of_pair
-
-
-# ---- listed pairs -----------------------------------------------------------------------------------------
-
-_LISTED = """
-#include "apps/pme/nearest.h"
-
-DEVICE void of_pair(const real r2, PRIVATE const real* d, const i64 i, const i64 j, PRIVATE const real* a,
-                    PRIVATE const real* b, GLOBAL const real* p, PRIVATE real* sum)
-{
-BODY
-}
-
-KERNEL listed(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x2, GLOBAL const int* RESTRICT start,
-              GLOBAL const int* RESTRICT partners, GLOBAL const real* RESTRICT weights,
-              GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT p, GLOBAL real* RESTRICT sums,
-              const i64 count, const Strides strides, const Lattice box)
-{
-    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
-        for (int n = start[i]; n < start[i + 1]; n++) {
-            const i64 j = partners[n];
-            real d[3], a[VALUES], b[VALUES], sum[RESULTS];
-            const real r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
-            for (int v = 0; v < VALUES; v++) {
-                a[v] = values[VALUES * i + v];
-                b[v] = values[VALUES * j + v];
-            }
-            for (int k = 0; k < RESULTS; k++) sum[k] = 0;
-            of_pair(r2, d, i, j, a, b, p, sum);
-            for (int k = 0; k < RESULTS; k++) sums[RESULTS * i + k] += weights[n] * sum[k];
-        }
-    }
-}
-"""
-
-
-def add_listed(
-    pairs: Exclusions, core: Any, x: Any, function: pm.PairFunction, values: Any, sums: Any
-) -> None:  # fmt: skip
-    """Add a pair function of the nearest images of pairs, times their factors minus 1, to sums (N, results)."""
-    matrix, backend, dtype = core.images_box.matrix, core.backend, core.dtype
-    if core.on_gpu:
-        parameters = function.parameters_on(backend, np.array(function.parameters, dtype))
-        text = _LISTED.replace("BODY", function.text)
-        kernel = compile_kernel(backend, text, "listed", dtype, VALUES=function.values, RESULTS=function.results)
-        kernel(
-            x.count, *x.arguments(), *pairs.on(backend, x.count, dtype), values, parameters, sums, x.count, x.record(),
-            Images.of(matrix, dtype).record(dtype),
-        )  # fmt: skip
-        return
-    i, j, weights, d, _ = pairs.vectors(np.stack(x.arrays, 1), matrix)
-    room = np.empty(function.results, dtype)
-    parameters = np.array(function.parameters, dtype)
-    run(loop_with(_over_list, "of_pair", function.on_cpu), 1, i, j, weights, d, values, parameters, sums, room)
-
-
-def of_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
-    """Stand for a pair function, which takes this name when the loop is compiled."""
-    raise NotImplementedError
-
-
-def _over_list(i, j, weights, d, values, p, sums, room, counter):
-    """Add up over the pairs of a list."""
-    for begin, end in ranges(counter, len(i), 1 << 30):
-        for k in range(begin, end):
-            e = d[k]
-            r2 = e[0] * e[0] + e[1] * e[1] + e[2] * e[2]
-            room[:] = 0
-            of_pair(r2, e, i[k], j[k], values[i[k]], values[j[k]], p, room)
-            for n in range(len(room)):
-                sums[i[k], n] += weights[k] * room[n]

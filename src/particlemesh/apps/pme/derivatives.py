@@ -12,7 +12,7 @@ import functools
 import json
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -187,45 +187,75 @@ def by_cell(xp: Any, x: Any, cell: Any, by_x: Any, virial: Any) -> Any:
     return xp.linalg.solve(cell.T, (virial - by_x.T @ x).T)
 
 
-def slopes_of_dipoles(
-    xp: Any, model: InducedDipoles, x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any, induced: Any,
-    of_energy: Any, slope: Any,
-) -> tuple[Any, ...]:  # fmt: skip
-    """Return slopes by positions, charges, polarizabilities, dipoles, field (N, 3) and cell.
+@dataclasses.dataclass(frozen=True, eq=False)  # equal to itself only, as JAX needs of constants
+class DipolesOf:
+    """Energy and induced dipoles as a function of arrays, and its slopes, for which both libraries make a function.
 
-    They are those of a function that has the slopes ``of_energy`` and ``slope`` (N, 3) by energy and induced dipoles.
-    Arrays are of NumPy or torch, which ``xp`` is.
+    Arrays are positions, charges, polarizabilities, permanent dipoles, field (N, 3) and cell, of NumPy or torch.
     """
-    given = dict(positions=x, charges=q, polarizabilities=alpha, dipoles=m, field=field)
-    plain, mixed = model._derivatives(given, induced, slope, True)
-    by_x, by_q, by_m, virial = (
-        sign * (of_energy * plain[name] + mixed[name])
-        for name, sign in (("forces", -1), ("potentials", 1), ("fields", -1), ("virial", 1))
-    )
-    acting, stretch = plain["acting"], of_energy * plain["stretch"] + mixed["stretch"]
-    by_alpha = ((slope - mixed["acting"] - of_energy / 2 * acting) * acting).sum(1)
-    some = xp.where(alpha > 0, alpha, xp.ones_like(alpha))
-    by_alpha = by_alpha + xp.where(alpha > 0, stretch / some, xp.zeros_like(alpha))
-    by_field = -of_energy * (m + induced) - mixed["z"]
-    return by_x, by_q, by_alpha, by_m, by_field, by_cell(xp, x, cell, by_x, virial)
+
+    model: InducedDipoles
+    like: ClassVar[int] = 0  # the array whose shape the solution has
+
+    def solved(self, x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any) -> tuple[Any, Any]:
+        """Return energy and induced dipoles."""
+        result = self.model.in_box(cell)(x, q, alpha, dipoles=m, field=field, virial=False)
+        return result.energy, result.induced
+
+    def slopes(
+        self, xp: Any, x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any, induced: Any, of_energy: Any,
+        slope: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """Return slopes by the arrays, of a function that has the last two as slopes by energy and induced dipoles.
+
+        ``xp`` is the module of the arrays.
+        """
+        given = dict(positions=x, charges=q, polarizabilities=alpha, dipoles=m, field=field)
+        plain, mixed = self.model.in_box(cell).derivatives(given, induced, slope)
+        by_x, by_q, by_m, virial = (
+            sign * (of_energy * plain[name] + mixed[name])
+            for name, sign in (("forces", -1), ("potentials", 1), ("fields", -1), ("virial", 1))
+        )
+        acting, stretch = plain["acting"], of_energy * plain["stretch"] + mixed["stretch"]
+        by_alpha = ((slope - mixed["acting"] - of_energy / 2 * acting) * acting).sum(1)
+        some = xp.where(alpha > 0, alpha, xp.ones_like(alpha))
+        by_alpha = by_alpha + xp.where(alpha > 0, stretch / some, xp.zeros_like(alpha))
+        by_field = -of_energy * (m + induced) - mixed["z"]
+        return by_x, by_q, by_alpha, by_m, by_field, by_cell(xp, x, cell, by_x, virial)
 
 
-def slopes_of_charges(
-    xp: Any, model: ChargeEquilibration, widths: Any, total: float, x: Any, chi: Any, eta: Any, cell: Any, q: Any,
-    of_energy: Any, slope: Any,
-) -> tuple[Any, ...]:  # fmt: skip
-    """Return slopes by positions, electronegativities, hardness and cell, as `slopes_of_dipoles` for charges."""
-    given = dict(positions=x, electronegativities=chi, hardness=eta, widths=widths, total=total)
-    plain, mixed = model._derivatives(given, q, slope, True)
-    by_x, virial = (sign * (of_energy * plain[n] + mixed[n]) for n, sign in (("forces", -1), ("virial", 1)))
-    by_chi, by_eta = of_energy * q + mixed["z"], of_energy * q**2 / 2 + mixed["z"] * q
-    return by_x, by_chi, by_eta, by_cell(xp, x, cell, by_x, virial)
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChargesOf:
+    """The same for charges of least energy; arrays are positions, electronegativities, hardness and cell."""
+
+    model: ChargeEquilibration
+    widths: Any
+    total: float
+    like: ClassVar[int] = 1
+
+    def solved(self, x: Any, chi: Any, eta: Any, cell: Any) -> tuple[Any, Any]:
+        """Return energy and charges."""
+        result = self.model.in_box(cell)(x, chi, eta, widths=self.widths, total=self.total, virial=False)
+        return result.energy, result.charges
+
+    def slopes(
+        self, xp: Any, x: Any, chi: Any, eta: Any, cell: Any, q: Any, of_energy: Any, slope: Any
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """Return slopes by the arrays, as `DipolesOf.slopes`."""
+        given = dict(positions=x, electronegativities=chi, hardness=eta, widths=self.widths, total=self.total)
+        plain, mixed = self.model.in_box(cell).derivatives(given, q, slope)
+        by_x, virial = (sign * (of_energy * plain[n] + mixed[n]) for n, sign in (("forces", -1), ("virial", 1)))
+        by_chi, by_eta = of_energy * q + mixed["z"], of_energy * q**2 / 2 + mixed["z"] * q
+        return by_x, by_chi, by_eta, by_cell(xp, x, cell, by_x, virial)
 
 
-def check_model(model: Any, kind: type) -> None:
-    """Raise a TypeError if a model is not of a kind."""
+def matrix_for(model: Any, kind: Any, x: Any, numbers: Any, cell: Any, like: Callable[[Any], Any]) -> Any:
+    """Return lattice vectors as rows; check arguments of a model of this kind and choose parameters."""
     if not isinstance(model, kind):
         raise TypeError(f"model is of type {type(model).__name__}; give a particlemesh.apps.pme.{kind.__name__}.")
+    check(model._pme, x, numbers, None, ())
+    facts_of(model._pme, x.shape[0], name_of(x), x)
+    return matrix_of(model._pme, cell, like)
 
 
 def pair_sums(

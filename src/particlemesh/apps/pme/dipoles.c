@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Steps with point dipoles: what pairs take, pairs that are left out or scaled, and results. One work-item per particle.
-// VIRIAL says whether sums have the nine terms of the virial.
-
-#include "apps/pme/nearest.h"
+// Steps with point dipoles: what pairs take, and results. VIRIAL says whether sums have the nine terms of the virial.
 
 // Of sums: potential, its gradient, that of the gradient along the dipole, nine of the virial, particles in one place.
 #define COLUMNS (VIRIAL ? 17 : 8)
@@ -27,59 +24,6 @@ KERNEL pack(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT dip
         }
         if (!(q - q == 0)) ATOMIC_MAX_U64(status + BAD, ~(u64)i);
         if (!(zero == 0)) ATOMIC_MAX_U64(status + BAD_DIPOLE, ~(u64)i);
-    }
-}
-
-typedef struct {
-    real first, second;  // erf(alpha r) / r and its first factor, at r = 0
-} Limits;
-
-// Add what pairs lose or gain by their factors to the sums of their particles. Of an excluded pair in one place the sums
-// have nothing and the mesh has the smooth part, whose limits are finite.
-KERNEL without_pairs(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x2,
-                     GLOBAL const int* RESTRICT start, GLOBAL const int* RESTRICT partners,
-                     GLOBAL const real* RESTRICT weights, GLOBAL const real* RESTRICT values,
-                     GLOBAL real* RESTRICT sums, const i64 count, const Strides strides, const Lattice box,
-                     const Limits limits)
-{
-    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
-        GLOBAL real* sum = sums + COLUMNS * i;
-        GLOBAL const real* a = values + 4 * i;
-        for (int n = start[i]; n < start[i + 1]; n++) {
-            const i64 j = partners[n];
-            GLOBAL const real* b = values + 4 * j;
-            real d[3], weight = weights[n];
-            const real r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
-            const int place = in_one_place(x0, x1, x2, strides, box, i, j, r2);
-            const real inverse = place ? (real)1 : (real)1 / r2;
-            real b0 = sqrt(inverse), b1 = b0 * inverse;
-            const real b2 = 3 * b1 * inverse, b3 = 5 * b2 * inverse;
-            if (place) {
-                b0 = limits.first;
-                b1 = limits.second;
-            }
-            real own = 0, theirs = 0, both = 0;
-            for (int c = 0; c < 3; c++) {
-                own += a[1 + c] * d[c];
-                theirs += b[1 + c] * d[c];
-                both += a[1 + c] * b[1 + c];
-            }
-            // Pairs that are scaled and in one place have no finite interaction: they stay counted.
-            if (place < 0) sum[COLUMNS - 1] += (real)1;
-            if (place > 0 && weight == (real)-1) sum[COLUMNS - 1] -= (real)1;
-            if (place && weight != (real)-1) weight = 0;
-            const real along = b[0] * b1 - theirs * b2, second = b[0] * own * b2 - theirs * own * b3 + both * b2;
-            sum[0] += weight * (b[0] * b0 - theirs * b1);
-            for (int c = 0; c < 3; c++) {
-                const real slope = weight * (along * d[c] + b1 * b[1 + c]);
-                const real turn = weight * (second * d[c] + own * b2 * b[1 + c] - along * a[1 + c]);
-                sum[1 + c] += slope;
-                sum[4 + c] += turn;
-#if VIRIAL
-                for (int e = 0; e < 3; e++) sum[7 + 3 * c + e] -= (a[0] * slope + turn) * d[e];
-#endif
-            }
-        }
     }
 }
 

@@ -21,8 +21,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.core import Core, Result, check_powers, native, word_of
-from particlemesh.apps.pme.exclusions import Exclusions, Images
-from particlemesh.apps.pme.split import Smooth, with_derivatives
+from particlemesh.apps.pme.split import NONE, Smooth, with_derivatives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 
 _FILE = Path(__file__).with_name("dipoles.c")
@@ -71,10 +70,8 @@ class Dipoles:
         check_powers(core.parameters.cutoff, 7, core.dtype)
         self.core = core
         smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
-        self.functions = [pair_function(smooth, virial) for virial in (False, True)]
-        # The smooth part of a particle's own potential, and of its field for a dipole.
-        self.limits = core.split.itself, core.split.twist
-        self.factors = core.constant, core.split.mesh, *self.limits
+        self.functions, self.listed = ([pair_function(s, virial) for virial in (False, True)] for s in (smooth, NONE))
+        self.factors = core.constant, core.split.mesh, core.split.itself, core.split.twist
 
     def take(self, name: str, *shape: int) -> Any:
         """Return memory of the core, which keeps it."""
@@ -144,16 +141,8 @@ class Dipoles:
         else:
             values[:, 0], values[:, 1:] = q, mu
         core.grid.stream(core.parameters.cutoff, self.functions[virial], values, out=sums)
-        if not len(core.exclusions.pairs):
-            return sums
-        if core.on_gpu:
-            rows = core.exclusions.on(core.backend, count, core.dtype)
-            self._kernel("without_pairs", virial)(
-                count, *x.arguments(), *rows, values, sums, count, x.record(),
-                Images.of(core.images_box.matrix, core.dtype).record(core.dtype), core.record(*self.limits),
-            )  # fmt: skip
-        else:
-            _exclude(core.exclusions, np.stack(x.arrays, 1), core.images_box.matrix, self.limits, values, sums)
+        if len(core.exclusions):
+            core.exclusions.add(core, x, self.listed[virial], values, sums)
         return sums
 
     def _assemble(self, values: Any, sums: Any, mesh: list[Any], out: dict[str, Any]) -> None:
@@ -189,35 +178,6 @@ def _on_cpu(
         out["virial"][0] = c * (sums[:, COLUMNS:-1].sum(0, dtype=np.float64).reshape(3, 3) / 2 + four_pi * turns)
 
 
-def _exclude(
-    pairs: Exclusions, x: np.ndarray, matrix: np.ndarray, limits: tuple[float, float], values: np.ndarray,
-    sums: np.ndarray,
-) -> None:  # fmt: skip
-    """Do what the kernel ``without_pairs`` does."""
-    i, j, weights, d, place = pairs.vectors(x, matrix)
-    q, mu = values[:, 0], values[:, 1:]
-    r2, touches = (d**2).sum(1), place != 0
-    inverse = 1 / np.where(touches, 1, r2)
-    b0 = np.sqrt(inverse)
-    b1 = b0 * inverse
-    b2, b3 = 3 * b1 * inverse, 15 * b1 * inverse**2
-    b0, b1 = np.where(touches, limits[0], b0), np.where(touches, limits[1], b1)
-    along_i, along_j = (mu[i] * d).sum(1), (mu[j] * d).sum(1)
-    both, b = (mu[i] * mu[j]).sum(1), q[j]
-    along, second = b * b1 - along_j * b2, b * along_i * b2 - along_j * along_i * b3 + both * b2
-    rows = np.zeros((len(i), sums.shape[1]), x.dtype)
-    rows[:, 0] = b * b0 - along_j * b1
-    rows[:, 1:4] = along[:, None] * d + b1[:, None] * mu[j]
-    rows[:, 4:7] = second[:, None] * d + (along_i * b2)[:, None] * mu[j] - along[:, None] * mu[i]
-    if sums.shape[1] > COLUMNS + 1:
-        rows[:, COLUMNS:-1] = -((q[i, None] * rows[:, 1:4] + rows[:, 4:7])[:, :, None] * d[:, None]).reshape(-1, 9)
-    rows[:, -1] = touches
-    # Pairs that are scaled and in one place have no finite interaction: they stay counted.
-    rows *= np.where(touches & (weights != -1), 0, weights)[:, None]
-    rows[:, -1] = np.where(place < 0, 1, rows[:, -1])
-    np.add.at(sums, i, rows)
-
-
 # ---- the pair function -----------------------------------------------------------------------------
 
 
@@ -225,13 +185,14 @@ def pair_function(smooth: Smooth, virial: bool = False) -> pm.PairFunction:
     """Return the pair function of charges and dipoles, of four values each, for ``1 / r`` minus a smooth part."""
     width, terms = columns(virial), smooth.coefficients.shape[1]
     source = _SOURCE.replace("LAST", str(width - 1)).replace("VIRIAL", _VIRIAL if virial else "")
-    source = source.replace("TERMS", str(terms))
+    source = source.replace("TERMS", str(terms)).replace("LIMITS", str(len(smooth.parameters())))
     return pm.PairFunction(source, _function(width, terms), width, 4, parameters_of(smooth))
 
 
 def parameters_of(smooth: Smooth) -> tuple[float, ...]:
     """Return the parameters of pair functions that take `factors`."""
-    return *smooth.parameters(), 3.0, 5.0
+    value, slope = map(float, smooth(0.0))
+    return *smooth.parameters(), value, -2 * slope, 3.0, 5.0
 
 
 # b0 to b3: ``1 / r`` minus the smooth part, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one
@@ -251,8 +212,17 @@ const real inverse = (real)1 / r2, p0 = sqrt(inverse), p1 = p0 * inverse, p2 = 3
 const real b0 = p0 - t0, b1 = p1 - turn_of_t * t1, b2 = p2 - 2 * turn_of_t * turn_of_t * t2;
 const real b3 = 5 * p2 * inverse - 6 * turn_of_t * turn_of_t * turn_of_t * t3;
 """
+# Particles in one place have minus the smooth part, so that an excluded pair loses what the mesh has of it.
 _SOURCE = f"""
-if (!(r2 > 0)) {{ sum[LAST] += (real)1; return; }}
+if (!(r2 > 0)) {{
+    sum[LAST] += (real)1;
+    sum[0] -= b[0] * p[LIMITS];
+    for (int n = 0; n < 3; n++) {{
+        sum[1 + n] -= b[1 + n] * p[LIMITS + 1];
+        sum[4 + n] += a[1 + n] * b[0] * p[LIMITS + 1];
+    }}
+    return;
+}}
 {FACTORS}
 real along_j = 0, along_i = 0, both = 0;
 for (int n = 0; n < 3; n++) {{
@@ -309,6 +279,10 @@ def _function(width: int, terms: int) -> Callable[..., None]:
     def dipole_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         if r2 <= 0:
             sum[last] += p[1]
+            sum[0] -= b[0] * p[-4]
+            for n in range(3):
+                sum[1 + n] -= b[1 + n] * p[-3]
+                sum[4 + n] += a[1 + n] * b[0] * p[-3]
             return
         b0, b1, b2, b3 = of_pair(r2, p)
         along_j = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +12,10 @@ import numpy as np
 from particlemesh import kernels
 from particlemesh.apps.pme import damping
 from particlemesh.apps.pme.core import Result, native
-from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
-from particlemesh.apps.pme.parameters import FOURTH
+from particlemesh.apps.pme.operators import Equations, Operator, Step, joined, near_sums, numbers, virial_of
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.vectors import Solution, Vectors, central
-from particlemesh.kernels import alone, checks
+from particlemesh.apps.pme.vectors import Solution, Vectors
+from particlemesh.kernels import alone
 
 _NO_MINIMUM = (
     "the energy has no minimum: charges of near particles would grow without limit. Give larger hardness, widths, or "
@@ -97,21 +95,8 @@ class ChargeEquilibration(Equations):
                 f"pme excludes {len(pme.exclusions)} pairs; charges of all pairs interact: leave them out."
             )
 
-    def _derivatives(
-        self, given: Mapping[str, Any], charges: Any, slope: Any, virial: bool
-    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-        """Return derivatives of the energy, and of a function of the charges that has this slope (..., N) there."""
-        with self.busy:
-            step = _Step(self, **given)
-            with self._in_order(*step.taken.values()):
-                step.prepare()
-                like, shape = step.taken["charges"], step.charges.shape
-                q, g = (
-                    kernels.take(a, (shape[1],), "slopes", like=like).native.reshape(shape) for a in (charges, slope)
-                )
-                step.core.backend.copy(step.charges, q)
-                mixed, z = step.response(g, virial)
-                return step.of_user(step.energies(step.charges, virial)), step.of_user(mixed, z=z)
+    def _step(self, **given: Any) -> Step:
+        return _Step(self, **given)
 
     @alone
     def __call__(
@@ -150,33 +135,27 @@ class ChargeEquilibration(Equations):
         RuntimeError
             If the residual of the charges is larger than the tolerance after all iterations, or no longer falls.
         """
-        virial = checks.flag(virial, "virial") and self._pme._closed
-        step = _Step(self, positions, electronegativities, hardness, widths, total)
-        with self._in_order(*step.taken.values()):
-            step.prepare()
-            solution = step.equilibrate(guess)
-            return step.result(step.energies(step.charges, virial), solution)
+        given = dict(electronegativities=electronegativities, hardness=hardness, widths=widths, total=total)
+        return self._solved(guess, virial, positions=positions, **given)
 
 
-class _Step:
+class _Step(Step):
     """One set of positions, hardness and widths, with sets of electronegativities and totals."""
+
+    kind, name = EquilibrationResult, "charges"
 
     def __init__(
         self, model: ChargeEquilibration, positions: Any, electronegativities: Any, hardness: Any, widths: Any,
         total: Any,
     ) -> None:  # fmt: skip
-        chi = electronegativities
-        self.model, self.pme = model, model._pme
-        self.backend, self.x, self.taken = self.pme._taken(positions, True, None, Result, charges=chi)
-        self.batch, count = self.taken["charges"].batch, self.x.count
+        super().__init__(model, positions, charges=electronegativities)
+        self.batch, count = self.like.batch, self.x.count
+        self.row = (count,)
         if not count:
             raise ValueError("there are no particles; give at least one.")
-        numbers(self.taken["charges"].user, count, "electronegativities")
+        numbers(self.like.user, count, "electronegativities", batch=True)
         self.eta = numbers(hardness, count, "hardness")
         self.widths = None if widths is None else numbers(widths, count, "widths", 0.0)
-        for name, given in (("hardness", self.eta), ("widths", self.widths)):
-            if given is not None and given.ndim != 1:
-                raise ValueError(f"{name} has shape {given.shape}; one set ({count},) is needed.")
         totals = np.asarray(kernels.to_host(total, "total"), np.float64)
         if totals.shape not in ((), self.batch) or not np.isfinite(totals).all():
             raise ValueError(
@@ -185,11 +164,8 @@ class _Step:
         self.totals = np.broadcast_to(totals, self.batch).reshape(-1)
 
     def prepare(self) -> None:
-        """Give positions to mesh and grid, and take memory."""
-        self.core = core = self.pme._core_for(self.x, self.backend, lambda: FOURTH)
-        self.pme._core = core
-        count, given = self.x.count, self.taken["charges"]
-        sets = math.prod(self.batch)
+        self.take_core()
+        core, count, sets = self.core, self.x.count, self.totals.size
         self.stiffness, self.reach, self.squares = self.eta.copy(), 0.0, np.zeros(count)
         if self.widths is not None:
             blurred = self.widths > 0
@@ -203,37 +179,33 @@ class _Step:
                 f"hardness of particle {k} with its own Coulomb energy is {self.stiffness[k]:g}, not positive: "
                 "give a larger hardness, or a width."
             )
-        self.chi = core.dense("electronegativities", given.native, (sets, count), copy=True)
+        self.chi = core.dense("electronegativities", self.like.native, (sets, count), copy=True)
         self.vectors = Vectors(core, sets, count)
-        self.charges = self.vectors.take("of charges")
+        self.unknown = self.vectors.take("of charges")
         self.stiff = self.upload(self.stiffness)
         self.operator = Operator(core, self.x, check=True)
 
-    def upload(self, array: np.ndarray) -> Any:
-        """Return numbers of the host where the core works, in its type."""
-        return self.core.backend.upload(np.asarray(array, self.core.dtype, order="C"))
-
-    def equilibrate(self, guess: Any = None) -> Solution:
-        """Write charges of least energy."""
+    def solve_from(self, guess: Any) -> Solution:
         core, count, vectors = self.core, self.x.count, self.vectors
         start = np.zeros((vectors.sets, count))
         if guess is not None:
-            start = numbers(guess, count, "guess").reshape(-1, count)
+            start = numbers(guess, count, "guess", batch=True).reshape(-1, count)
             if start.shape[0] != vectors.sets:
                 raise ValueError(f"guess has {start.shape[0]} sets; {vectors.sets} are needed.")
         softness = 1 / self.stiffness
         share = (self.totals - start.sum(1))[:, None] * softness / softness.sum()
         start += share
-        core.backend.copy(self.charges, self.upload(start))
+        core.backend.copy(self.unknown, self.upload(start))
         right = vectors.take("of electronegativities")
         core.backend.clear(right)
         vectors.add(right, self.chi, -1.0)
         # With equal electronegativities the right side is nothing but rounding.
         fair = self.totals[:, None] * softness / softness.sum()
-        return self.solve(right, self.charges, guessed=True, least=(self.stiffness * fair**2).sum(1))
+        return self.solve(right, self.unknown, guessed=True, least=(self.stiffness * fair**2).sum(1), probe=True)
 
-    def solve(self, right: Any, x: Any, *, guessed: bool, least: Any = 0.0) -> Solution:
-        """Solve the equations of charges whose sum stays; the right side becomes residuals."""
+    def solve(
+        self, right: Any, x: Any, *, guessed: bool = False, least: Any = 0.0, probe: bool = False
+    ) -> Solution:  # fmt: skip
         core, c, vectors, model, count = self.core, self.core.constant, self.vectors, self.model, self.x.count
         weights = 1 / self.stiffness
 
@@ -255,7 +227,7 @@ class _Step:
 
         return vectors.solve(
             operate, right, x, self.upload(weights), guessed=guessed, tolerance=model.tolerance, most=model.iterations,
-            inverse=1 / float(weights.sum()), least=least, indefinite=_NO_MINIMUM, repair=repair,
+            inverse=1 / float(weights.sum()), least=least, indefinite=_NO_MINIMUM, repair=repair, probe=probe,
         )  # fmt: skip
 
     def of_widths(self, q: Any, *, slopes: bool = False) -> Any:
@@ -265,8 +237,7 @@ class _Step:
         rows = joined(core, count, len(q) + 1, q.T, squares)
         return near_sums(core, self.x, self.reach, damping.widths(len(q), slopes), rows)
 
-    def energies(self, charges: Any, virial: bool) -> dict[str, Any]:
-        """Return energies and their derivatives for any charges (sets, N); totals are on the host."""
+    def slopes(self, charges: Any, virial: bool) -> dict[str, Any]:
         core, c, count, vectors = self.core, self.core.constant, self.x.count, self.vectors
         result = self.pme(native(self.x), charges, virial=virial)
         out = {name: getattr(result, name) for name in ("energies", "forces")}
@@ -286,31 +257,8 @@ class _Step:
             one.dots(out["energies"][k], charges[k], potentials, c / 2)
             Vectors(core, 1, 3 * count).add_columns(out["forces"][k], sums, c, columns=3, first=1)
             if virial:
-                terms = Vectors(core, 9, count)
-                columns = terms.take("of virials")
-                core.backend.clear(columns)
-                terms.add_columns(columns, sums, c, first=4)
-                whole[k] += terms.total(columns).reshape(3, 3)
+                whole[k] += virial_of(core, sums, 4)
         energy = vectors.total(out["energies"])
         if not np.isfinite(energy).all():
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
         return out | dict(energy=energy, virial=np.array(whole) if virial else None)
-
-    def of_user(self, out: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """Return arrays of the user's kind for those of `energies`, and others."""
-        totals = {n: None if out[n] is None else self.upload(out[n]) for n in ("energy", "virial")}
-        natives, like = out | totals | more, self.taken["charges"]
-        return {n: None if a is None else user_array(self.core, like, a, self.batch) for n, a in natives.items()}
-
-    def result(self, out: dict[str, Any], solution: Solution) -> EquilibrationResult:
-        """Return the user's arrays."""
-        given = self.of_user(out, charges=self.charges)
-        return EquilibrationResult(**given, iterations=solution.iterations, residual=solution.residual)
-
-    def response(self, slope: Any, virial: bool) -> tuple[dict[str, Any], Any]:
-        """Return derivatives of ``z . dE / dq`` and z, as for induced dipoles; z sums to zero."""
-        right, z = self.vectors.take("of slopes"), self.vectors.take("of responses")
-        self.core.backend.clear(right)
-        self.vectors.add(right, slope, -1.0)
-        self.solve(right, z, guessed=False)
-        return central(self.vectors, self.charges, z, lambda q: self.energies(q, virial)), z

@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pairs whose interaction is left out or scaled: corrections of the sums over neighbours.
 
-A pair with factor f interacts as f times Coulomb's law. Real space and mesh contain the whole interaction, so
-``(f - 1) / r`` of the nearest image is added.
+A pair with factor f interacts as f times Coulomb's law. Real space and mesh contain the whole interaction, so f - 1
+times that of the nearest image is added: of charges, of charges and dipoles, or of another function of pairs.
 """
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme.direct import columns
-from particlemesh.kernels import Coordinates, Fixed, Record, checks, compile_kernel
-from particlemesh.kernels.cpu import compiled, plain, ranges, run, threads_for
+from particlemesh.kernels import Coordinates, Fixed, Record, Unread, checks
+from particlemesh.kernels.cpu import loop_with, plain, ranges, run, threads_for
 
-_FILE = Path(__file__).with_name("exclusions.c")
 _STATES = 8  # pairs of so many calls are kept
 _SHARE = 1024  # particles that a thread claims at once
 _ROUNDING = 64  # units of rounding of the longest lattice vector: closer pairs have no distance
@@ -42,10 +39,6 @@ class Images(NamedTuple):
         near = (min(1 / np.linalg.norm(inverse, axis=1)) / 2) ** 2
         least = (_ROUNDING * np.finfo(dtype).eps * np.linalg.norm(short, axis=1).max()) ** 2
         return cls(short.astype(dtype), inverse.astype(dtype), float(near), float(least))
-
-    def record(self, dtype: np.dtype) -> Record:
-        """Return the kernels' ``Lattice``."""
-        return Record(f"=20{dtype.char}", *self.numbers())
 
     def numbers(self) -> tuple[float, ...]:
         """Return its 20 numbers."""
@@ -207,33 +200,34 @@ class Exclusions(Fixed):
         place = np.where((d**2).sum(1) > images.least, 0, np.where((between == 0).all(1), 1, -1))
         return i, j, weights, d, place
 
-    def add(
-        self, backend: Any, box: pm.Box, x: Coordinates, charges: Any, sums: Any, virial: bool, threads: int | None,
-        systems: tuple[Any, ...] = (),
-    ) -> None:  # fmt: skip
-        """Add the corrections to sums (N, sets * columns + 1) of a pair function; charges are (sets, N), dense.
+    def add(self, core: Any, x: Coordinates, function: pm.PairFunction, values: Any, sums: Any) -> None:
+        """Add a function of the nearest images of pairs, times their factors minus 1, to sums (N, results).
 
-        ``systems`` are what the kernel takes for many boxes: theirs, the system of each particle, the status, and how
-        many there are.
+        Parameters
+        ----------
+        core : Core
+            Has the box, or systems and their boxes.
+        x : Coordinates
+        function : PairFunction
+            Its last sum counts particles in one place, if it has such a sum.
+        values : native array (N, values)
+        sums : native array (N, results)
         """
-        count, dtype = x.count, x.dtype
-        start, partners, weights = self.on(backend, count, dtype)
-        sets, width = charges.shape[0], columns(virial)
-        images = Images.of(box.matrix, dtype)
-        if backend.name == "cpu":
-            boxes, owners = systems[:2] or (np.array([images.numbers()], dtype), np.empty(0, np.int32))
+        rows, p = self.on(core.backend, x.count, core.dtype), np.array(function.parameters, core.dtype)
+        if not core.on_gpu:
+            owners = np.empty(0, np.int32) if core.owners is None else core.owners
             run(
-                _add, threads_for(threads, count), tuple(map(plain, x.arrays)), start, partners, weights, charges,
-                boxes, owners, sums, width, _SHARE,
+                loop_with(_add, "of_pair", function.on_cpu), threads_for(core.threads, x.count),
+                tuple(map(plain, x.arrays)), *rows, values, p, core.lattices, owners, sums, _SHARE,
             )  # fmt: skip
             return
-        name = "exclusions_of_systems" if systems else "exclusions"
-        kernel = compile_kernel(backend, _FILE, name, dtype, WIDTH=width)
-        step = dtype.itemsize
+        sizes = dict(REAL_IS_DOUBLE=int(core.dtype.itemsize == 8), VALUES=function.values, RESULTS=function.results)
+        kernel = core.backend.kernel("apps/pme/exclusions.c", "listed", sizes, {"pair function": function.text})
+        places = core.at(sums), core.at(values), *(stride // core.dtype.itemsize for stride in values.strides)
         kernel(
-            count, *x.arguments(), start, partners, weights, charges, sums, count, sets,
-            getattr(charges, "offset", 0) // step, getattr(sums, "offset", 0) // step, *systems, x.record(),
-            *(() if systems else (images.record(dtype),)),
+            x.count, *x.arguments(), *rows, values, function.parameters_on(core.backend, p), sums, core.lattices,
+            Unread(rows[0]) if core.owners is None else core.owners, core.status, x.count, core.systems, x.record(),
+            Record("=4q", *places),
         )  # fmt: skip
 
 
@@ -263,16 +257,21 @@ class KnownPairs:
         return self._known[0][1]
 
 
-@compiled
-def _add(x, start, partners, weights, charges, boxes, owners, sums, width, share, counter):
-    """Add the corrections of shares of particles."""
+def of_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+    """Stand for a pair function, which takes this name when the loop is compiled."""
+    raise NotImplementedError
+
+
+def _add(x, start, partners, weights, values, p, boxes, owners, sums, share, counter):
+    """Do what the kernel does, for shares of particles."""
     d, e, s = np.empty(3, sums.dtype), np.empty(3, sums.dtype), np.empty(3, sums.dtype)
+    room = np.empty(sums.shape[1], sums.dtype)
     for begin, end in ranges(counter, sums.shape[0], share):
         for i in range(begin, end):
             box = boxes[owners[i] if owners.size else 0]
             matrix, inverse, near, least = box[:9].reshape(3, 3), box[9:18].reshape(3, 3), box[18], box[19]
             for n in range(start[i], start[i + 1]):
-                j = partners[n]
+                j, weight = partners[n], weights[n]
                 for a in range(3):
                     e[a] = x[a][j] - x[a][i]
                 for a in range(3):
@@ -290,23 +289,13 @@ def _add(x, start, partners, weights, charges, boxes, owners, sums, width, share
                         if square < r2:
                             r2 = square
                             d[:] = s
-                k = sums.shape[1] - 1
-                if r2 <= least:  # no distance: what the sums over neighbours found stays
+                if r2 <= least:
+                    r2 -= r2
                     if x[0][j] != x[0][i] or x[1][j] != x[1][i] or x[2][j] != x[2][i]:
-                        sums[i, k] += 1
-                    elif weights[n] == -1:
-                        sums[i, k] -= 1
-                    continue
-                inv = weights[n] / np.sqrt(r2)
-                for c in range(charges.shape[0]):
-                    at = c * width
-                    value = charges[c, j] * inv
-                    sums[i, at] += value
-                    g = -value / r2
-                    for a in range(3):
-                        sums[i, at + 1 + a] += g * d[a]
-                    if width > 4:
-                        for a in range(3):
-                            b, o = (a + 1) % 3, (a + 2) % 3
-                            sums[i, at + 4 + a] += g * d[a] * d[a]
-                            sums[i, at + 7 + a] += g * d[b] * d[o]
+                        weight = 1.0
+                    elif weight != -1:
+                        weight = 0.0
+                room[:] = 0
+                of_pair(r2, d, i, j, values[i], values[j], p, room)
+                for k in range(sums.shape[1]):
+                    sums[i, k] += weight * room[k]

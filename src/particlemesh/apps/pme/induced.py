@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +12,9 @@ from particlemesh import kernels
 from particlemesh.apps.pme import damping
 from particlemesh.apps.pme.core import native
 from particlemesh.apps.pme.dipoles import DipoleResult
-from particlemesh.apps.pme.exclusions import Exclusions
-from particlemesh.apps.pme.operators import Equations, Operator, joined, near_sums, numbers, user_array
-from particlemesh.apps.pme.parameters import fourth_power
+from particlemesh.apps.pme.operators import Equations, Operator, Step, joined, near_sums, numbers, virial_of
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.vectors import Solution, Vectors, central
+from particlemesh.apps.pme.vectors import Solution, Vectors
 from particlemesh.kernels import alone, checks
 
 _CATASTROPHE = (
@@ -111,22 +108,8 @@ class InducedDipoles(Equations):
         self._arguments |= dict(thole=self.thole)
         self._pme._choose_for_dipoles()
 
-    def _derivatives(
-        self, given: Mapping[str, Any], induced: Any, slope: Any, virial: bool
-    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-        """Return derivatives of the energy, and of a function of induced dipoles that has this slope (N, 3) there."""
-        with self.busy:
-            step = _Step(self, **given)
-            with self._in_order(*step.taken.values()):
-                step.prepare()
-                like = step.taken["charges"]
-                u, g = (
-                    kernels.take(a, (step.x.count, 3), "slopes", like=like, batch=False).native
-                    for a in (induced, slope)
-                )
-                step.core.backend.copy(step.induced, u)
-                mixed, z = step.response(g, virial)
-                return step.of_user(step.slopes(step.induced, virial)), step.of_user(mixed, z=z)
+    def _step(self, **given: Any) -> Step:
+        return _Step(self, **given)
 
     @alone
     def __call__(
@@ -160,35 +143,29 @@ class InducedDipoles(Equations):
         ------
         ValueError
             If a number is not finite, shapes do not fit, a polarizability is negative, or particles lie in one place.
-            If iterations find that the energy has no minimum, which is known as polarization catastrophe.
+            If iterations find that the energy has no minimum, which is known as polarization catastrophe. Without any
+            field they look for it with a random one.
         RuntimeError
             If the residual of the dipoles is larger than the tolerance after all iterations, or no longer falls.
         """
-        virial = checks.flag(virial, "virial") and self._pme._closed
-        step = _Step(self, positions, charges, polarizabilities, dipoles, field)
-        with self._in_order(*step.taken.values()):
-            step.prepare()
-            solution = step.induce(guess)
-            return step.result(step.slopes(step.induced, virial), solution)
+        given = dict(charges=charges, polarizabilities=polarizabilities, dipoles=dipoles, field=field)
+        return self._solved(guess, virial, positions=positions, **given)
 
 
-class _Step:
+class _Step(Step):
     """One set of positions, charges, permanent dipoles, polarizabilities and field."""
+
+    kind, name = InducedResult, "induced"
 
     def __init__(
         self, model: InducedDipoles, positions: Any, charges: Any, polarizabilities: Any, dipoles: Any, field: Any
     ) -> None:  # fmt: skip
         more = {} if dipoles is None else {"dipoles": dipoles}
-        self.model, self.pme = model, model._pme
-        self.backend, self.x, self.taken = self.pme._taken(positions, True, None, DipoleResult, charges=charges, **more)
-        if self.taken["charges"].batch:
-            raise ValueError(
-                f"charges have shape {self.taken['charges'].user.shape}; one set ({self.x.count},) is needed."
-            )
-        count = self.x.count
-        self.alpha = numbers(polarizabilities, count, "polarizabilities", 0.0)
-        if self.alpha.ndim != 1:
-            raise ValueError(f"polarizabilities have shape {self.alpha.shape}; one set ({count},) is needed.")
+        super().__init__(model, positions, charges=charges, **more)
+        self.thole, count = model.thole, self.x.count
+        if self.like.batch:
+            raise ValueError(f"charges have shape {self.like.user.shape}; one set ({count},) is needed.")
+        self.alpha, self.row = numbers(polarizabilities, count, "polarizabilities", 0.0), (count, 3)
         outside = np.zeros(3) if field is None else np.asarray(kernels.to_host(field, "field"), np.float64)
         if outside.shape not in ((3,), (count, 3)):
             raise ValueError(f"field has shape {outside.shape}; (3,) or ({count}, 3) is needed.")
@@ -197,33 +174,26 @@ class _Step:
         self.outside = np.broadcast_to(outside, (count, 3))
 
     def prepare(self) -> None:
-        """Give positions to mesh and grid, and take memory."""
-        count = self.x.count
-        self.core = core = self.pme._core_for(
-            self.x, self.backend, fourth_power, self.taken["charges"].native
-        )  # fmt: skip
-        self.pme._core = core
-        self.q = core.dense("charges", self.taken["charges"].native, (count,), copy=True)
+        self.take_core(self.like.native)
+        core, count = self.core, self.x.count
+        self.unit = core.constant
+        self.q = core.dense("charges", self.like.native, (count,), copy=True)
         self.permanent = self.upload(np.zeros((count, 3)))
         if "dipoles" in self.taken:
             core.backend.copy(self.permanent, self.taken["dipoles"].native)
         self.vectors, self.scalars = Vectors(core, 1, 3 * count), Vectors(core, 1, count)
-        self.induced = self.vectors.take("of induced dipoles").reshape(count, 3)
+        self.unknown = self.vectors.take("of induced dipoles").reshape(count, 3)
         self.field = self.upload(self.outside)
         self.reach, volumes = 0.0, np.zeros(count)  # 0: listed pairs are not damped, either
-        if self.model.thole is not None and count:
+        if self.thole is not None and count:
             volumes = self.alpha * core.constant
-            self.reach = damping.reach_of_thole(self.model.thole, float(volumes.max()), core.dtype)
+            self.reach = damping.reach_of_thole(self.thole, float(volumes.max()), core.dtype)
         self.root = self.upload(np.sqrt(volumes)[:, None])
-
-    def upload(self, array: np.ndarray) -> Any:
-        """Return numbers of the host where the core works, in its type."""
-        return self.core.backend.upload(np.asarray(array, self.core.dtype, order="C"))
 
     # ---- equations ------------------------------------------------------------------------------------
 
-    def induce(self, guess: Any = None) -> Solution:
-        """Write induced dipoles of the field of charges, permanent dipoles and the outside."""
+    def solve_from(self, guess: Any) -> Solution:
+        # The field is that of charges, permanent dipoles and the outside.
         core, count = self.core, self.x.count
         start: Any = self.pme(native(self.x), self.q, dipoles=self.permanent, virial=False)
         right = self.vectors.take("of fields")
@@ -231,24 +201,23 @@ class _Step:
         self.vectors.add(right, self.of_result(start.fields).reshape(1, -1), 1 / core.constant)
         self.vectors.add(right, self.field.reshape(1, -1), 1 / core.constant)
         if self.reach:
-            core.backend.clear(self.induced)
-            extra = self.extra(self.induced)
+            core.backend.clear(self.unknown)
+            extra = self.extra(self.unknown)
             self.vectors.add_columns(right, extra, -1.0, columns=3, first=damping.INDUCED)
         if guess is not None:
             if not np.isfinite(kernels.to_host(guess, "guess")).all():
                 raise ValueError("guess is not finite; give finite numbers.")
-            given = kernels.take(guess, (count, 3), "guess", like=self.taken["charges"], batch=False)
-            core.backend.copy(self.induced, given.native)
-            flat = self.induced.reshape(1, -1)
+            given = kernels.take(guess, (count, 3), "guess", like=self.like, batch=False)
+            core.backend.copy(self.unknown, given.native)
+            flat = self.unknown.reshape(1, -1)
             self.vectors.scale(flat, self.upload(np.repeat(self.alpha > 0, 3)), flat)  # the others have none
-        return self.solve(right, self.induced, guessed=guess is not None)
+        return self.solve(right, self.unknown, guessed=guess is not None, probe=True)
 
     def of_result(self, array: Any) -> Any:
         """Return a result of the PME as a dense native array."""
         return array if self.core.on_gpu else np.ascontiguousarray(array)
 
-    def solve(self, right: Any, x: Any, *, guessed: bool = False) -> Solution:
-        """Solve the equations of induced dipoles over Coulomb's constant; the right side becomes residuals."""
+    def solve(self, right: Any, x: Any, *, guessed: bool = False, probe: bool = False) -> Solution:
         core, count, model = self.core, self.x.count, self.model
         operator = Operator(core, self.x, check=False)
         polarizable = self.alpha > 0
@@ -261,26 +230,25 @@ class _Step:
             operator.dipoles(p, self.vectors, image)
             if self.reach:
                 rows = joined(core, count, 4, p.reshape(count, 3), self.root)
-                sums = near_sums(core, self.x, self.reach, damping.slopes(model.thole), rows)
+                sums = near_sums(core, self.x, self.reach, damping.slopes(self.thole), rows)
                 self.vectors.add_columns(image, sums, columns=3)
 
         return self.vectors.solve(
             operate, right, x.reshape(1, -1), weights, guessed=guessed, tolerance=model.tolerance,
-            most=model.iterations, indefinite=_CATASTROPHE,
+            most=model.iterations, indefinite=_CATASTROPHE, probe=probe,
         )  # fmt: skip
 
     def extra(self, induced: Any) -> Any:
         """Return the columns of `damping.moments` for all particles, without Coulomb's constant."""
-        core, a = self.core, self.model.thole or 1.0
+        core, a = self.core, self.thole or 1.0
         rows = joined(core, self.x.count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
         sums = near_sums(core, self.x, self.reach, damping.moments(a, False), rows)
-        pairs: Exclusions = core.exclusions
-        if len(pairs):
-            damping.add_listed(pairs, core, self.x, damping.moments(a, True), rows, sums)
+        if len(core.exclusions):
+            core.exclusions.add(core, self.x, damping.moments(a, True), rows, sums)
         return sums
 
     def slopes(self, induced: Any, virial: bool) -> dict[str, Any]:
-        """Return energy and its derivatives for any induced dipoles, as dense native arrays; totals are on the host.
+        """As described there. All arrays are of the whole set.
 
         ``stretch`` is the derivative by the logarithms of polarizabilities at fixed dipoles, without that of the energy
         that it takes to induce dipoles. ``acting`` is the field at induced dipoles.
@@ -310,40 +278,10 @@ class _Step:
             vectors.add_columns(out["fields"], extra, -c, columns=3, first=damping.PERMANENT)
             vectors.add_columns(acting, extra, -c, columns=3, first=damping.INDUCED)
             if virial:
-                terms = Vectors(core, 9, count)
-                columns = terms.take("of virials")
-                core.backend.clear(columns)
-                terms.add_columns(columns, extra, c, first=damping.VIRIAL)
-                whole += terms.total(columns).reshape(3, 3)
+                whole += virial_of(core, extra, damping.VIRIAL)
         energy = float(scalars.total(out["energies"].reshape(1, -1))[0])
         if not np.isfinite(energy):
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
         torques = self.upload(np.zeros((count, 3)))
         vectors.cross(torques, self.permanent, out["fields"])
         return out | dict(energy=energy, virial=whole, stretch=stretch, torques=torques, acting=acting)
-
-    def of_user(self, out: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """Return arrays of the user's kind for those of `slopes`, and others."""
-        totals = {n: None if out[n] is None else self.upload(np.asarray(out[n])) for n in ("energy", "virial")}
-        natives, like = out | totals | more, self.taken["charges"]
-        return {name: None if a is None else user_array(self.core, like, a) for name, a in natives.items()}
-
-    def result(self, out: dict[str, Any], solution: Solution) -> InducedResult:
-        """Return what the user gets."""
-        given = {n: a for n, a in out.items() if n not in ("stretch", "acting")}
-        given = self.of_user(given, induced=self.induced)
-        return InducedResult(**given, iterations=solution.iterations, residual=solution.residual)
-
-    def response(self, slope: Any, virial: bool) -> tuple[dict[str, Any], Any]:
-        """Return derivatives of ``z . dE / dmu`` and z, which moves dipoles to where a function of them has this slope.
-
-        The function's derivatives by what the dipoles depend on are these, by the implicit function theorem. The energy
-        is quadratic in moments, so they are differences of its own.
-        """
-        vectors, count = self.vectors, self.x.count
-        right, z = vectors.take("of slopes"), self.upload(np.zeros((count, 3)))
-        self.core.backend.copy(right.reshape(count, 3), slope)
-        solution = vectors.take("of responses")
-        self.solve(right, solution)
-        vectors.add(z, solution.reshape(z.shape), -1 / self.core.constant)
-        return central(self.vectors, self.induced, z, lambda u: self.slopes(u, virial)), z

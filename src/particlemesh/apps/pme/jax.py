@@ -211,7 +211,7 @@ def induced_dipoles(
     permanent = jnp.zeros_like(x) if dipoles is None else jnp.asarray(dipoles)
     outside = jnp.broadcast_to(jnp.zeros(3, x.dtype) if field is None else jnp.asarray(field, x.dtype), x.shape)
     matrix = _matrix(model, InducedDipoles, x, q, cell)
-    return _induced(model, x, q, alpha, permanent, outside, matrix)
+    return _solved(derivatives.DipolesOf(model), x, q, alpha, permanent, outside, matrix)
 
 
 def equilibrated_charges(
@@ -259,71 +259,27 @@ def equilibrated_charges(
     """
     x, chi, eta = map(jnp.asarray, (positions, electronegativities, hardness))
     matrix = _matrix(model, ChargeEquilibration, x, chi, cell)
-    return _equilibrated(_Constants(model, widths, total), x, chi, eta, matrix)
+    return _solved(derivatives.ChargesOf(model, widths, total), x, chi, eta, matrix)
 
 
 def _matrix(model: Any, kind: type, x: Any, numbers: Any, cell: Any) -> Any:
     """Return lattice vectors as rows; check arguments and choose parameters."""
-    derivatives.check_model(model, kind)
-    derivatives.check(model._pme, x, numbers, None, ())
-    derivatives.facts_of(model._pme, x.shape[0], derivatives.name_of(x), x)
-    cell = None if cell is None else jnp.asarray(cell)
-    like = functools.partial(jnp.asarray, dtype=x.dtype)
-    return derivatives.matrix_of(model._pme, cell, like).astype(x.dtype)
+    cell, like = None if cell is None else jnp.asarray(cell), functools.partial(jnp.asarray, dtype=x.dtype)
+    return derivatives.matrix_for(model, kind, x, numbers, cell, like).astype(x.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _induced(model: InducedDipoles, x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any) -> Any:
-    return _induced_forward(model, x, q, alpha, m, field, cell)[0]
+def _solved(of: Any, *arrays: Any) -> Any:
+    return _solve(of, *arrays)[0]
 
 
-def _induced_forward(model: InducedDipoles, *arrays: Any) -> tuple[Any, Any]:
-    def host(x: Any, q: Any, alpha: Any, m: Any, field: Any, cell: Any) -> Any:
-        result = model.in_box(cell)(x, q, alpha, dipoles=m, field=field, virial=False)
-        return result.energy, result.induced
-
-    energy, induced = _on_host(host, ((), arrays[0].shape), *arrays)
-    return (energy, induced), (*arrays, induced)
+def _solve(of: Any, *arrays: Any) -> tuple[Any, Any]:
+    energy, solution = _on_host(of.solved, ((), arrays[of.like].shape), *arrays)
+    return (energy, solution), (*arrays, solution)
 
 
-def _induced_backward(model: InducedDipoles, kept: Any, slopes: Any) -> Any:
-    def host(*arrays: Any) -> Any:
-        return derivatives.slopes_of_dipoles(np, model.in_box(arrays[5]), *arrays)
-
-    return tuple(_on_host(host, [a.shape for a in kept[:-1]], *kept, *slopes))
+def _slopes(of: Any, kept: Any, slopes: Any) -> Any:
+    return tuple(_on_host(functools.partial(of.slopes, np), [a.shape for a in kept[:-1]], *kept, *slopes))
 
 
-_induced.defvjp(_induced_forward, _induced_backward)
-
-
-class _Constants:
-    """What equilibration is not differentiated by; equal to itself only, as JAX needs of constants."""
-
-    def __init__(self, model: ChargeEquilibration, widths: Any, total: float) -> None:
-        self.model, self.widths, self.total = model, widths, total
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _equilibrated(constants: _Constants, x: Any, chi: Any, eta: Any, cell: Any) -> Any:
-    return _equilibrated_forward(constants, x, chi, eta, cell)[0]
-
-
-def _equilibrated_forward(constants: _Constants, *arrays: Any) -> tuple[Any, Any]:
-    def host(x: Any, chi: Any, eta: Any, cell: Any) -> Any:
-        more = dict(widths=constants.widths, total=constants.total)
-        result = constants.model.in_box(cell)(x, chi, eta, virial=False, **more)
-        return result.energy, result.charges
-
-    energy, charges = _on_host(host, ((), arrays[1].shape), *arrays)
-    return (energy, charges), (*arrays, charges)
-
-
-def _equilibrated_backward(constants: _Constants, kept: Any, slopes: Any) -> Any:
-    def host(*arrays: Any) -> Any:
-        model = constants.model.in_box(arrays[3])
-        return derivatives.slopes_of_charges(np, model, constants.widths, constants.total, *arrays)
-
-    return tuple(_on_host(host, [a.shape for a in kept[:-1]], *kept, *slopes))
-
-
-_equilibrated.defvjp(_equilibrated_forward, _equilibrated_backward)
+_solved.defvjp(_solve, _slopes)

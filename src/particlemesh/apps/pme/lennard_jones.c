@@ -54,9 +54,10 @@ DEVICE Pair pair_of(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const r
 KERNEL without_pairs(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x2,
                      GLOBAL const int* RESTRICT start, GLOBAL const int* RESTRICT partners,
                      GLOBAL const real* RESTRICT weights, GLOBAL const real* RESTRICT values,
-                     GLOBAL const real* RESTRICT sums, GLOBAL real* RESTRICT corrected, const i64 count,
-                     const Strides strides, const Lattice box, const Law law)
+                     GLOBAL const real* RESTRICT sums, GLOBAL real* RESTRICT corrected,
+                     GLOBAL const real* RESTRICT boxes, const i64 count, const Strides strides, const Law law)
 {
+    const Lattice box = lattice_at(boxes);
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         real sum[11], mark = 0;
         for (int n = start[i]; n < start[i + 1]; n++) {

@@ -11,7 +11,6 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme.core import Core, word_of
-from particlemesh.apps.pme.exclusions import Images
 from particlemesh.apps.pme.split import Smooth, polynomials
 from particlemesh.kernels import Coordinates, Unread, compile_kernel
 
@@ -46,7 +45,7 @@ class LennardJones(Core):
         self._wells = False
         self._numbers: Any = None
 
-    def function(self, sets: int, virial: bool) -> pm.PairFunction:
+    def function(self, sets: int, virial: bool, *, listed: bool = False) -> pm.PairFunction:
         return self._functions[self._wells, len(self.exclusions.pairs) > 0]
 
     def values(self, charges: Any) -> Any:
@@ -91,8 +90,8 @@ class LennardJones(Core):
         corrected = self.take("corrected sums", x.count * COLUMNS).reshape(x.count, COLUMNS)
         kernel = compile_kernel(self.backend, _FILE, "without_pairs", dtype)
         kernel(
-            x.count, *x.arguments(), *rows, self._numbers, sums, corrected, x.count, x.record(),
-            Images.of(self.box.matrix, dtype).record(dtype), self.record(*law),
+            x.count, *x.arguments(), *rows, self._numbers, sums, corrected, self.lattices, x.count, x.record(),
+            self.record(*law),
         )  # fmt: skip
         return corrected
 

@@ -6,18 +6,19 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
-from particlemesh.apps.pme.core import Core, native
+from particlemesh.apps.pme.core import Core, Result, native
 from particlemesh.apps.pme.dipoles import FACTORS, factors, parameters_of
+from particlemesh.apps.pme.parameters import FOURTH, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Split, polynomials, with_derivatives
-from particlemesh.apps.pme.vectors import Vectors
+from particlemesh.apps.pme.vectors import Solution, Vectors, central
 from particlemesh.kernels import Coordinates, Fixed, checks
 
 _APPLICATIONS = 20  # of the mesh for each set of positions, for which plans are prepared
@@ -66,8 +67,9 @@ class Equations(Fixed):
         fixed = dict(cutoff=p.cutoff, shape=p.shape, window=p.window, splitting=None, bandwidth=None) | number
         return PME(**{**self._pme.arguments, **fixed})
 
-    def in_box(self, matrix: np.ndarray) -> Self:
+    def in_box(self, cell: Any) -> Self:
         """Return an object with these lattice vectors (3, 3), and all parameters of this one; the last one is kept."""
+        matrix = np.asarray(kernels.to_host(cell, "cell"))
         known = [one for one in (self, self._other) if one is not None]
         for one in known:
             if np.array_equal(matrix, one._pme.box.matrix.astype(matrix.dtype)):
@@ -75,6 +77,106 @@ class Equations(Fixed):
         pme = PME(**{**self.pme.arguments, "box": pm.Box(matrix.astype(np.float64))})
         self._other = type(self)(pme, **self._arguments)
         return self._other
+
+    def _step(self, **given: Any) -> Step:
+        """Return the step of a call's arguments."""
+        raise NotImplementedError
+
+    def _solved(self, guess: Any, virial: Any, **given: Any) -> Any:
+        """Return the result of a call."""
+        virial = checks.flag(virial, "virial") and self._pme._closed
+        step = self._step(**given)
+        with self._in_order(*step.taken.values()):
+            step.prepare()
+            solution = step.solve_from(guess)
+            out = step.slopes(step.unknown, virial)
+            out = {name: out[name] for name in out if name in step.kind.__dataclass_fields__}
+            more = dict(iterations=solution.iterations, residual=solution.residual)
+            return step.kind(**step.of_user(out, **{step.name: step.unknown}), **more)
+
+    def derivatives(
+        self, given: Mapping[str, Any], unknown: Any, slope: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+        """Return derivatives of the energy, and of a function of the solution that has this slope there."""
+        with self.busy:
+            step = self._step(**given)
+            with self._in_order(*step.taken.values()):
+                step.prepare()
+                at, along = (
+                    kernels.take(a, step.row, "slopes", like=step.like).native.reshape(step.unknown.shape)
+                    for a in (unknown, slope)
+                )
+                step.core.backend.copy(step.unknown, at)
+                mixed, z = step.response(along)
+                return step.of_user(step.slopes(step.unknown, True)), step.of_user(mixed, z=z)
+
+
+class Step:
+    """A set of positions and numbers of particles, for which equations are solved.
+
+    Attributes
+    ----------
+    unknown : native array
+        Charges (sets, N) or dipoles (N, 3): the solution.
+    vectors : Vectors
+        Operations on such arrays.
+    row : tuple of int
+        The shape of a set of them.
+    """
+
+    kind: ClassVar[type[Any]]  # of results
+    name: ClassVar[str]  # of the solution in results
+    batch: tuple[int, ...] | None = None  # first axes of results, if there are sets
+    unknown: Any
+    vectors: Vectors
+    row: tuple[int, ...]
+    unit = 1.0  # what equations are divided by
+
+    def __init__(self, model: Equations, positions: Any, **numbers: Any) -> None:
+        self.model, self.pme = model, model._pme
+        self.backend, self.x, self.taken = self.pme._taken(positions, True, None, Result, **numbers)
+        self.like = self.taken["charges"]
+
+    def take_core(self, *charges: Any) -> None:
+        """Find the core; from charges, if they are known, follow parameters that it has not yet."""
+        self.core = self.pme._core_for(self.x, self.backend, fourth_power if charges else lambda: FOURTH, *charges)
+        self.pme._core, self.upload = self.core, self.core.upload
+
+    def prepare(self) -> None:
+        """Give positions to mesh and grid, and take memory."""
+        raise NotImplementedError
+
+    def solve_from(self, guess: Any) -> Solution:
+        """Write the solution, from a guess or None."""
+        raise NotImplementedError
+
+    def solve(self, right: Any, x: Any) -> Solution:
+        """Solve the equations for a right side, which becomes residuals."""
+        raise NotImplementedError
+
+    def slopes(self, unknown: Any, virial: bool) -> dict[str, Any]:
+        """Return energy and its derivatives for any charges or dipoles, dense native arrays; totals are on the host."""
+        raise NotImplementedError
+
+    def of_user(self, out: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Return arrays of the user's kind for those of `slopes`, and others."""
+        totals = {name: None if out[name] is None else self.upload(out[name]) for name in ("energy", "virial")}
+        natives = {name: a for name, a in (out | totals | more).items() if a is not None}
+        return dict.fromkeys(out) | {n: user_array(self.core, self.like, a, self.batch) for n, a in natives.items()}
+
+    def response(self, slope: Any) -> tuple[dict[str, Any], Any]:
+        """Return derivatives of ``z . dE / du`` and z, which moves u to where a function of it has this slope.
+
+        The function's derivatives by what the solution u depends on are these, by the implicit function theorem. The
+        energy is quadratic in u, so they are differences of its own.
+        """
+        vectors, z = self.vectors, self.upload(np.zeros(self.unknown.shape))
+        right, solution = vectors.take("of slopes"), vectors.take("of responses")
+        self.core.backend.clear(right)
+        vectors.add(right, slope.reshape(right.shape), -1 / self.unit)
+        self.solve(right, solution)
+        vectors.add(z, solution.reshape(z.shape))
+        return central(vectors, self.unknown, z, lambda u: self.slopes(u, True)), z
 
 
 class Operator:
@@ -144,8 +246,19 @@ def near_sums(core: Core, x: Coordinates, reach: float, function: pm.PairFunctio
     return sums
 
 
-def numbers(array: Any, count: int, what: str, least: float | None = None) -> np.ndarray:
-    """Return finite numbers of particles (..., N) on the host in float64; one number is that of all.
+def virial_of(core: Core, rows: Any, first: int) -> np.ndarray:
+    """Return the sums (3, 3) of nine columns of rows, times Coulomb's constant, on the host."""
+    terms = Vectors(core, 9, rows.shape[0])
+    columns = terms.take("of virials")
+    core.backend.clear(columns)
+    terms.add_columns(columns, rows, core.constant, first=first)
+    return terms.total(columns).reshape(3, 3)
+
+
+def numbers(
+    array: Any, count: int, what: str, least: float | None = None, *, batch: bool = False
+) -> np.ndarray:  # fmt: skip
+    """Return finite numbers of particles (N,), or (..., N) with ``batch``, on the host in float64; one is that of all.
 
     Raises
     ------
@@ -160,6 +273,8 @@ def numbers(array: Any, count: int, what: str, least: float | None = None) -> np
         given = np.full(count, given)
     if given.shape[-1] != count:
         raise ValueError(f"{what} has shape {given.shape}; one for each of {count} particles is needed.")
+    if given.ndim > 1 and not batch:
+        raise ValueError(f"{what} has shape {given.shape}; one set ({count},) is needed.")
     wrong = ~np.isfinite(given)
     if wrong.any():
         raise ValueError(f"{what} of particle {int(np.argwhere(wrong)[0][-1])} is not finite; give finite numbers.")

@@ -370,6 +370,9 @@ class Smooth:
         return value, slope * self.scale
 
 
+NONE = Smooth(1.0, np.zeros((1, 1)))  # no smooth part: pair functions have the whole interaction
+
+
 @functools.lru_cache(maxsize=32)
 def polynomials(split: Split, cutoff: float, single: bool, one: bool = False) -> Smooth:
     """Return the smooth part as polynomials, to rounding.

@@ -219,8 +219,9 @@ def induced_dipoles(
     """
     matrix = _matrix(model, InducedDipoles, positions, charges, cell)
     permanent = torch.zeros_like(positions) if dipoles is None else dipoles
-    outside = positions.new_zeros(3) if field is None else field
-    return _Induced.apply(model, positions, charges, polarizabilities, permanent, outside.expand_as(positions), matrix)
+    outside = (positions.new_zeros(3) if field is None else field).expand_as(positions)
+    of = derivatives.DipolesOf(model)
+    return _Solved.apply(of, positions, charges, polarizabilities, permanent, outside, matrix)
 
 
 def equilibrated_charges(
@@ -269,74 +270,30 @@ def equilibrated_charges(
     True
     """
     matrix = _matrix(model, ChargeEquilibration, positions, electronegativities, cell)
-    return _Equilibrated.apply(model, widths, total, positions, electronegativities, hardness, matrix)
+    of = derivatives.ChargesOf(model, widths, total)
+    return _Solved.apply(of, positions, electronegativities, hardness, matrix)
 
 
 def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Tensor | None) -> Tensor:
     """Return lattice vectors as rows; check arguments and choose parameters."""
-    derivatives.check_model(model, kind)
-    for name, given in (
-        ("positions", positions),
-        ("the numbers", numbers),
-        ("cell", positions if cell is None else cell),
-    ):
-        if not isinstance(given, Tensor):
+    for name, given in {"positions": positions, "the numbers": numbers, "cell": cell}.items():
+        if not isinstance(given, Tensor) and not (name == "cell" and given is None):
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
-    derivatives.check(model._pme, positions, numbers, None, ())
-    derivatives.facts_of(model._pme, positions.shape[0], derivatives.name_of(positions), positions)
-    return derivatives.matrix_of(model._pme, cell, positions.new_tensor).to(positions.dtype)
+    return derivatives.matrix_for(model, kind, positions, numbers, cell, positions.new_tensor).to(positions.dtype)
 
 
-def _boxed(model: Any, matrix: Tensor) -> Any:
-    return model.in_box(matrix.detach().cpu().numpy())
-
-
-class _Induced(torch.autograd.Function):
-    """Energy and induced dipoles."""
+class _Solved(torch.autograd.Function):
+    """Energy and charges or dipoles."""
 
     @staticmethod
-    def forward(
-        ctx: Any, model: InducedDipoles, x: Tensor, q: Tensor, alpha: Tensor, m: Tensor, field: Tensor, cell: Tensor
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        plain = [a.detach() for a in (x, q, alpha)]
-        result = _boxed(model, cell)(*plain, dipoles=m.detach(), field=field.detach(), virial=False)
-        ctx.model = model
-        ctx.save_for_backward(x, q, alpha, m, field, cell, result.induced)
-        return torch.as_tensor(result.energy), result.induced
+    def forward(ctx: Any, of: Any, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        energy, solution = of.solved(*(a.detach() for a in tensors))
+        ctx.of = of
+        ctx.save_for_backward(*tensors, solution)
+        return torch.as_tensor(energy), solution
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_energy: Tensor, slope: Tensor) -> tuple[Tensor | None, ...]:
-        x, q, alpha, m, field, cell, induced = ctx.saved_tensors
-        model = _boxed(ctx.model, cell)
-        slopes = derivatives.slopes_of_dipoles(
-            torch, model, x, q, alpha, m, field, cell, induced, of_energy, slope.contiguous()
-        )
-        return None, *slopes
-
-
-class _Equilibrated(torch.autograd.Function):
-    """Energy and charges."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, model: ChargeEquilibration, widths: Any, total: float, x: Tensor, chi: Tensor, eta: Tensor,
-        cell: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        result = _boxed(model, cell)(
-            x.detach(), chi.detach(), eta.detach(), widths=widths, total=total, virial=False
-        )  # fmt: skip
-        ctx.model, ctx.more = model, (widths, total)
-        ctx.save_for_backward(x, chi, eta, cell, result.charges)
-        return torch.as_tensor(result.energy), result.charges
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_energy: Tensor, slope: Tensor) -> tuple[Tensor | None, ...]:
-        x, chi, eta, cell, q = ctx.saved_tensors
-        model = _boxed(ctx.model, cell)
-        widths, total = ctx.more
-        slopes = derivatives.slopes_of_charges(
-            torch, model, widths, total, x, chi, eta, cell, q, of_energy, slope.contiguous()
-        )
-        return None, None, None, *slopes
+        tensors = (a.detach() for a in ctx.saved_tensors)
+        return None, *ctx.of.slopes(torch, *tensors, of_energy, slope.contiguous())

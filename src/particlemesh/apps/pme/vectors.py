@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ class Vectors:
 
     def total(self, vectors: Any) -> np.ndarray:
         """Return the sums of vectors (sets,) on the host; waits."""
-        ones = self.core.backend.upload(np.ones(self.count, self.core.dtype))
+        ones = self.core.upload(np.ones(self.count))
         return self.on_host(self.products(vectors, ones, "of totals"))[0]
 
     # ---- conjugate gradients --------------------------------------------------------------------------
@@ -176,7 +177,7 @@ class Vectors:
     def solve(
         self, operate: Callable[[Any, Any], None], right: Any, x: Any, weights: Any, *, guessed: bool,
         tolerance: float, most: int, inverse: float = 0.0, least: Any = 0.0, indefinite: str,
-        repair: Callable[[Any], None] | None = None,
+        repair: Callable[[Any], None] | None = None, probe: bool = False,
     ) -> Solution:  # fmt: skip
         """Solve equations with a symmetric positive operator by conjugate gradients [hestenes1952]_.
 
@@ -206,6 +207,8 @@ class Vectors:
             What to say of an operator that is not positive.
         repair : callable, optional
             ``repair(x)`` undoes what rounding did to the sum of solutions.
+        probe : bool
+            Look for directions in which the operator is not positive also where all right sides are zero.
 
         Raises
         ------
@@ -219,6 +222,13 @@ class Vectors:
             self.core.backend.clear(x)
         (square,) = self.on_host(self.weigh(right, weights, z, inverse, "of the right side"))
         scale = np.maximum(square, least)
+        if probe and not scale.any():
+            other = np.random.default_rng(1).standard_normal(right.shape)
+            with contextlib.suppress(RuntimeError):  # what it takes is no matter
+                self.solve(
+                    operate, self.core.upload(other), self.take("of probes"), weights, guessed=False,
+                    tolerance=tolerance, most=most, inverse=inverse, indefinite=indefinite,
+                )  # fmt: skip
         given, true, is_true = self.take("of given right sides"), math.inf, True
         self.core.backend.copy(given, right)
 
@@ -279,7 +289,7 @@ def central(vectors: Vectors, at: Any, along: Any, function: Callable[[Any], dic
     step = (here or 1.0) / (there or 1.0)
     sides = []
     for sign in (step, -step):
-        moved = vectors.core.backend.upload(np.zeros(at.shape, vectors.core.dtype))
+        moved = vectors.core.upload(np.zeros(at.shape))
         vectors.add(moved, at)
         vectors.add(moved, along, sign)
         sides.append(function(moved))
@@ -291,7 +301,7 @@ def central(vectors: Vectors, at: Any, along: Any, function: Callable[[Any], dic
         elif isinstance(array, (float, np.ndarray)):  # of the CPU, or a total
             slopes[name] = (array - below[name]) / (2 * step)
         else:
-            slopes[name] = vectors.core.backend.upload(np.zeros(array.shape, vectors.core.dtype))
+            slopes[name] = vectors.core.upload(np.zeros(array.shape))
             every = Vectors(vectors.core, 1, math.prod(array.shape))
             every.add(slopes[name], array, 1 / (2 * step))
             every.add(slopes[name], below[name], -1 / (2 * step))
