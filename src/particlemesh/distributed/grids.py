@@ -7,7 +7,6 @@ import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.checks import alone
 from particlemesh.distributed.domain import Domain, check_ranks, hash_of
+from particlemesh.distributed.migration import UserPositions
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.surroundings import Surroundings, check_inside, moved
@@ -127,12 +127,15 @@ class UniformGrid(checks.Fixed):
         """
 
         def accepted() -> tuple[str, tuple[str, Staged, Any, Local, Callable[[], Surveyed]]]:
-            staged, x = self._accepted(positions)
+            given = UserPositions(positions, self.domain.mesh.ndim)
+            given.check()
+            staged, xp = given.staged, given.xp
             with staged.scope():
-                local, x = self._surroundings(x.dtype, staged), module_of(x).ascontiguousarray(x)
+                x = xp.ascontiguousarray(given.table())
+                local = self._surroundings(x.dtype, staged)
                 if self._check and local.sweep is None:
-                    check_inside(self.domain.mesh.box, x, module_of(x))
-                survey = local.survey(x, module_of(x))
+                    check_inside(self.domain.mesh.box, x, xp)
+                survey = local.survey(x, xp)
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
             return call, (call, staged, x, local, survey)
 
@@ -149,29 +152,6 @@ class UniformGrid(checks.Fixed):
             self._held = None  # until every rank has built
             self._held = together(self.world, self._check, "a local grid", finish)
         return self
-
-    def _accepted(self, positions: Any) -> tuple[Staged, Any]:
-        d = self.domain.mesh.ndim
-        by_axis = isinstance(positions, tuple) and (d > 1 or not all(isinstance(x, Real) for x in positions))
-        if by_axis:  # one sequence for each axis, as plans take them
-            axes: tuple[Any, ...] = positions or ([],) * d
-            each = [Staged(axis, "positions") for axis in axes]
-            shapes = [tuple(axis.native.shape) for axis in each]
-            if len(each) != d or len(set(shapes)) > 1 or len(shapes[0]) != 1:
-                raise ValueError(f"positions has {len(each)} parts of shapes {shapes}; a tuple has {d} of (N,).")
-            staged, x = each[0], module_of(each[0].native).stack([axis.native for axis in each], 1)
-        else:
-            staged = Staged(positions, "positions")
-            x = staged.native
-        if x.ndim == 1 and (d == 1 or not (x.size or hasattr(positions, "dtype"))):  # an empty list is no particles
-            x = x.reshape(-1, d)
-        if x.ndim != 2 or x.shape[1] != d:
-            raise ValueError(f"positions has shape {tuple(x.shape)}; this domain has {d} axes, so (N, {d}) is needed.")
-        if x.dtype.kind in "iub":
-            x = x.astype(np.float64)
-        if x.dtype.char not in "fd":
-            raise TypeError(f"positions has dtype {x.dtype}; float32 or float64 is needed.")
-        return staged, x
 
     def _surroundings(self, dtype: Any, staged: Staged) -> Local:
         if (dtype, staged.kind.home) not in self._grids:

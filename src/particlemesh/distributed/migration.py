@@ -33,7 +33,7 @@ class UserPositions:
         self.user, self._ndim = positions, ndim
         self._by_axis = isinstance(positions, tuple) and any(hasattr(x, "__len__") for x in positions)
         columns = [Staged(x, "positions") for x in (positions if self._by_axis else (positions,))]
-        self.home, self.memory = columns[0].kind.home, columns[0].memory
+        self.staged, self.home, self.memory = columns[0], columns[0].kind.home, columns[0].memory
         self.real: np.dtype = max(
             (real_dtype(x.user, x.kind, "positions") for x in columns), key=lambda dtype: dtype.itemsize
         )
@@ -41,6 +41,18 @@ class UserPositions:
         self.xp = module_of(self._natives[0])
         shape = self._natives[0].shape
         self.count = int(shape[0]) if shape else 0
+
+    def check(self) -> None:
+        """Check shapes and dtypes, as a local plan does: (N, d), (N,) in 1-D, one (N,) per axis, or an empty list."""
+        shapes, d = [tuple(native.shape) for native in self._natives], self._ndim
+        if self._by_axis and (len(shapes) != d or len(set(shapes)) > 1 or len(shapes[0]) != 1):
+            raise ValueError(f"positions has {len(shapes)} parts of shapes {shapes}; a tuple has {d} of (N,).")
+        flat = d == 1 or not (self.count or hasattr(self.user, "dtype"))
+        if not self._by_axis and shapes[0] not in ((self.count, d), *[(self.count,)] * flat):
+            raise ValueError(f"positions has shape {shapes[0]}; this domain has {d} axes, so (N, {d}) is needed.")
+        for native in self._natives:
+            if native.dtype.kind not in "iubf":
+                raise TypeError(f"positions has dtype {native.dtype}; float32 or float64 is needed.")
 
     def local(self) -> Any:
         """Return what a local plan takes."""

@@ -248,22 +248,21 @@ class Route(checks.Fixed):
 
         The messages are those of `forward`, so that other ranks may do either.
         """
-        rows = self._xp.ascontiguousarray(rows_of(self.strays))
-        result = self._xp.empty((self.guests, *rows.shape[1:]), rows.dtype)
-        sends, receives = (self._others(counts) for counts in (self._leaving, self._coming))
-
-        def deliver() -> Any:
-            self._world.exchange({r: rows[s] for r, s in sends.items()}, {r: result[s] for r, s in receives.items()})
-            return result
-
-        return deliver
+        return self._swapped(rows_of(self.strays), self.guests, self._leaving, self._coming)
 
     def push(self, rows: Any) -> Callable[[], Any]:
         """Make ready to return rows of guests (guests, ...); the result returns those of strays."""
         rows = self._xp.ascontiguousarray(rows)
-        result = self._xp.empty((self.strays.shape[0], *rows.shape[1:]), rows.dtype)
-        sends, receives = (self._others(counts) for counts in (self._coming, self._leaving))
-        since = self._world.mark(rows)
+        return self._swapped(rows, self.strays.shape[0], self._coming, self._leaving, self._world.mark(rows))
+
+    def _swapped(
+        self, rows: Any, count: int, leaving: np.ndarray, coming: np.ndarray, since: Any = None
+    ) -> Callable[[], Any]:
+        """Make ready to send rows to other ranks; the result returns the ``count`` rows that come from them."""
+        rows = self._xp.ascontiguousarray(rows)
+        result = self._xp.empty((count, *rows.shape[1:]), rows.dtype)
+        apart = np.arange(self._world.size) != self._world.rank  # rows of this rank are left out
+        sends, receives = _slices(leaving * apart), _slices(coming * apart)
 
         def deliver() -> Any:
             out, into = {r: rows[s] for r, s in sends.items()}, {r: result[s] for r, s in receives.items()}
@@ -271,12 +270,6 @@ class Route(checks.Fixed):
             return result
 
         return deliver
-
-    def _others(self, counts: np.ndarray) -> dict[int, slice]:
-        """Return the rows of each other rank, where those of this rank are left out."""
-        counts = counts.copy()
-        counts[self._world.rank] = 0
-        return _slices(counts)
 
 
 class Departures(NamedTuple):
