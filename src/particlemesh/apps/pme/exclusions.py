@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pairs whose interaction is left out or scaled: corrections of the sums over neighbours.
 
-A pair with factor f interacts as f times Coulomb's law. Real space and mesh contain the whole interaction, so f - 1
-times that of the nearest image is added: of charges, of charges and dipoles, or of another function of pairs.
+A pair with factor f has f times its interaction. Real space and mesh contain the whole. So f - 1 times that of the
+nearest image is added: of charges, of dipoles, or of another function of pairs.
 """
 
 from __future__ import annotations
