@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, PMEBatch, dipoles, lennard_jones
+from particlemesh.apps.pme import PME, PMEBatch, dipoles, dispersion
 from particlemesh.apps.pme.split import Prolate, SixthPower, polynomials, with_derivatives
 from particlemesh.backends import cuda
 from particlemesh.fourier import Solver
@@ -150,7 +150,7 @@ FUNCTIONS = {
     },
     **{
         name: (
-            lennard_jones.pair_function(
+            dispersion.pair_function(
                 polynomials(SixthPower(2.0), 1.2, True), 2.0, 1.2, True, "lorentz-berthelot", True, apart
             ),
             lambda q, mu: np.stack([abs(q) + 0.2, 0.5 + abs(mu[:, 0])], 1),

@@ -210,6 +210,6 @@ def test_bad_arguments_are_explained():
         call(x, sigma=-c, epsilon=c)
     with pytest.raises(ValueError, match="mixing"):
         Dispersion(TRICLINIC, mixing="arithmetic")
-    with pytest.warns(UserWarning, match="is not reached"):
+    with pytest.warns(UserWarning, match="was asked for, and these parameters reach"):
         Dispersion(TRICLINIC, 1e-8, cutoff=1.0, shape=(8, 8, 8))(x, c)
     assert call(x, c).energy == good

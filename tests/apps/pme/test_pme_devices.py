@@ -74,7 +74,7 @@ def test_charges_with_many_neighbours_are_summed_by_clusters(backend, monkeypatc
 @pytest.mark.parametrize("width", [4, 10, 13])
 def test_kernels_compile_for_cuda(double, width):
     for file, names in (
-        ("assemble", ("assemble", "totals")), ("lennard_jones", ("coefficients", "without_pairs")),
+        ("assemble", ("assemble", "totals")), ("dispersion", ("coefficients", "without_pairs")),
         ("dipoles", ("pack", "assemble")),
         ("batch", ("assemble", "totals_of_systems")),
     ):  # fmt: skip

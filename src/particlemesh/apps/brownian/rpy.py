@@ -15,9 +15,8 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.brownian.drag import radii
 from particlemesh.apps.brownian.far import Far
-from particlemesh.apps.brownian.near import Near
+from particlemesh.apps.brownian.near import Near, Product
 from particlemesh.apps.brownian.parameters import Parameters, for_system
-from particlemesh.apps.brownian.product import Product
 from particlemesh.apps.brownian.square_root import RootInfo, square_root
 from particlemesh.kernels import allocate, alone, checks
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import kernels
-from particlemesh.apps.pme.calculation import Calculation
-from particlemesh.apps.pme.core import Core, Fields, Result, native, word_of
+from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import Images, KnownPairs
 from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
@@ -251,7 +250,7 @@ class Batch(Core):
 
     def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
         if not self.on_gpu:
-            self._on_cpu(charges[0], sums, fields, out)
+            self._totals_on_cpu(charges[0], sums, fields, out)
             return
         count, words, crowd = charges.shape[1], self._words(), charges.shape[1].bit_length()  # fewer in a system
         self.backend.clear(words)
@@ -275,20 +274,15 @@ class Batch(Core):
             self.systems, words, fields.virial, *results[2:], self.status, self.systems, crowd, places, factors
         )
 
-    def _on_cpu(self, q: np.ndarray, sums: np.ndarray, fields: Fields, out: dict[str, Any]) -> None:
+    def _totals_on_cpu(self, q: np.ndarray, sums: np.ndarray, fields: Fields, out: dict[str, Any]) -> None:
         """Do what the kernels do."""
-        c, four_pi, itself = self.factors
-        potentials = c * (sums[:, 0] + four_pi * fields.potential[0] - itself * q)
-        field = c * (sums[:, 1:4] - four_pi * fields.gradient[0])
-        out["energies"][0], out["forces"][0] = q * potentials / 2, q[:, None] * field
-        if "fields" in out:
-            out["potentials"][0], out["fields"][0] = potentials, field
+        weight = self._on_cpu(q, sums, fields.potential[0], fields.gradient[0], {n: a[0] for n, a in out.items()})
 
         def by_system(values: np.ndarray) -> np.ndarray:
             return np.bincount(self.owners, values, self.systems)
 
         out["energy"][0] = by_system(out["energies"][0])
-        upper = np.stack([by_system(c / 2 * q * sums[:, 4 + n]) for n in range(6)], 1)
-        out["virial"][0] = upper[:, _UPPER] + four_pi * c * fields.virial[0]
+        upper = np.stack([by_system(weight / 2 * sums[:, 4 + n]) for n in range(6)], 1)
+        out["virial"][0] = upper[:, _UPPER] + self.factors[0] * self.factors[1] * fields.virial[0]
         self.status[0] = bool((sums[:, -1] > 0).any())
         self.status[1], self.status[3] = word_of(~np.isfinite(out["energy"][0])), word_of(~np.isfinite(q))

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A step on native arrays: what one set of parameters needs on one backend, and its memory."""
+"""Calculations: a step on native arrays with one set of parameters on one backend, and the way to it from a call."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import math
-from collections.abc import Mapping
+import threading
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, NamedTuple
+from types import MappingProxyType, NoneType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -19,12 +21,27 @@ from particlemesh import kernels
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import Parameters
-from particlemesh.apps.pme.split import NONE, Smooth, polynomials
-from particlemesh.fourier import Solver
-from particlemesh.kernels import Coordinates, Record, Replays, Unread, allocate, branch_of, compile_kernel, kept
+from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of
+from particlemesh.apps.pme.split import NONE, Smooth, Split, polynomials
+from particlemesh.fourier import ProlateGreen, Solver
+from particlemesh.kernels import (
+    Coordinates,
+    Fixed,
+    Record,
+    Replays,
+    Unread,
+    allocate,
+    alone,
+    branch_of,
+    checks,
+    compile_kernel,
+    coordinates,
+    kept,
+)
 
 _FILE = Path(__file__).with_name("assemble.c")
+_DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
+FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
 _ONES = 2**64 - 1  # ~i of a particle i
 _SHARE = 2048  # particles that a group adds up
 _MANY = 15  # charges in a cube of the cutoff, 64 neighbours
@@ -457,21 +474,13 @@ class Core:
             )  # fmt: skip
             self.totals(partial, fields.virial, out, sets, shares, width, first=first)
             return
-        constant, of_mesh, itself = self.factors
         for c, q in enumerate(charges):
             of_set = sums[:, c * width : (c + 1) * width]
-            scaled = constant * q
-            weight = scaled if self.weighted else np.ones_like(q)
-            smooth = of_mesh * fields.potential[c] - itself * q
-            out["energies"][c] = (weight * of_set[:, 0] + scaled * smooth) / 2
-            out["forces"][c] = weight[:, None] * of_set[:, 1:4] - (of_mesh * scaled)[:, None] * fields.gradient[c]
-            if "fields" in out:
-                out["potentials"][c] = constant * (of_set[:, 0] + smooth)
-                out["fields"][c] = constant * (of_set[:, 1:4] - of_mesh * fields.gradient[c])
+            weight = self._on_cpu(q, of_set, fields.potential[c], fields.gradient[c], {n: a[c] for n, a in out.items()})
             out["energy"][c] = out["energies"][c].sum(dtype=np.float64)
             if fields.virial is not None:
                 terms = np.einsum("i,it->t", weight.astype(np.float64) / 2, of_set[:, 4:10].astype(np.float64))
-                whole = of_mesh * constant * fields.virial[c].astype(np.float64)
+                whole = self.factors[0] * self.factors[1] * fields.virial[c].astype(np.float64)
                 whole[_UPPER] += terms
                 whole[_UPPER[::-1]] = whole[_UPPER]
                 out["virial"][c] = whole
@@ -481,6 +490,18 @@ class Core:
         if not finite.all():
             self.status[1] = max(self.status[1], word_of(~finite))
             self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))
+
+    def _on_cpu(self, q: Any, sums: Any, potential: Any, gradient: Any, out: dict[str, Any]) -> Any:
+        """Write the outputs of particles of one set, as the kernels do; return the factors of their sums."""
+        constant, of_mesh, itself = self.factors
+        scaled, smooth = constant * q, of_mesh * potential - itself * q
+        weight = scaled if self.weighted else np.ones_like(q)
+        out["energies"][...] = (weight * sums[:, 0] + scaled * smooth) / 2
+        out["forces"][...] = weight[:, None] * sums[:, 1:4] - (of_mesh * scaled)[:, None] * gradient
+        if "fields" in out:
+            out["potentials"][...] = constant * (sums[:, 0] + smooth)
+            out["fields"][...] = constant * (sums[:, 1:4] - of_mesh * gradient)
+        return weight
 
     def kernel(self, name: str, width: int) -> Any:
         """Return a kernel of `assemble.c` for sums of so many columns per set."""
@@ -546,3 +567,216 @@ def cells(box: pm.Box, reach: float, count: int = 0) -> list[float]:
         sides = (side, side, min(max(1 / (density * side**2), reach / 16), reach / 4))  # about one particle in a cell
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
     return [min(t, side) for t, side in zip(thickness, sides, strict=True)]
+
+
+# ---- calculations with a core: arguments, the way in of a call, and checks after it -------------------------
+
+
+class Calculation(Fixed):
+    """A calculation whose core is made at the first call, or by ``reserve``.
+
+    By default it has one set of charges, and always a virial.
+    """
+
+    _core: Any = None
+    _fewest = 0  # particles whose error was looked at
+    _arguments: dict[str, Any]  # of the constructor, checked
+    _splits: Mapping[str, type[Split]] = MappingProxyType({})  # that have names
+    _split: type[Split]
+    _keeps = False  # whether backend and type of the first call are those of all
+
+    def _start(
+        self, box: Any, accuracy: float | None, dtype: Any, backend: str | None, threads: int | None, **given: Any
+    ) -> None:
+        """Take the arguments that all have: ``given`` are cutoff, splitting, bandwidth, shape and window."""
+        self.box = box if isinstance(box, pm.Box) else pm.Box(box)
+        if self.box.ndim != 3:
+            raise ValueError(f"the box has {self.box.ndim} axes; {type(self).__name__} needs three.")
+        self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
+        splitting, bandwidth = given["splitting"], given.get("bandwidth")
+        if isinstance(splitting, str) and self._splits:
+            checks.one_of(splitting, "splitting", tuple(self._splits))
+        elif splitting is not None:
+            given["splitting"] = checks.positive(splitting, "splitting")
+        if bandwidth is not None:
+            given["bandwidth"] = ProlateGreen(bandwidth, 1.0).bandwidth
+            if bandwidth < 2:
+                raise ValueError(f"bandwidth is {bandwidth}; give 2 to 40: below it the error is not known.")
+            if splitting not in (None, "prolate"):
+                raise ValueError(
+                    f"bandwidth is {bandwidth} and splitting is {splitting!r}; only the prolate split has a bandwidth: "
+                    "leave one of them out."
+                )
+        if given["cutoff"] is not None:
+            given["cutoff"] = checks.positive(given["cutoff"], "cutoff")
+        shape = given["shape"]
+        if isinstance(shape, int):
+            shape = (shape,) * 3
+        if shape is not None and np.size(shape) != 3:
+            raise ValueError(f"shape is {shape!r}; three numbers of nodes are needed.")
+        given["shape"] = None if shape is None else pm.Mesh(shape, self.box).shape
+        given["window"] = None if given["window"] is None else pm.window_of(given["window"])
+        self._given: dict[str, Any] = given
+        self._threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self._dtype = None if dtype is None else checks.real_type(dtype)
+        self._named = backend
+        self._backend: Any = None if backend is None else kernels.backend(backend)
+        self._arguments = dict(
+            box=self.box, accuracy=accuracy, **given, dtype=None if self._dtype is None else self._dtype.name,
+            backend=backend, threads=self._threads,
+        )  # fmt: skip
+        self._in_order = kernels.InOrder()
+        self.busy = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments, never handles: the copy chooses again.
+        return functools.partial(type(self), **self._arguments), ()
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Arguments that make such an object, checked."""
+        return MappingProxyType(self._arguments)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Cutoff, splitting, mesh and window in use, and the errors expected."""
+        if self._core is None:
+            raise RuntimeError(f"this {type(self).__name__} has no parameters yet: call it, or reserve.")
+        return self._core.parameters
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return 0 if self._core is None else self._core.nbytes
+
+    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH) -> Parameters:
+        """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
+        accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
+        numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)}
+        chosen, expensive = choose(
+            self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth, **numbers
+        )
+        if expensive:
+            warnings.warn(expensive, stacklevel=6)
+        reached = math.hypot(chosen.error, floor)
+        if self.accuracy is not None and reached > 1.5 * self.accuracy:
+            why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
+            warnings.warn(
+                f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
+                "finer mesh or a longer cutoff, or use float64.",
+                stacklevel=6,
+            )  # fmt: skip
+        return chosen
+
+    # ---- what classes have of their own ---------------------------------------------------------------
+
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
+        """Return what a step needs, with parameters for so many particles, whose charges have a mean fourth power."""
+        raise NotImplementedError
+
+    def _check(self, core: Any) -> None:
+        """Raise what is wrong with the last step."""
+        raise NotImplementedError
+
+    # ---- before the first step, and after one ---------------------------------------------------------
+
+    @alone
+    def reserve(self, count: int) -> Self:
+        """Choose parameters, and allocate for ``count`` particles, of all systems if there are several.
+
+        After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
+        never wait. A CUDA graph can capture them. Systems and their boxes stay where they are: ``system`` is int32 on
+        the device, and ``boxes`` on the host.
+
+        Parameters
+        ----------
+        count : int
+
+        Raises
+        ------
+        ValueError
+            If the backend or dtype is not known: give them to the class, or call it before.
+        """
+        count, core = self._before(count)
+        core.reserve(count, 1, True)
+        self._core = core
+        return self
+
+    @alone
+    def check(self) -> None:
+        """Raise the errors of the last call with ``check=False``; waits for the device."""
+        core = self._core
+        if core is None:
+            raise RuntimeError(f"this {type(self).__name__} has made no step yet.")
+        with self._in_order.reading(core.owner):  # on whatever stream that call was
+            core.grid.check()
+            core.solver.plan.check()
+            self._check(core)
+
+    def core(self, count: int, dtype: np.dtype, backend: Any, fourth: float = FOURTH) -> Any:
+        """Return grid, solver and parameters, made at the first use for such particles; for our own modules."""
+        if self._core is None:
+            self._core = self._make(count, dtype, backend, fourth)
+        return self._core
+
+    def _before(self, count: int) -> tuple[int, Any]:
+        """Return a number of particles to reserve for, and the core, which is not yet stored."""
+        count, name = checks.integer(count, "count", 0, 2**31 - 1), type(self).__name__
+        if self._core is not None:
+            return count, self._core
+        if self._backend is None or self._dtype is None:
+            raise ValueError(f"reserve needs to know where and in which type: give {name} backend= and dtype=.")
+        self._fewest = count
+        return count, self._make(count, self._dtype, self._backend, FOURTH)
+
+    # ---- a call ---------------------------------------------------------------------------------------
+
+    def _taken(
+        self, positions: Any, check: bool, out: Result | None, kind: type[Result], **numbers: Any
+    ) -> tuple[Any, Coordinates, dict[str, kernels.Operand]]:
+        """Return backend, coordinates and numbers of the particles, of their type; vectors have the name "dipoles"."""
+        checks.flag(check, "check")
+        if out is not None and not isinstance(out, kind):
+            raise TypeError(f"out is of type {type(out).__name__}; give a {kind.__name__}, such as an earlier one.")
+        upload, backend, dtype = self._named is not None, self._backend, self._dtype
+        if self._keeps and self._core is not None:
+            backend, dtype = self._core.owner, self._core.dtype
+        _, backend, x = coordinates(positions, 3, backend, upload=upload, least=dtype)
+        if dtype not in (None, x.dtype):
+            raise TypeError(
+                f"positions have dtype {x.dtype}, more than this {type(self).__name__}'s {dtype}: give dtype='float64'."
+            )
+        taken = {
+            name: kernels.take(
+                array, (x.count, 3) if name == "dipoles" else (x.count,), name, batch=name != "dipoles", dtype=x.dtype,
+                backend=backend, upload=upload, dense=False,
+            )
+            for name, array in numbers.items()
+        }  # fmt: skip
+        return backend, x, taken
+
+    def _core_for(self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any) -> Any:
+        """Return what a step needs: what there is, or what is made for these particles.
+
+        ``fourth`` returns the mean fourth power of charges from arrays on the host.
+        """
+        core = self._core
+        if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
+            if x.count < 0.7 * self._fewest:
+                self._look_at_error(core.parameters, x.count)
+            return core
+        self._fewest = x.count
+        return self._make(x.count, x.dtype, backend, fourth(*backend.read(*charges)))
+
+    def _look_at_error(self, known: Parameters, count: int) -> None:
+        """Warn if parameters that were chosen for more particles miss their error with so few."""
+        self._fewest = count
+        if self.accuracy is None and any(value is not None for value in self._given.values()):
+            return  # they are the user's
+        reached = error_of(known, self.box, count / getattr(self, "systems", 1))
+        if reached > 1.5 * max(known.error, self.accuracy or 0.0):
+            warnings.warn(
+                f"the parameters were chosen for more particles: with {count} the error is about {reached:.1e} of a "
+                f"typical force, not {known.error:.1e}. Make a new {type(self).__name__} for so few.",
+                stacklevel=5,
+            )

@@ -4,22 +4,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Self
 
 import numpy as np
 
 from particlemesh.apps.pme import parameters
-from particlemesh.apps.pme.calculation import Calculation
-from particlemesh.apps.pme.core import Core, Result
+from particlemesh.apps.pme.core import FLOOR, Calculation, Core, Result
 from particlemesh.apps.pme.dipoles import DipoleResult, Dipoles
 from particlemesh.apps.pme.exclusions import Exclusions
-from particlemesh.apps.pme.parameters import Parameters
 from particlemesh.apps.pme.split import SPLITS, Gaussian, Split
 from particlemesh.kernels import alone, checks
-
-_DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
-_FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
 
 
 class PME(Calculation):
@@ -278,8 +272,8 @@ class PME(Calculation):
         given = [name for name, value in self._given.items() if value is not None]
         pairs = f"a list, made {core.list.builds} times, skin {self.skin:g}" if core.list else "without a list"
         lines = [
-            f"accuracy asked for: {asked}, expected: {math.hypot(p.error, _FLOOR[core.dtype]):.1e} of a typical force",
-            f"  pairs {p.real_error:.1e}, mesh {p.mesh_error:.1e}, rounding about {_FLOOR[core.dtype]:.0e}",
+            f"accuracy asked for: {asked}, expected: {math.hypot(p.error, FLOOR[core.dtype]):.1e} of a typical force",
+            f"  pairs {p.real_error:.1e}, mesh {p.mesh_error:.1e}, rounding about {FLOOR[core.dtype]:.0e}",
             f"cutoff {p.cutoff:.6g}, {p.split}",
             f"mesh {' x '.join(map(str, p.shape))}, window {p.window.name}, gradient {self._options['gradient']!r}",
             f"given: {', '.join(given) or 'nothing'}; the rest for the least time predicted, {p.seconds:.2g} s",
@@ -309,26 +303,6 @@ class PME(Calculation):
             named=self._named, threads=self._threads, count=count, applications=self._applications,
             **self._options,
         )  # fmt: skip
-
-    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = parameters.FOURTH) -> Parameters:
-        """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
-        accuracy = self.accuracy or _DEFAULT[dtype]
-        costs = parameters.GPU if on_gpu else parameters.CPU
-        numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)}
-        chosen, expensive = parameters.choose(
-            self.box, count, max(accuracy, _FLOOR[dtype]), costs, split=self._split, fourth=fourth, **numbers
-        )  # fmt: skip
-        if expensive:
-            warnings.warn(expensive, stacklevel=6)
-        reached = math.hypot(chosen.error, _FLOOR[dtype])
-        if self.accuracy is not None and reached > 1.5 * self.accuracy:
-            why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
-            warnings.warn(
-                f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
-                "finer mesh or a longer cutoff, or use float64.",
-                stacklevel=6,
-            )  # fmt: skip
-        return chosen
 
     def _check(self, core: Core) -> None:
         """Raise what is wrong with the last step."""
