@@ -175,6 +175,10 @@ def test_catastrophe_and_iterations_that_do_not_suffice_are_named():
         model()(near, np.array([1.0, -1.0]), 0.2)
     with pytest.raises(ValueError, match="polarization catastrophe"):  # also where no field says in which direction
         model(parameters=COARSE)(near, np.zeros(2), 0.2)
+    with pytest.raises(ValueError, match=r"Give thole .* divided by coulomb_constant, 138.935"):
+        InducedDipoles(PME(BOX, coulomb_constant=138.935, **COARSE), 1e-6)(near, np.array([1.0, -1.0]), 0.2)
+    with pytest.raises(ValueError, match="Give smaller"):  # no advice that was followed
+        InducedDipoles(PME(BOX, coulomb_constant=138.935, **COARSE), 1e-6, thole=5.0)(near, np.array([1.0, -1.0]), 0.2)
     assert not model(thole=0.39, parameters=COARSE)(near, np.zeros(2), 0.02).induced.any()
     damped = model(thole=0.39)(near, np.array([1.0, -1.0]), 0.02)
     assert np.isfinite(damped.energy)

@@ -146,3 +146,16 @@ def test_second_derivatives_and_bad_arguments_are_refused():
 
         open_box = PME(pm.Box((3.0,) * 3, periodic=False), **FINE)
         induced_dipoles(InducedDipoles(open_box), x, q, q)
+
+
+def test_one_number_serves_for_all_particles():
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch import equilibrated_charges, induced_dipoles
+
+    x, q = (torch.tensor(a) for a in system()[:2])
+    dipoles, charges = InducedDipoles(PME(BOX, **FINE), 1e-8), ChargeEquilibration(PME(BOX, **FINE), 1e-8)
+    for call, of, number in ((induced_dipoles, dipoles, 0.01), (equilibrated_charges, charges, 6.0)):
+        numbers = torch.full((len(x),), number, dtype=x.dtype)
+        assert torch.equal(call(of, x, q, number)[1], call(of, x, q, numbers)[1])
+        with pytest.raises(TypeError, match="ndarray; give a tensor, or one number"):
+            call(of, x, q, numbers.numpy())

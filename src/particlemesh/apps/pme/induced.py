@@ -17,10 +17,15 @@ from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.vectors import Solution, Vectors
 from particlemesh.kernels import alone, checks
 
-_CATASTROPHE = (
-    "the energy has no minimum: dipoles of near particles would grow without limit (polarization catastrophe). Give "
-    "thole (0.39 or 0.572, for example), smaller polarizabilities, or move particles apart."
-)
+
+def _catastrophe(thole: float | None, constant: float) -> str:
+    """Return what is wrong if the energy has no minimum, and what to do."""
+    unit = f" They are volumes divided by coulomb_constant, {constant:g}." if constant != 1 else ""
+    damped = "" if thole else "thole (0.39 or 0.572, for example), "
+    return (
+        "the energy has no minimum: dipoles of near particles would grow without limit (polarization catastrophe). "
+        f"Give {damped}smaller polarizabilities, or move particles apart.{unit}"
+    )
 
 
 @dataclass
@@ -235,7 +240,7 @@ class _Step(Step):
 
         return self.vectors.solve(
             operate, right, x.reshape(1, -1), weights, guessed=guessed, tolerance=model.tolerance,
-            most=model.iterations, indefinite=_CATASTROPHE, probe=probe,
+            most=model.iterations, indefinite=_catastrophe(self.thole, core.constant), probe=probe,
         )  # fmt: skip
 
     def extra(self, induced: Any) -> Any:

@@ -171,7 +171,7 @@ def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor |
 
 
 def induced_dipoles(
-    model: InducedDipoles, positions: Tensor, charges: Tensor, polarizabilities: Tensor, *,
+    model: InducedDipoles, positions: Tensor, charges: Tensor, polarizabilities: Tensor | float, *,
     dipoles: Tensor | None = None, field: Tensor | None = None, cell: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return energy and induced dipoles; both are differentiable once by all tensors.
@@ -186,7 +186,7 @@ def induced_dipoles(
     positions : tensor (N, 3)
         Float32 or float64.
     charges, polarizabilities : tensor (N,)
-        Of the same dtype and device.
+        Of the same dtype and device. One number serves as polarizability of all.
     dipoles : tensor (N, 3), optional
     field : tensor (3,) or (N, 3), optional
     cell : tensor (3,) or (3, 3), optional
@@ -220,12 +220,12 @@ def induced_dipoles(
     matrix = _matrix(model, InducedDipoles, positions, charges, cell)
     permanent = torch.zeros_like(positions) if dipoles is None else dipoles
     outside = (positions.new_zeros(3) if field is None else field).expand_as(positions)
-    of = derivatives.DipolesOf(model)
-    return _Solved.apply(of, positions, charges, polarizabilities, permanent, outside, matrix)
+    alpha = _numbers(polarizabilities, "polarizabilities", positions)
+    return _Solved.apply(derivatives.DipolesOf(model), positions, charges, alpha, permanent, outside, matrix)
 
 
 def equilibrated_charges(
-    model: ChargeEquilibration, positions: Tensor, electronegativities: Tensor, hardness: Tensor, *,
+    model: ChargeEquilibration, positions: Tensor, electronegativities: Tensor, hardness: Tensor | float, *,
     widths: Any = None, total: float = 0.0, cell: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return energy and charges of least energy; both are differentiable once by all tensors.
@@ -239,7 +239,7 @@ def equilibrated_charges(
     positions : tensor (N, 3)
         Float32 or float64.
     electronegativities, hardness : tensor (N,)
-        Of the same dtype and device.
+        Of the same dtype and device. One number serves as hardness of all.
     widths : array (N,) or float, optional
         Constant, as `total`.
     total : float
@@ -271,7 +271,7 @@ def equilibrated_charges(
     """
     matrix = _matrix(model, ChargeEquilibration, positions, electronegativities, cell)
     of = derivatives.ChargesOf(model, widths, total)
-    return _Solved.apply(of, positions, electronegativities, hardness, matrix)
+    return _Solved.apply(of, positions, electronegativities, _numbers(hardness, "hardness", positions), matrix)
 
 
 def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Tensor | None) -> Tensor:
@@ -280,6 +280,13 @@ def _matrix(model: Any, kind: Any, positions: Tensor, numbers: Tensor, cell: Ten
         if not isinstance(given, Tensor) and not (name == "cell" and given is None):
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     return derivatives.matrix_for(model, kind, positions, numbers, cell, positions.new_tensor).to(positions.dtype)
+
+
+def _numbers(given: Any, name: str, positions: Tensor) -> Tensor:
+    """Return a tensor; a number is one for all particles."""
+    if not isinstance(given, (Tensor, int, float)):
+        raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor, or one number for all particles.")
+    return given if isinstance(given, Tensor) else positions.new_full((len(positions),), given)
 
 
 class _Solved(torch.autograd.Function):
