@@ -158,8 +158,8 @@ class Lists:
 
 def main() -> None:
     """Measure the groups that the command line names."""
-    asked = runs.parser(__doc__, GROUPS).parse_args()
-    with runs.Run(Place(asked.backend), asked.out) as run:
+    asked = runs.parser(__doc__, GROUPS, backend=None).parse_args()
+    with runs.Run(Place("cuda"), asked.out) as run:
         lists = Lists(run.place)
         rows = run.measure("lists", [c for c in cases(asked.small) if c.group in asked.only], lists.rows)
         run.write(run.place.file("grid", "lists"), rows)
