@@ -29,33 +29,6 @@ def boxes_of(sizes):
     return sizes[:, None, None] * TRICLINIC
 
 
-@pytest.mark.backends("cpu", "opencl", "cuda")
-def test_later_checks_name_the_particle_and_its_system(backend):
-    x, q = systems()
-    boxes = boxes_of(SIZES)
-    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float64", backend=backend.name)
-    twins, nan, lost = x.copy(), q.copy(), x.copy()
-    twins[52], nan[[55, 70]], lost[60:62, 1] = twins[56], np.nan, np.inf
-    owners = backend.array(OWNERS)
-    for place, charges, said, later, more in (
-        (x, nan, r"charges are not finite; the first is that of particle 55 of system 2\.", None, {}),
-        (twins, q, "particle 52 of system 2 lies where another one lies", None, {}),
-        (x, np.where(OWNERS == 3, 1e200, q), "the energy of system 3 is not finite", None, {}),
-        (lost, q, "positions of 2 of 100 particles are not finite; the first is particle 60 of system 3", "60", {}),
-        (x, q, r"pair \[3, 99\], whose particles are in the systems 0 and 3", None, dict(exclusions=[(0, 1), (99, 3)])),
-    ):
-        given = backend.array(place), backend.array(charges), owners
-        with np.errstate(all="ignore"), pytest.raises(ValueError, match=said):
-            batch(*given, boxes=boxes, **more)
-        with np.errstate(all="ignore"):
-            batch(*given, boxes=boxes, **more, check=False)
-        with pytest.raises(ValueError, match=later or said):
-            batch.check()
-    close(batch(backend.array(x), backend.array(q), owners, boxes=boxes),
-          PMEBatch(TRICLINIC, 4, **COARSE)(x, q, OWNERS, boxes=boxes), 1e-12, backend.host)  # fmt: skip
-    batch.check()
-
-
 @pytest.mark.backends("opencl", "cuda")
 def test_an_index_of_no_system_is_an_error_and_leaves_other_systems_alone(backend):
     x, q = systems()

@@ -93,6 +93,85 @@ def test_kernels_equal_the_cpu(backend, kind, dtype):
     close(host, expected, tolerance)
 
 
+def at(*place):
+    """Return a function that puts a number at a place of an array."""
+
+    def put(array, number=np.nan):
+        array[place] = number
+
+    return put
+
+
+def twins(i, j):
+    """Return a function that puts particle i in the place of j."""
+
+    def put(x):
+        x[i] = x[j]
+
+    return put
+
+
+def grown(chosen):
+    def put(array):
+        array[..., chosen] = 1e200
+
+    return put
+
+
+TWINS, ENERGY = "on top of each other: 4 is in the place", "the energy is not finite: charges are too large"
+CHARGE, NUMBER = (
+    "charges are not finite; the first is that of particle {}",
+    "numbers are not finite; the first is that of",
+)
+WRONG = [  # kind, array, what is wrong, the error, that of a later check if it is another
+    ("charges", 0, twins(4, 9), TWINS, None), ("charges", 1, at(..., [7, 11]), CHARGE.format(7) + r"\.", None),
+    ("charges", 1, grown(slice(None)), ENERGY, None), ("all pairs", 0, twins(4, 9), TWINS, None),
+    ("all pairs", 1, at(slice(21, None)), CHARGE.format(21), None), ("all pairs", 1, grown(slice(None)), ENERGY, None),
+    ("all pairs", 2, at([7, 11], 2), r"dipoles are not finite; the first is that of particle 7\.", None),
+    ("all pairs", 0, at(5), "5", "5"), ("dipoles", 0, twins(7, 5), "on top of each other: 5 is", None),
+    ("systems", 1, at([55, 70]), CHARGE.format("55 of system 2"), None),
+    ("mixed systems", 1, at(55), CHARGE.format("55 of system"), None),
+    ("systems", 0, twins(52, 56), "particle 52 of system 2 lies where another one lies", None),
+    ("systems", 1, grown(OWNERS == 3), "the energy of system 3 is not finite", None),
+    ("systems", 0, at(slice(60, 62), 1), "positions of 2 of 100 .*; the first is particle 60 of system 3", "60"),
+    ("wells", 0, twins(1, 30), "particle 1 lies where another one", None),
+    ("wells", 1, lambda sigma: at(7)(sigma, -1.0), "epsilon of particle 7 is negative", None),
+    ("wells", 2, lambda epsilon: at(7)(epsilon, -1.0), "epsilon of particle 7 is negative", None),
+    ("coefficients", 1, at(7), "coefficients has 1 elements that are not finite; the first is 7", NUMBER),
+]  # fmt: skip
+
+
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.parametrize(("kind", "which", "spoil", "said", "later"), WRONG)
+def test_errors_name_the_particle_at_once_and_later(backend, kind, which, spoil, said, later):
+    case = Case(kind)
+    made, right = case.make(dtype="float64", backend=backend.name), case.arrays
+    wrong = [a.copy() for a in right]
+    spoil(wrong[which])
+    arrays = [backend.array(a) for a in wrong]
+    with np.errstate(all="ignore"):
+        with pytest.raises(ValueError, match=said):
+            case.call(made, arrays)
+        case.call(made, arrays, check=False)
+    with pytest.raises(ValueError, match=later or said):
+        made.check()
+    close(case.call(made, [backend.array(a) for a in right]), case.call(case.make()), 1e-11, backend.host)
+    made.check()
+
+
+@pytest.mark.backends("cpu", "opencl", "cuda")
+def test_pairs_of_two_systems_are_refused_at_once_and_later(backend):
+    case = Case("systems")
+    made, arrays = case.make(dtype="float64", backend=backend.name), [backend.array(a) for a in case.arrays]
+    case.options = dict(exclusions=[(0, 1), (99, 3)])
+    said = r"pair \[3, 99\], whose particles are in the systems 0 and 3"
+    with pytest.raises(ValueError, match=said):
+        case.call(made, arrays)
+    case.call(made, arrays, check=False)
+    with pytest.raises(ValueError, match=said):
+        made.check()
+
+
 @pytest.mark.backends("opencl", "cuda")
 def test_calls_of_one_object_do_not_disturb_each_other(backend):
     case, charges = Case("dipoles"), Case("charges")

@@ -18,20 +18,6 @@ def numbers(dtype="float64", count=50):
     return [a.astype(dtype) for a in (x, rng.uniform(0.2, 0.35, count), rng.uniform(0.5, 2, count))]
 
 
-@pytest.mark.backends("opencl", "cuda")
-def test_later_checks_name_the_particle(backend):
-    x, sigma, epsilon = numbers()
-    call = Dispersion(TRICLINIC, **COARSE, dtype="float64", backend=backend.name)
-    for change, said in ((dict(x=x.copy()), "particle 1 lies where another one"), (dict(sigma=-sigma), "negative")):
-        if "x" in change:
-            change["x"][1] = x[30]
-        given = {"x": x, "sigma": sigma, "epsilon": epsilon} | change
-        place, *rest = (backend.array(a) for a in given.values())
-        call(place, sigma=rest[0], epsilon=rest[1], check=False)
-        with pytest.raises(ValueError, match=said):
-            call.check()
-
-
 def test_out_is_written_and_later_checks_raise():
     x, sigma, epsilon = numbers()
     call = Dispersion(TRICLINIC, **COARSE)

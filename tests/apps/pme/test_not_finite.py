@@ -78,27 +78,6 @@ def test_numbers_too_large_for_their_energy():
             FACES[face](X, huge, 0 * X, 0)
 
 
-@pytest.mark.backends("cpu", "opencl", "cuda")
-@pytest.mark.parametrize("sets", [(), (2,)])
-def test_later_checks_name_the_particle_without_waiting_before(backend, sets):
-    x, q = backend.array(X), np.broadcast_to(spoiled(Q, np.nan), (*sets, 20)).copy()
-    pme = PME(TRICLINIC, **COARSE, dtype="float64", backend=backend.name)
-    with np.errstate(invalid="ignore"):
-        pme(x, backend.array(q), check=False)
-    with pytest.raises(ValueError, match=r"charges are not finite; the first is that of particle 7\."):
-        pme.check()
-    pme(x, backend.array(np.broadcast_to(Q, q.shape).copy()), check=False)
-    pme.check()
-    call = Dispersion(TRICLINIC, **COARSE, dtype="float64", backend=backend.name)
-    with np.errstate(invalid="ignore"):
-        call(x, backend.array(spoiled(Q, np.inf)), check=False)
-    with pytest.raises(ValueError, match=r"numbers are not finite; the first is that of particle 7\."):
-        call.check()
-    wells = dict(sigma=backend.array(abs(Q)), epsilon=backend.array(spoiled(abs(Q), -1.0)))
-    with pytest.raises(ValueError, match="epsilon of particle 7 is negative"):
-        call(x, **wells)
-
-
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_energies_that_are_differentiated(library):
     pytest.importorskip(library, reason=f"{library} is not installed")

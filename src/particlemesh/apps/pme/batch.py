@@ -128,8 +128,6 @@ class PMEBatch(Calculation):
         """
         checks.flag(fields, "fields")
         backend, x, taken = self._taken(positions, check, out, Result, charges=charges)
-        if taken["charges"].batch:
-            raise ValueError(f"charges has shape {taken['charges'].user.shape}; one set ({x.count},) is needed.")
         rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
         with self._in_order(*taken.values()):

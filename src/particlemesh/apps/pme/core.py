@@ -732,9 +732,19 @@ class Calculation(Fixed):
     # ---- a call ---------------------------------------------------------------------------------------
 
     def _taken(
-        self, positions: Any, check: bool, out: Result | None, kind: type[Result], **numbers: Any
+        self,
+        positions: Any,
+        check: bool,
+        out: Result | None,
+        kind: type[Result],
+        *,
+        sets: bool = False,
+        **numbers: Any,
     ) -> tuple[Any, Coordinates, dict[str, kernels.Operand]]:
-        """Return backend, coordinates and numbers of the particles, of their type; vectors have the name "dipoles"."""
+        """Return backend, coordinates and numbers of the particles, of their type; vectors have the name "dipoles".
+
+        Without ``sets`` the numbers have no axes of sets.
+        """
         checks.flag(check, "check")
         if out is not None and not isinstance(out, kind):
             raise TypeError(f"out is of type {type(out).__name__}; give a {kind.__name__}, such as an earlier one.")
@@ -753,6 +763,10 @@ class Calculation(Fixed):
             )
             for name, array in numbers.items()
         }  # fmt: skip
+        for name, operand in taken.items():
+            if operand.batch and not sets:
+                why = " with dipoles" if "dipoles" in numbers else ""
+                raise ValueError(f"{name} has shape {operand.user.shape}; one set ({x.count},) is needed{why}.")
         return backend, x, taken
 
     def _core_for(self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any) -> Any:

@@ -16,9 +16,11 @@ import functools
 import math
 from typing import Any
 
+import numba
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.pme.dipoles import slopes_of
 
 _MOST = 80.0  # of w: its exponential is no number of float32 beyond
 # Columns of `moments`: energy, force (3), potential, slopes by permanent and by induced dipoles (3 each), w times the
@@ -48,33 +50,28 @@ const real r1 = inverse * sqrt(inverse), b1 = -e1 * r1, b2 = -3 * e2 * r1 * inve
 """
 
 
+def _parameters(a: float, listed: bool) -> tuple[float, ...]:
+    return a, _MOST, float(listed), 0.5, 0.6, 1.0, 3.0, 15.0
+
+
+@numba.njit(nogil=True, error_model="numpy", forceinline=True)
+def _thole(r2, a, b, p):
+    """Return w and b1 to b3, as in C."""
+    # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
+    inverse, far, size = p[5] / r2, p[0] * r2 * np.sqrt(r2), a[-1] * b[-1]
+    w = far / size if far < p[1] * size else p[1]
+    b1 = -np.exp(-w) * inverse * np.sqrt(inverse)
+    b2 = p[6] * (p[5] + w) * b1 * inverse
+    return w, b1, b2, p[7] * (p[5] + w + p[4] * w * w) * b1 * inverse * inverse
+
+
 @functools.cache
 def slopes(a: float) -> pm.PairFunction:
     """Return the pair function of what is added to slopes of potentials of induced dipoles.
 
     Its values are a dipole and the root of a polarizability.
     """
-    source = f"""
-if (!(r2 > 0)) return;
-{_DAMP.replace("LAST", "3")}
-const real along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2;
-for (int n = 0; n < 3; n++) sum[n] += b1 * b[n] - along * d[n];
-"""
-    return pm.PairFunction(source, _slopes, 3, 4, (a, _MOST, 1.0, 3.0))
-
-
-def _slopes(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
-    # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
-    if r2 <= 0:
-        return
-    inverse, far, size = p[2] / r2, p[0] * r2 * np.sqrt(r2), a[3] * b[3]
-    w = far / size if far < p[1] * size else p[1]
-    e1 = np.exp(-w)
-    r1 = inverse * np.sqrt(inverse)
-    b1, b2 = -e1 * r1, -p[3] * (p[2] + w) * e1 * r1 * inverse
-    along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2
-    for n in range(3):
-        sum[n] += b1 * b[n] - along * d[n]
+    return slopes_of(_DAMP.replace("LAST", "3"), _thole, 4, _parameters(a, False))
 
 
 @functools.cache
@@ -115,25 +112,19 @@ for (int n = 0; n < 3; n++) {{
     for (int m = 0; m < 3; m++) sum[12 + 3 * n + m] += (real)0.5 * pull * d[m];
 }}
 """
-    parameters = (a, _MOST, float(listed), 0.5, 0.6, 1.0, 3.0, 15.0)
-    return pm.PairFunction(source, _moments, RESULTS, VALUES, parameters)
+    return pm.PairFunction(source, _moments, RESULTS, VALUES, _parameters(a, listed))
 
 
 def _moments(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
     if r2 <= 0 and p[2] == 0:
         return
-    half, one, three = p[3], p[5], p[6]
-    inverse, far, size = one / r2, p[0] * r2 * np.sqrt(r2), a[7] * b[7]
-    w = far / size if far < p[1] * size else p[1]
-    e1 = np.exp(-w)
-    e2, e3 = (one + w) * e1, (one + w + p[4] * w * w) * e1
-    r1 = inverse * np.sqrt(inverse)
-    r3, r5 = r1 * inverse, r1 * inverse * inverse
-    b1, b2, b3 = -e1 * r1, -three * e2 * r3, -p[7] * e3 * r5
-    turn_1, turn_2 = w * e1 * r1, three * w * w * e1 * r3
-    c1, c2, c3, by_1, by_2 = b1, b2, b3, turn_1, turn_2
+    half, three, inverse = p[3], p[6], p[5] / r2
+    w, b1, b2, b3 = _thole(r2, a, b, p)
+    by_1, by_2 = -w * b1, -three * w * w * b1 * inverse
+    turn_1, turn_2, c1, c2, c3 = by_1, by_2, b1, b2, b3
     if p[2] > 0:
-        c1, c2, c3, by_1, by_2 = -r1, -three * r3, -p[7] * r5, r1 - r1, r1 - r1
+        r1 = inverse * np.sqrt(inverse)
+        c1, c2, c3, by_1, by_2 = -r1, -three * r1 * inverse, -p[7] * r1 * inverse * inverse, r1 - r1, r1 - r1
     mi = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
     mj = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
     ui = a[4] * d[0] + a[5] * d[1] + a[6] * d[2]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -246,10 +246,10 @@ _VIRIAL = "for (int m = 0; m < 3; m++) sum[7 + 3 * n + m] -= (a[0] * slope + tur
 
 @functools.cache
 def factors(terms: int) -> Callable[..., Any]:
-    """Return the compiled function ``(r2, p)`` of b0 to b3, for polynomials of so many coefficients."""
+    """Return the compiled function ``(r2, a, b, p)`` of b0 to b3, for polynomials of so many coefficients."""
 
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
-    def b0_to_b3(r2, p):
+    def b0_to_b3(r2, a, b, p):
         t = r2 * p[0]
         at = 3 + (terms + 1) * int(min(t, p[2]))
         s = t - p[at + terms]
@@ -284,7 +284,7 @@ def _function(width: int, terms: int) -> Callable[..., None]:
                 sum[1 + n] -= b[1 + n] * p[-3]
                 sum[4 + n] += a[1 + n] * b[0] * p[-3]
             return
-        b0, b1, b2, b3 = of_pair(r2, p)
+        b0, b1, b2, b3 = of_pair(r2, a, b, p)
         along_j = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
         along_i = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
         both = a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
@@ -301,3 +301,35 @@ def _function(width: int, terms: int) -> Callable[..., None]:
                     sum[7 + 3 * n + m] -= (a[0] * slope + turn) * d[m]
 
     return dipole_pair
+
+
+def slopes_of(head: str, of_pair: Callable[..., Any], values: int, parameters: Sequence[float]) -> pm.PairFunction:
+    """Return the pair function of slopes of potentials of dipoles, the first values.
+
+    Parameters
+    ----------
+    head : str
+        C that defines b1 and b2.
+    of_pair : callable
+        Compiled: ``(r2, a, b, p)`` returns four numbers, of which the second and third are b1 and b2.
+    """
+    source = f"""
+if (!(r2 > 0)) return;
+{head}
+const real along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2;
+for (int n = 0; n < 3; n++) sum[n] += b1 * b[n] - along * d[n];
+"""
+    return pm.PairFunction(source, _slopes(of_pair), 3, values, parameters)
+
+
+@functools.cache
+def _slopes(of_pair: Callable[..., Any]) -> Callable[..., None]:
+    def slopes_of_dipole(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+        if r2 <= 0:
+            return
+        _, b1, b2, _ = of_pair(r2, a, b, p)
+        along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2
+        for n in range(3):
+            sum[n] += b1 * b[n] - along * d[n]
+
+    return slopes_of_dipole

@@ -153,9 +153,6 @@ class Dispersion(Calculation):
             raise TypeError("give either coefficients, or sigma and epsilon.")
         numbers = {"coefficients": coefficients} if sigma is None else {"sigma": sigma, "epsilon": epsilon}
         backend, x, taken = self._taken(positions, check, out, Result, **numbers)
-        for name, operand in taken.items():
-            if operand.batch:
-                raise ValueError(f"{name} has shape {operand.user.shape}; one set ({x.count},) is needed.")
         pairs = self._known.of(exclusions, factors, x.count)
         with self._in_order(*taken.values()):
             core = self._core_for(x, backend, _fourth_power, *(operand.native for operand in taken.values()))

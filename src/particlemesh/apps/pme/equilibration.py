@@ -142,7 +142,7 @@ class ChargeEquilibration(Equations):
 class _Step(Step):
     """One set of positions, hardness and widths, with sets of electronegativities and totals."""
 
-    kind, name = EquilibrationResult, "charges"
+    kind, name, sets = EquilibrationResult, "charges", True
 
     def __init__(
         self, model: ChargeEquilibration, positions: Any, electronegativities: Any, hardness: Any, widths: Any,

@@ -168,8 +168,6 @@ class _Step(Step):
         more = {} if dipoles is None else {"dipoles": dipoles}
         super().__init__(model, positions, charges=charges, **more)
         self.thole, count = model.thole, self.x.count
-        if self.like.batch:
-            raise ValueError(f"charges have shape {self.like.user.shape}; one set ({count},) is needed.")
         self.alpha, self.row = numbers(polarizabilities, count, "polarizabilities", 0.0), (count, 3)
         outside = np.zeros(3) if field is None else np.asarray(kernels.to_host(field, "field"), np.float64)
         if outside.shape not in ((3,), (count, 3)):

@@ -14,7 +14,7 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.core import Core, Result, native
-from particlemesh.apps.pme.dipoles import FACTORS, factors, parameters_of
+from particlemesh.apps.pme.dipoles import FACTORS, factors, parameters_of, slopes_of
 from particlemesh.apps.pme.parameters import FOURTH, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Split, polynomials, with_derivatives
@@ -126,6 +126,7 @@ class Step:
 
     kind: ClassVar[type[Any]]  # of results
     name: ClassVar[str]  # of the solution in results
+    sets: ClassVar[bool] = False  # whether numbers may have several
     batch: tuple[int, ...] | None = None  # first axes of results, if there are sets
     unknown: Any
     vectors: Vectors
@@ -134,7 +135,7 @@ class Step:
 
     def __init__(self, model: Equations, positions: Any, **numbers: Any) -> None:
         self.model, self.pme = model, model._pme
-        self.backend, self.x, self.taken = self.pme._taken(positions, True, None, Result, **numbers)
+        self.backend, self.x, self.taken = self.pme._taken(positions, True, None, Result, sets=self.sets, **numbers)
         self.like = self.taken["charges"]
 
     def take_core(self, *charges: Any) -> None:
@@ -312,25 +313,4 @@ def _slopes(split: Split, cutoff: float, single: bool) -> pm.PairFunction:
     """Return the pair function of slopes of potentials of dipoles, for ``1 / r`` minus a smooth part."""
     smooth = with_derivatives(split, cutoff, single)
     terms = smooth.coefficients.shape[1]
-    source = f"""
-if (!(r2 > 0)) return;
-{FACTORS.replace("TERMS", str(terms))}
-const real along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2;
-for (int n = 0; n < 3; n++) sum[n] += b1 * b[n] - along * d[n];
-"""
-    return pm.PairFunction(source, _function(terms), 3, 3, parameters_of(smooth))
-
-
-@functools.cache
-def _function(terms: int) -> Any:
-    of_pair = factors(terms)
-
-    def slopes_of_dipole(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
-        if r2 <= 0:
-            return
-        _, b1, b2, _ = of_pair(r2, p)
-        along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2
-        for n in range(3):
-            sum[n] += b1 * b[n] - along * d[n]
-
-    return slopes_of_dipole
+    return slopes_of(FACTORS.replace("TERMS", str(terms)), factors(terms), 3, parameters_of(smooth))

@@ -237,9 +237,7 @@ class PME(Calculation):
         virial, fields = checks.flag(virial, "virial") and self._closed, checks.flag(fields, "fields")
         numbers = {"charges": charges} if dipoles is None else {"charges": charges, "dipoles": dipoles}
         kind = Result if dipoles is None else DipoleResult
-        backend, x, taken = self._taken(positions, check, out, kind, **numbers)
-        if dipoles is not None and taken["charges"].batch:
-            raise ValueError(f"charges have shape {taken['charges'].user.shape}; dipoles need one set, ({x.count},).")
+        backend, x, taken = self._taken(positions, check, out, kind, sets=dipoles is None, **numbers)
         if dipoles is not None:
             self._choose_for_dipoles()
         with self._in_order(*taken.values()):
