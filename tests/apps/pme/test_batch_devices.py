@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from particlemesh.apps.pme import PMEBatch, Result
+from particlemesh.apps.pme import PMEBatch
 from particlemesh.apps.pme.core import Fields
 from pme_cases import TRICLINIC, close, random_charges
 
@@ -90,21 +90,3 @@ def test_boxes_and_pairs_may_change_between_calls(backend):
         result = batch(backend.array(x), backend.array(q), backend.array(OWNERS), boxes=boxes, **pairs)
         fresh = PMEBatch(TRICLINIC, 4, **COARSE)(x, q, OWNERS, boxes=boxes, **pairs)
         close(result, fresh, 1e-11, backend.host)
-
-
-def test_arguments_are_checked():
-    x, q = systems()
-    batch = PMEBatch(TRICLINIC, 4, **COARSE)
-    for use in (batch.check, lambda: batch.parameters):
-        with pytest.raises(RuntimeError, match="PMEBatch"):
-            use()
-    with pytest.raises(ValueError, match="backend= and dtype="):
-        batch.reserve(10)
-    with pytest.raises(TypeError, match="give a Result"):
-        batch(x, q, OWNERS, out=q)
-    with pytest.raises(TypeError, match="float64"):
-        PMEBatch(TRICLINIC, 4, **COARSE, dtype="float32")(x, q, OWNERS)
-    out = Result(np.empty(4), np.empty(200)[::2], np.empty((3, 100)).T, np.empty((4, 3, 3)))
-    assert batch(x, q, OWNERS, boxes=boxes_of(SIZES), out=out).forces is out.forces
-    close(out, batch(tuple(x.T), q, OWNERS, boxes=boxes_of(SIZES)), 1e-14)
-    assert batch.nbytes > 0

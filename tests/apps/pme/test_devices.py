@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from particlemesh.apps.pme import PME, Dispersion, PMEBatch
+from particlemesh.apps.pme import PME, Dispersion, PMEBatch, Result
 from pme_cases import TRICLINIC, close, random_charges
 from quiet import quiet
 
@@ -137,6 +137,7 @@ WRONG = [  # kind, array, what is wrong, the error, that of a later check if it 
     ("wells", 0, twins(1, 30), "particle 1 lies where another one", None),
     ("wells", 1, lambda sigma: at(7)(sigma, -1.0), "epsilon of particle 7 is negative", None),
     ("wells", 2, lambda epsilon: at(7)(epsilon, -1.0), "epsilon of particle 7 is negative", None),
+    ("wells", 2, at(7), "epsilon has 1 elements that are not finite; the first is 7", NUMBER),
     ("coefficients", 1, at(7), "coefficients has 1 elements that are not finite; the first is 7", NUMBER),
 ]  # fmt: skip
 
@@ -170,6 +171,28 @@ def test_pairs_of_two_systems_are_refused_at_once_and_later(backend):
     case.call(made, arrays, check=False)
     with pytest.raises(ValueError, match=said):
         made.check()
+
+
+@pytest.mark.parametrize("kind", ["charges", "wells", "mixed systems"])
+def test_use_before_the_first_call_and_outputs_of_any_strides(kind):
+    case = Case(kind)
+    made = case.make()
+    with pytest.raises(RuntimeError, match=f"this {type(made).__name__} has made no step yet"):
+        made.check()
+    with pytest.raises(ValueError, match=rf"give {type(made).__name__} backend= and dtype="):
+        made.reserve(10)
+    with pytest.raises(TypeError, match="give a Result"):
+        case.call(made, out=case.arrays[1])
+    with pytest.raises(TypeError, match="give dtype='float64'"):
+        case.call(case.make(dtype="float32"))
+    single = [a.astype("f4") if a.dtype.kind == "f" else a for a in case.arrays]
+    assert case.call(case.make(dtype="float64"), single).forces.dtype == np.float32
+    first = case.call(made)
+    out = Result(*(None if a is None else np.empty((*np.shape(a), 2))[..., 1] for a in vars(first).values()))
+    assert case.call(made, out=out).forces is out.forces
+    close(out, first, 1e-14)
+    made.check()
+    assert made.nbytes > 0
 
 
 @pytest.mark.backends("opencl", "cuda")

@@ -91,17 +91,11 @@ def test_pairs_are_of_particles_that_are_there():
         PME(TRICLINIC, **COARSE, exclusions=[(0, 1)], factors=0.5)(x, q)
 
 
-def test_use_before_the_first_call_and_mixed_precision():
-    pme = PME(TRICLINIC, **COARSE)
-    for use in (pme.explain, pme.check, lambda: pme.parameters):
+def test_parameters_are_not_known_before_the_first_call():
+    pme, batch = PME(TRICLINIC, **COARSE), PMEBatch(TRICLINIC, 2, **COARSE)
+    for use in (pme.explain, lambda: pme.parameters, lambda: batch.parameters):
         with pytest.raises(RuntimeError, match="PME"):
             use()
-    with pytest.raises(ValueError, match="backend= and dtype="):
-        pme.reserve(10)
-    x, q = random_charges(20)
-    with pytest.raises(TypeError, match="float64"):
-        PME(TRICLINIC, **COARSE, dtype="float32")(x, q)
-    assert PME(TRICLINIC, **COARSE, dtype="float64")(x.astype("f4"), q.astype("f4")).energy.dtype == np.float32
 
 
 @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])

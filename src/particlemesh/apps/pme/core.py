@@ -213,7 +213,7 @@ class Core:
         self._memory: dict[str, Any] = {}
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `StepErrors`
-        self._sums: Any = None
+        self.sums: Any = None  # of the last step; their last column says which particles touch others
         self._replays, self._count = _Steps(self), -1  # repeats steps of so many particles
         self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last replayed step
         self.clean = False  # whether a look at the last step has found nothing wrong
@@ -452,12 +452,8 @@ class Core:
             self.list.sums(function, charges, sums, self.threads)
         if len(self.exclusions.pairs):
             sums = self.correct(x, charges, sums, virial)
-        self.note(sums)
+        self.sums = sums
         return sums
-
-    def note(self, sums: Any) -> None:
-        """Keep sums whose last column says which particles touch others."""
-        self._sums = sums
 
     def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
         """Write the outputs of a few sets of charges (sets, N) from their sums (N, sets * width + 1)."""
@@ -523,17 +519,9 @@ class Core:
         touching, *words = map(int, self.backend.download(self.status))
         return StepErrors(touching != 0, *(None if word == 0 else word ^ _ONES for word in words))
 
-    def look(self) -> tuple[Any, ...]:
-        """Return what says whether the last step was right."""
-        return self._looked_at, self._sums
-
-    def look_at(self, words: tuple[Any, ...], sums: Any) -> None:
-        """Let these say whether the last step was right."""
-        self._looked_at, self._sums = words, sums
-
     def first_touching(self) -> int:
         """Return the first particle that touches another one; waits."""
-        return int(np.argmax(self.backend.download(self._sums)[:, -1] > 0))
+        return int(np.argmax(self.backend.download(self.sums)[:, -1] > 0))
 
 
 class _Steps(Replays):
@@ -544,10 +532,10 @@ class _Steps(Replays):
         self._core = core
 
     def now(self) -> Any:
-        return self._core.look()
+        return self._core._looked_at, self._core.sums
 
     def restore(self, state: Any) -> None:
-        self._core.look_at(*state)
+        self._core._looked_at, self._core.sums = state
 
 
 def native(x: Coordinates) -> Any:

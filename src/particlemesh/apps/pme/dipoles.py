@@ -109,7 +109,7 @@ class Dipoles:
         with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.in_background(smooth):
             core.grid.build(native(x), check=check)
             values, sums = scratch["values"], self._sharp_half(x, q, mu, scratch["values"], scratch["sums"])
-        core.note(sums)
+        core.sums = sums
         if core.on_gpu:
             self._assemble(values, sums, mesh, out)
         else:

@@ -355,17 +355,11 @@ def _function(terms: int, apart: bool) -> Any:
         energy = depth * (p[3] * s6 - one) * s6
         g = (three + three) * depth * (one - p[3] * (s6 + s6)) * s6 * inverse
         if apart and r2 < p[8] * size + p[9]:
-            x, y, z = g * d[0], g * d[1], g * d[2]
             sum[11] += energy
-            sum[12] += x
-            sum[13] += y
-            sum[14] += z
-            sum[15] += x * d[0]
-            sum[16] += y * d[1]
-            sum[17] += z * d[2]
-            sum[18] += y * d[2]
-            sum[19] += z * d[0]
-            sum[20] += x * d[1]
+            for n in range(3):
+                sum[12 + n] += g * d[n]
+                sum[15 + n] += g * d[n] * d[n]
+                sum[18 + n] += g * d[(n + 1) % 3] * d[(n + 2) % 3]
             sum[21] += 1 + (j & 4095)
             energy = r2 - r2
             g = energy
