@@ -49,7 +49,7 @@ BUDGET = {
     "apps/files": 3130,
     "apps/mri": 440,
     "apps/nufft": 1470,
-    "apps/pme": 4170,
+    "apps/pme": 4160,
     "arrays": 810,
     "autograd": 860,
     "backends": 3170,
