@@ -18,7 +18,7 @@ MORE = {("UniformGrid", "grow"), ("spread", "deterministic")}
 OTHERS = {
     ("kernels.coordinates", "upload"), ("kernels.Operand", "upload"), ("kernels.indices", "upload"),
     ("kernels.Backend.signature", "same"),
-    ("apps.pme.PME.chosen", "on_gpu"), ("Status", "non_finite_values"), ("neighbor_list", "half"),
+    ("Status", "non_finite_values"), ("neighbor_list", "half"),
     ("Plan.locate", "check"), ("Plan.take", "check"), ("fourier.Transform.spectra", "interlaced"),
     ("apps.mri.MRIParticlemesh.to_images", "weighted"),
     ("apps.mri.MRIParticlemesh.pipe", "normalize"), ("apps.mri.MRIParticlemesh.make_linops", "cupy"),

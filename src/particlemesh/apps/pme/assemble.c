@@ -3,6 +3,8 @@
 // particles, the second kernel adds up the shares in order, so that results are reproducible. With WEIGHTED the sums
 // over neighbours are those of the others' charges, and are multiplied with the particle's own.
 
+#include "apps/pme/gather.h"
+
 typedef struct {
     real coulomb, mesh, self;
 } Factors;
@@ -59,16 +61,8 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
                 for (int t = 0; t < 6; t++) total[1 + t] += (real)0.5 * weight * sum[4 + t];
 #endif
             }
-            for (int t = 0; t < (c == sets ? 1 : TERMS); t++) {
-                scratch[LOCAL_ID] = total[t];
-                BARRIER();
-                for (int reach = GROUP_SIZE / 2; reach > 0; reach /= 2) {
-                    if (LOCAL_ID < reach) scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
-                    BARRIER();
-                }
-                if (LOCAL_ID == 0) partial[share * terms + c * TERMS + t] = scratch[0];
-                BARRIER();
-            }
+            for (int t = 0; t < (c == sets ? 1 : TERMS); t++)
+                gather(scratch, total[t], partial + share * terms + c * TERMS + t);
         }
     }
 }

@@ -80,7 +80,7 @@ class PMEBatch(Calculation):
 
     def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Batch:
         each = max(1, round(count / self.systems))
-        p = self._one.chosen(each, dtype, backend.name != "cpu", fourth)
+        p = self._one._chosen(each, dtype, backend.name != "cpu", fourth)
         return Batch(
             self.box, p, backend, dtype, self._one.coulomb_constant, gradient="window",
             named=self._named, threads=self._threads, count=each, systems=self.systems,

@@ -637,7 +637,7 @@ class Calculation(Fixed):
         """Bytes of memory held."""
         return 0 if self._core is None else self._core.nbytes
 
-    def chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH) -> Parameters:
+    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH) -> Parameters:
         """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
         accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
         numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)}

@@ -211,7 +211,7 @@ class DipolesOf:
         ``xp`` is the module of the arrays.
         """
         given = dict(positions=x, charges=q, polarizabilities=alpha, dipoles=m, field=field)
-        plain, mixed = self.model.in_box(cell).derivatives(given, induced, slope)
+        plain, mixed = self.model.in_box(cell)._derivatives(given, induced, slope)
         by_x, by_q, by_m, virial = (
             sign * (of_energy * plain[name] + mixed[name])
             for name, sign in (("forces", -1), ("potentials", 1), ("fields", -1), ("virial", 1))
@@ -243,7 +243,7 @@ class ChargesOf:
     ) -> tuple[Any, ...]:  # fmt: skip
         """Return slopes by the arrays, as `DipolesOf.slopes`."""
         given = dict(positions=x, electronegativities=chi, hardness=eta, widths=self.widths, total=self.total)
-        plain, mixed = self.model.in_box(cell).derivatives(given, q, slope)
+        plain, mixed = self.model.in_box(cell)._derivatives(given, q, slope)
         by_x, virial = (sign * (of_energy * plain[n] + mixed[n]) for n, sign in (("forces", -1), ("virial", 1)))
         by_chi, by_eta = of_energy * q + mixed["z"], of_energy * q**2 / 2 + mixed["z"] * q
         return by_x, by_chi, by_eta, by_cell(xp, x, cell, by_x, virial)

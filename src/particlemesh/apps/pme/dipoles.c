@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Steps with point dipoles: what pairs take, and results. VIRIAL says whether sums have the nine terms of the virial.
 
+#include "apps/pme/gather.h"
+
 // Of sums: potential, its gradient, that of the gradient along the dipole, nine of the virial, particles in one place.
 #define COLUMNS (VIRIAL ? 17 : 8)
 #define TERMS (VIRIAL ? 10 : 1)  // energy and virial
@@ -77,15 +79,6 @@ KERNEL assemble(GLOBAL const real* RESTRICT values, GLOBAL const real* RESTRICT 
             total[0] += energy / 2;
             total[TERMS] += sum[COLUMNS - 1];
         }
-        for (int t = 0; t <= TERMS; t++) {
-            scratch[LOCAL_ID] = total[t];
-            BARRIER();
-            for (int reach = GROUP_SIZE / 2; reach > 0; reach /= 2) {
-                if (LOCAL_ID < reach) scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
-                BARRIER();
-            }
-            if (LOCAL_ID == 0) partial[(TERMS + 1) * share + t] = scratch[0];
-            BARRIER();
-        }
+        for (int t = 0; t <= TERMS; t++) gather(scratch, total[t], partial + (TERMS + 1) * share + t);
     }
 }

@@ -94,7 +94,7 @@ class Equations(Fixed):
             more = dict(iterations=solution.iterations, residual=solution.residual)
             return step.kind(**step.of_user(out, **{step.name: step.unknown}), **more)
 
-    def derivatives(
+    def _derivatives(
         self, given: Mapping[str, Any], unknown: Any, slope: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
         """Return derivatives of the energy, and of a function of the solution that has this slope there."""

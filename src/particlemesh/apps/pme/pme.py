@@ -295,7 +295,7 @@ class PME(Calculation):
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        chosen = self.chosen(count, dtype, on_gpu, fourth)
+        chosen = self._chosen(count, dtype, on_gpu, fourth)
         return Core(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
             named=self._named, threads=self._threads, count=count, applications=self._applications,

@@ -2,6 +2,8 @@
 // Vectors (sets, n) of linear equations, and the steps of conjugate gradients for all sets at once. Sums over a set are
 // by share: `shares` work-groups of a set write one number each, and what needs the sum adds these up.
 
+#include "apps/pme/gather.h"
+
 typedef struct {
     real value;
 } Number;
@@ -46,19 +48,6 @@ KERNEL cross_products(GLOBAL real* RESTRICT target, GLOBAL const real* RESTRICT 
             target[3 * i + n] = a[k] * b[l] - a[l] * b[k];
         }
     }
-}
-
-// Write what the work-items of a group have in all.
-DEVICE void gather(LOCAL real* scratch, const real value, GLOBAL real* target)
-{
-    scratch[LOCAL_ID] = value;
-    BARRIER();
-    for (int reach = GROUP_SIZE / 2; reach > 0; reach /= 2) {
-        if (LOCAL_ID < reach) scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
-        BARRIER();
-    }
-    if (LOCAL_ID == 0) *target = scratch[0];
-    BARRIER();
 }
 
 DEVICE real total(GLOBAL const real* partial, const i64 set, const i64 shares)
