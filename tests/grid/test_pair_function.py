@@ -163,3 +163,18 @@ def test_what_is_returned_is_refused_and_arrays_of_the_body_are_its_own():
     with pytest.raises(TypeError, match=r"returns a .*float.*add to sum\[0\]"):
         pm.PairFunction(None, of_text("return 1 / r2"), results=1)
     pm.PairFunction("real w[2], a[4]; a[3] = r2; /* sum[9] */ sum[0] += a[3]; // p[7]", None, results=1)
+
+
+def test_a_function_for_one_processor_needs_no_place_for_the_other():
+    def coulomb(r2, d, i, j, a, b, p, sum):
+        sum[0] += a[0] * b[0] / r2**0.5
+
+    assert pm.PairFunction(function=coulomb, values=1).results == 1
+    assert pm.PairFunction("sum[0] += r2;").function is None
+    with pytest.raises(TypeError, match="needs source, C for GPUs, or function"):
+        pm.PairFunction()
+
+
+def test_a_function_with_other_arguments_is_refused():
+    with pytest.raises(TypeError, match=r"function takes 2 arguments; f\(r2, d, i, j, a, b, p, sum\) is needed"):
+        pm.PairFunction(function=lambda r2, d: None)

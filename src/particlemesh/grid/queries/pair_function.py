@@ -82,14 +82,14 @@ class PairFunction(checks.Fixed):
 
     Parameters
     ----------
-    source : str or None
+    source : str, optional
         The body of a C function, in the dialect of the library's kernels. Numbers are ``real``, which is ``float`` or
         ``double`` as the positions are: write ``(real)0.5``. Indices are ``i64``. Functions such as ``sqrt``, ``exp``,
         ``pow`` and ``floor`` serve both. Braces and ``return`` are allowed, other functions are not.
-    function : callable or None
+    function : callable, optional
         A Python function ``f(r2, d, i, j, a, b, p, sum)`` that Numba can compile, or has compiled, with arrays ``d``,
         ``a``, ``b``, ``p`` and ``sum`` of the positions' type.
-    results : int
+    results : int, optional
         How many sums a particle has, 1 to 64.
     values : int
         How many values a particle brings along, 0 to 64.
@@ -134,9 +134,9 @@ class PairFunction(checks.Fixed):
 
     def __init__(
         self,
-        source: str | None,
-        function: Callable[..., Any] | None,
-        results: int,
+        source: str | None = None,
+        function: Callable[..., Any] | None = None,
+        results: int = 1,
         values: int = 0,
         parameters: Any = (),
     ) -> None:
@@ -144,8 +144,14 @@ class PairFunction(checks.Fixed):
             raise TypeError("a PairFunction needs source, C for GPUs, or function, Python for the CPU, or both.")
         if source is not None and not isinstance(source, str):
             raise TypeError(f"source is a {type(source).__name__}; give the body of a C function as a str, or None.")
-        if function is not None and not inspect.isfunction(getattr(function, "py_func", function)):
+        plain = getattr(function, "py_func", function)
+        if function is not None and not inspect.isfunction(plain):
             raise TypeError(f"function is a {type(function).__name__}; give a Python function, or None.")
+        try:
+            function is None or inspect.signature(plain).bind(*range(8))
+        except TypeError:
+            count = len(inspect.signature(plain).parameters)
+            raise TypeError(f"function takes {count} arguments; f(r2, d, i, j, a, b, p, sum) is needed.") from None
         self.source, self.function = source, function
         self.results = checks.integer(results, "results", 1, MOST)
         self.values = checks.integer(values, "values", 0, MOST)
@@ -170,8 +176,8 @@ class PairFunction(checks.Fixed):
         text = re.sub(r"/\*[\s\S]*?\*/|//.*", "", self.source or "")
         for name, index in re.findall(r"(?<![\w.>])(sum|a|b|p|d)\s*\[\s*(\d+)\s*\]", text):
             words, size = known[name]
-            own = re.search(rf"\b(real|int|i64|float|double)\s+([\w\s\[\]]*,\s*)*{name}\s*\[", text)  # of the body
-            if int(index) >= size and not own:
+            declared = re.search(rf"\b(real|int|i64|float|double)\s+([\w\s\[\]]*,\s*)*{name}\s*\[", text)  # of the body
+            if int(index) >= size and not declared:
                 raise ValueError(f"source uses {name}[{index}], but {words} {size}.")
         function = getattr(self.function, "py_func", self.function)
         if function is None:
