@@ -222,7 +222,7 @@ def test_sums_over_neighbours_are_those_of_a_list(backend, case, options):
             np.testing.assert_allclose(sums, expected, rtol=0, atol=200 * len(x) * band)
         missing = (WALK.source, None) if backend.name == "cpu" else (None, WALK.function)
         with pytest.raises(TypeError, match="also give it"):
-            grid.stream(radius, pm.PairFunction(*missing, WALK.results, 2), backend.array(values))
+            grid.stream(radius, pm.PairFunction(*missing, WALK.results, 2, WALK.parameters), backend.array(values))
         with pytest.raises(
             TypeError, match=r"function is of type builtin_function_or_method; give a particlemesh\.PairFunction"
         ):
