@@ -205,3 +205,85 @@ def test_a_function_that_calls_itself_is_not_kept(modules):
     assert not jit.Frozen(module.f).lasting
     module.k = njit(module.k)
     assert jit.Frozen(module.h).lasting  # twice the same, but not within itself
+
+
+LOOPS = """
+K = VALUE
+def one(x, out):
+    for i in range(x.size):
+        out[i] = term(x[i]) * 2.0
+def two(x, out):
+    for i in range(x.size):
+        out[i] = term(x[i]) * 3.0
+def own(x, out):
+    for i in range(x.size):
+        out[i] = term(x[i]) * K
+def f(x): return x
+"""
+
+
+def test_loops_differ_by_their_constants_and_globals(modules):
+    """Their bytecode may be the same."""
+    for value in (5.0, 7.0, 5.0):
+        module = modules({"mine": LOOPS}, value)
+        for name, right in (("one", 2.0), ("two", 3.0), ("own", value)):
+            out = np.empty(1)
+            cpu.loop_with(getattr(module, name), "term", module.f)(np.ones(1), out)
+            assert out[0] == right, (name, value)
+
+
+def test_types_of_locals_count(modules):
+    text = "from numba import njit, float32\n@njit(locals=VALUE)\ndef f(x):\n    y = x / 3.0\n    return y * 1.0\n"
+    for kind, right in (("{}", 1 / 3), ("{'y': float32}", float(np.float32(1 / 3))), ("{}", 1 / 3)):
+        module = modules({"mine": text.replace("VALUE", kind) + "def g(x): return f(x)\n"}, 0.0)
+        assert with_loop(module.f) == with_loop(module.g) == right
+
+
+TRIES = """
+from numba import njit
+@njit
+def g(x):
+    if x > 0.5: raise ValueError("too large")
+    return x
+def f(x):
+    try: y = 1.0
+    except Exception: y = 100.0
+    BODY
+    except Exception: y = 200.0
+    return y
+"""
+
+
+def test_what_is_inside_of_try_counts(modules):
+    """The bytecode of both is the same."""
+    for within in (True, False, True):
+        body = "try: y = g(x); y = y + g(x - 1.0)" if within else "y = g(x)\n    try: y = y + g(x - 1.0)"
+        f = modules({"mine": TRIES.replace("BODY", body)}, 0.0).f
+        if within:
+            assert with_loop(f) == 200.0
+        else:
+            with pytest.raises(ValueError, match="too large"):
+                with_loop(f)
+
+
+def test_helpers_that_others_compiled_meanwhile_count(modules):
+    text = "from numba import njit\nK = 1.0\n@njit\ndef g(x): return x * K\ndef f(x): return g(x)\n"
+    module = modules({"mine": text}, 0.0)
+    assert cpu.compiled(cached=False)(module.f)(2) == 2  # of integers
+    assert with_loop(module.f) == 1.0
+    module.g.recompile()
+    module.K = 2.0
+    assert module.g(np.float32(1)) == 2.0  # compiled with another value, which then goes back
+    module.K = 1.0
+    jit._loops.clear()
+    out = np.empty(1, "f4")
+    cpu.loop_with(fill, "term", module.f)(np.ones(1, "f4"), out)
+    assert out[0] == 1.0
+
+
+def test_text_that_is_executed_has_no_name_of_a_library():
+    for value in (2.0, 3.0, 2.0):
+        scope = {"register_jitable": register_jitable}
+        exec(f"@register_jitable\ndef g(x): return x * {value}\ndef f(x): return g(x)", scope)
+        assert with_loop(scope["f"]) == value
+        assert not jit.Frozen(scope["f"]).lasting

@@ -139,6 +139,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
     plain = cache._cache_file
     name = plain._index_name.removesuffix(".nbi")
     ours = function.__module__.partition(".")[0] == "particlemesh"  # whose constants change with its files
+    own = sorted(stamp for stamp in stamps if stamp[0] == Path(__file__).name)  # how functions are kept
     cache._cache_file = _CacheFile(plain._cache_path, name, (plain._source_stamp, sorted(stamps)))
     load, save = cache.load_overload, cache.save_overload
 
@@ -147,7 +148,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
             frozen = Frozen(function)
             cache._enabled = frozen.lasting
             cache._cache_file.values = frozen.digest
-            cache._cache_file._source_stamp = (frozen.digest, np.__version__)
+            cache._cache_file._source_stamp = (frozen.digest, np.__version__, own)
         try:
             loaded = load(signature, target_context)
         except Exception:  # noqa: BLE001 - as above
@@ -261,9 +262,10 @@ def loop_with(loop: Callable, name: str, function: Any) -> Any:
     """
     options = {"forceinline": True, "nopython": True, **_OPTIONS}
     if isinstance(function, Dispatcher):
-        function, options = function.py_func, function.targetoptions
+        options = {**function.targetoptions, "locals": function.locals}
+        function = function.py_func
     frozen = _frozen(function)
-    key = (loop, frozen.digest, repr(options))
+    key = (loop, _own(loop).digest, frozen.digest, repr(options))
     dispatcher = _loops.get(key)
     if dispatcher is None:
         if len(_loops) >= 256:  # the user creates functions in a loop
@@ -274,17 +276,24 @@ def loop_with(loop: Callable, name: str, function: Any) -> Any:
 
 def _loop(loop: Callable, name: str, function: Any, frozen: Frozen, options: dict[str, Any]) -> Any:
     # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
-    inner = jit(**options)(_copy(function, frozen.digest))
-    dispatcher = njit(**_OPTIONS)(_copy(loop, frozen.digest, **{name: inner}))
-    folder = cache("particlemesh", "cpu") if frozen.lasting and _APART else None
+    own = _own(loop)
+    digest = _digest((own.digest, frozen.digest, loop.__module__, loop.__qualname__))  # loops may have the same bytes
+    inner = jit(**options)(_copy(function, digest))
+    dispatcher = njit(**_OPTIONS)(_copy(loop, digest, **{name: inner}))
+    folder = cache("particlemesh", "cpu") if frozen.lasting and own.lasting and _APART else None
     try:
         stamps = _stamps(loop)
     except OSError:  # typed at a prompt: no file says when it has changed
         stamps, folder = set(), None
     dispatcher._cache = _LoopCache(
-        dispatcher.py_func, folder, frozen, (sorted(stamps), repr(options)), function.__name__
+        dispatcher.py_func, folder, digest, (own, frozen), (sorted(stamps), repr(options)), function.__name__
     )
     return dispatcher
+
+
+def _own(loop: Callable) -> Frozen:
+    """Return what a loop depends on beside the user's function; the library's own change with their files."""
+    return _nothing if _library(loop) == "particlemesh" else _frozen(loop)
 
 
 def _say(what: str, folder: Path | None) -> None:
@@ -315,9 +324,11 @@ class _Locator(_CacheLocator):
 class _LoopCache(FunctionCache):
     """Numba's cache of a function in the library's folder; reports when a function has to be compiled."""
 
-    def __init__(self, function: Any, folder: Path | None, frozen: Frozen, stamps: Any, label: str) -> None:
+    def __init__(
+        self, function: Any, folder: Path | None, digest: str, frozen: tuple[Frozen, ...], stamps: Any, label: str
+    ) -> None:  # fmt: skip
         self._folder, self._label, self._frozen = folder, label, frozen
-        stamp, digest = (numba.__version__, np.__version__, stamps), frozen.digest
+        stamp = numba.__version__, np.__version__, stamps
 
         class Placed(CompileResultCacheImpl):
             _locator_classes = ()
@@ -340,10 +351,13 @@ class _LoopCache(FunctionCache):
                 loaded = super().load_overload(signature, target_context)
         if loaded is None:
             _say(self._label, self._folder if self._enabled else None)
-            self._frozen.renew()
+            for frozen in self._frozen:
+                frozen.renew()
         return loaded
 
     def save_overload(self, signature: Any, data: Any) -> None:
+        for frozen in self._frozen:
+            frozen.note()
         try:
             super().save_overload(signature, data)
         except OSError as error:  # the next process compiles again
@@ -381,11 +395,16 @@ class Frozen:
     def renew(self) -> None:
         """Have called functions compiled again if their code may hold older values."""
         for called, digest in self._called:
-            if _compiled.get(called) != digest:
+            if _compiled.get(called) != (digest, frozenset(called.overloads)):  # or compiled by others since
                 by_values = hasattr(called, "source_stamps") or isinstance(called._cache, NullCache)
                 if called.overloads or not by_values:
                     called.recompile()
-                _compiled[called] = digest
+        self.note()
+
+    def note(self) -> None:
+        """Note for which signatures called functions are compiled with these values."""
+        for called, digest in self._called:
+            _compiled[called] = digest, frozenset(called.overloads)
 
     def _read(self, read: Callable[[Any], Any], key: Any) -> Any:
         value = read(key)
@@ -448,7 +467,7 @@ class Frozen:
         names = code.co_varnames, code.co_names, code.co_freevars, code.co_cellvars
         sizes = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
         constants = [self._code(c) if isinstance(c, types.CodeType) else self._value(c) for c in code.co_consts]
-        return code.co_code, names, sizes, constants
+        return code.co_code, getattr(code, "co_exceptiontable", b""), names, sizes, constants
 
     def _value(self, value: Any) -> Any:
         if value is None or value is Ellipsis or type(value) in (bool, int, float, complex, str, bytes):
@@ -491,13 +510,15 @@ class Frozen:
             return value.py_func.__qualname__, sorted(stamps)
         signatures = () if value._can_compile else sorted(map(str, value.nopython_signatures))
         known = id(value.py_func) in self._seen
-        text = repr(sorted(value.targetoptions.items())), signatures, self._function(value.py_func)
+        options = sorted(value.targetoptions.items()), sorted(map(repr, value.locals.items()))
+        text = repr(options), signatures, self._function(value.py_func)
         if not known:
             self._called.append((value, _digest(text)))
         return "compiled", text
 
 
-_compiled: weakref.WeakKeyDictionary[Dispatcher, str] = weakref.WeakKeyDictionary()  # with what values
+# With what values and for which signatures.
+_compiled: weakref.WeakKeyDictionary[Dispatcher, tuple[str, frozenset[Any]]] = weakref.WeakKeyDictionary()
 
 
 def _digest(text: Any) -> str:
@@ -524,6 +545,17 @@ def _named(value: Any) -> Any:
     if library == "particlemesh" and isinstance(definition, types.FunctionType):
         facts = Path(definition.__code__.co_filename).stat()
         return name, facts.st_mtime_ns, facts.st_size
-    if isinstance(value, np.ufunc) or library in _LIBRARIES:
+    if isinstance(value, np.ufunc) or (library in _LIBRARIES and _is_there(definition, name)):
         return library, name, getattr(sys.modules.get(library), "__version__", "")
     return None
+
+
+def _is_there(definition: Any, name: str) -> bool:
+    """Return whether a library has this under its name: text that is executed names no module of its own."""
+    found: Any = sys.modules.get(getattr(definition, "__module__", None) or type(definition).__module__)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is definition or not isinstance(definition, types.FunctionType | type)
+
+
+_nothing = Frozen(lambda: None)

@@ -144,7 +144,7 @@ class PairFunction(checks.Fixed):
             raise TypeError("a PairFunction needs source, C for GPUs, or function, Python for the CPU, or both.")
         if source is not None and not isinstance(source, str):
             raise TypeError(f"source is a {type(source).__name__}; give the body of a C function as a str, or None.")
-        plain = getattr(function, "py_func", function)
+        plain: Any = getattr(function, "py_func", function)
         if function is not None and not inspect.isfunction(plain):
             raise TypeError(f"function is a {type(function).__name__}; give a Python function, or None.")
         try:
