@@ -139,7 +139,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
     plain = cache._cache_file
     name = plain._index_name.removesuffix(".nbi")
     ours = function.__module__.partition(".")[0] == "particlemesh"  # whose constants change with its files
-    own = sorted(stamp for stamp in stamps if stamp[0] == Path(__file__).name)  # how functions are kept
+    how = sorted(stamp for stamp in stamps if stamp[0] == Path(__file__).name)  # how functions are kept
     cache._cache_file = _CacheFile(plain._cache_path, name, (plain._source_stamp, sorted(stamps)))
     load, save = cache.load_overload, cache.save_overload
 
@@ -148,7 +148,7 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
             frozen = Frozen(function)
             cache._enabled = frozen.lasting
             cache._cache_file.values = frozen.digest
-            cache._cache_file._source_stamp = (frozen.digest, np.__version__, own)
+            cache._cache_file._source_stamp = (frozen.digest, np.__version__, how)
         try:
             loaded = load(signature, target_context)
         except Exception:  # noqa: BLE001 - as above
@@ -265,7 +265,7 @@ def loop_with(loop: Callable, name: str, function: Any) -> Any:
         options = {**function.targetoptions, "locals": function.locals}
         function = function.py_func
     frozen = _frozen(function)
-    key = (loop, _own(loop).digest, frozen.digest, repr(options))
+    key = (loop, _of_loop(loop).digest, frozen.digest, repr(options))
     dispatcher = _loops.get(key)
     if dispatcher is None:
         if len(_loops) >= 256:  # the user creates functions in a loop
@@ -276,22 +276,24 @@ def loop_with(loop: Callable, name: str, function: Any) -> Any:
 
 def _loop(loop: Callable, name: str, function: Any, frozen: Frozen, options: dict[str, Any]) -> Any:
     # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
-    own = _own(loop)
-    digest = _digest((own.digest, frozen.digest, loop.__module__, loop.__qualname__))  # loops may have the same bytes
+    of_loop = _of_loop(loop)
+    digest = _digest(
+        (of_loop.digest, frozen.digest, loop.__module__, loop.__qualname__)
+    )  # loops may have the same bytes
     inner = jit(**options)(_copy(function, digest))
     dispatcher = njit(**_OPTIONS)(_copy(loop, digest, **{name: inner}))
-    folder = cache("particlemesh", "cpu") if frozen.lasting and own.lasting and _APART else None
+    folder = cache("particlemesh", "cpu") if frozen.lasting and of_loop.lasting and _APART else None
     try:
         stamps = _stamps(loop)
     except OSError:  # typed at a prompt: no file says when it has changed
         stamps, folder = set(), None
     dispatcher._cache = _LoopCache(
-        dispatcher.py_func, folder, digest, (own, frozen), (sorted(stamps), repr(options)), function.__name__
+        dispatcher.py_func, folder, digest, (of_loop, frozen), (sorted(stamps), repr(options)), function.__name__
     )
     return dispatcher
 
 
-def _own(loop: Callable) -> Frozen:
+def _of_loop(loop: Callable) -> Frozen:
     """Return what a loop depends on beside the user's function; the library's own change with their files."""
     return _nothing if _library(loop) == "particlemesh" else _frozen(loop)
 
@@ -552,10 +554,10 @@ def _named(value: Any) -> Any:
 
 def _is_there(definition: Any, name: str) -> bool:
     """Return whether a library has this under its name: text that is executed names no module of its own."""
-    found: Any = sys.modules.get(getattr(definition, "__module__", None) or type(definition).__module__)
+    value: Any = sys.modules.get(getattr(definition, "__module__", None) or type(definition).__module__)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is definition or not isinstance(definition, types.FunctionType | type)
+        value = getattr(value, part, None)
+    return value is definition or not isinstance(definition, types.FunctionType | type)
 
 
 _nothing = Frozen(lambda: None)
