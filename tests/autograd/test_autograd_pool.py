@@ -140,3 +140,23 @@ def test_importing_the_library_imports_neither_torch_nor_jax():
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": source}, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_a_part_of_a_mesh_stays_a_part(library):
+    """Not a mesh of its own, with other nodes at other places."""
+    module = pytest.importorskip(f"particlemesh.autograd.{library}")
+    array = pytest.importorskip("torch").tensor if library == "torch" else pytest.importorskip("jax.numpy").asarray
+    whole = pm.Mesh((8, 6), (1.0, 2.0), offset=(0.25, 0.0))
+    part = whole.part((2, 0), (6, 6), [(1, 1), 0])
+    mesh = pool.facts_of(pool.text_of(part, "tsc", {}))[0]
+    assert mesh == pm.Mesh((8, 6), (1.0, 1.0), offset=(0.25, 0.0)).part((2, 0), (6, 6), [(1, 1), 0])
+    random = np.random.default_rng(5)
+    x, q = random.uniform((0.4, 0.0), (0.6, 2.0), (9, 2)).astype("f4"), random.random(9).astype("f4")
+    plan = pm.Plan(part, "tsc").set_positions(x)
+    field = plan.spread(q)
+    got = module.spread(array(x), array(q), part, window="tsc")
+    np.testing.assert_allclose(np.asarray(got), field, atol=1e-5)
+    for name in ("interpolate", "gradient"):
+        got = getattr(module, name)(array(field), array(x), part, window="tsc")
+        np.testing.assert_allclose(np.asarray(got), getattr(plan, name)(field), rtol=1e-4, atol=1e-4)

@@ -62,23 +62,29 @@ def text_of(mesh: Mesh, window: Window | str, options: dict[str, Any], systems: 
     if unknown:
         raise TypeError(f"option {unknown[0]!r} is not allowed here; the options are {', '.join(sorted(_OPTIONS))}.")
     choices = json.dumps(options | ({} if systems is None else {"systems": systems}), sort_keys=True)
-    return _text(mesh.shape, mesh.periodic, mesh.offset, mesh.ghosts, window_of(window), choices)
+    whole, part = mesh, None
+    if mesh.is_part:
+        whole = mesh.whole
+        stop = tuple(first + nodes for first, nodes in zip(mesh.start, mesh.shape, strict=True))
+        part = mesh.start, stop, mesh.ghosts
+    return _text(whole.shape, whole.periodic, whole.offset, whole.ghosts, part, window_of(window), choices)
 
 
 @functools.lru_cache(maxsize=256)
-def _text(shape: Any, periodic: Any, offset: Any, ghosts: Any, window: Window, options: str) -> str:
+def _text(shape: Any, periodic: Any, offset: Any, ghosts: Any, part: Any, window: Window, options: str) -> str:
     # Fractions become strings, floats become numbers.
     pieces = [[str(c) if isinstance(c, Fraction) else c for c in piece] for piece in window.polynomials]
     exact = window == bspline(window.support)
-    facts = [shape, periodic, offset, ghosts, window.support if exact else [window.name, pieces], json.loads(options)]
-    return json.dumps(facts)
+    name = window.support if exact else [window.name, pieces]
+    return json.dumps([shape, periodic, offset, ghosts, part, name, json.loads(options)])
 
 
 @functools.lru_cache(maxsize=256)
 def facts_of(text: str) -> tuple[Mesh, Window, dict[str, Any]]:
     """Return mesh (of unit lengths), window and options from their text."""
-    shape, periodic, offset, ghosts, window, options = json.loads(text)
+    shape, periodic, offset, ghosts, part, window, options = json.loads(text)
     mesh = Mesh(shape, Box([1.0] * len(shape), periodic=periodic), offset=offset, ghosts=ghosts)
+    mesh = mesh if part is None else mesh.part(*part)
     if isinstance(window, int):
         return mesh, bspline(window), options
     name, pieces = window
