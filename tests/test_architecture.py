@@ -51,7 +51,7 @@ BUDGET = {
     "apps/nufft": 1470,
     "apps/pme": 4150,
     "arrays": 810,
-    "autograd": 860,
+    "autograd": 870,
     "backends": 3200,
     "choosing": 860,
     "command": 2830,
