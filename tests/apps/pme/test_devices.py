@@ -241,7 +241,7 @@ def test_a_cuda_graph_captures_a_step(backend, kind):
         stream.begin_capture()
         case.call(made, arrays, check=False, out=out)
         graph = stream.end_capture()
-        assert pool.used_bytes() == used
+        assert pool.used_bytes() <= used  # garbage of other tests may go meanwhile
         moved = x + np.sin(np.arange(x.size, dtype="f4")).reshape(x.shape) / 50
         moved[(x == x[0]).all(1)] = moved[0]  # an excluded pair stays in one place: near it, float32 has few digits
         arrays[0].set(moved, stream=stream)
