@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Neighbour lists as users call them on a GPU, beside other libraries: one periodic system, and many.
+"""Neighbour lists as users call them, beside other libraries: one periodic system, and many.
 
 Writes ``results/grid-lists-DEVICE.csv``. Uniform random positions in float32, lists with shifts of images. Ours is a
 plain ``pm.neighbour_list("ijS", ...)``: it builds the grid, checks, allocates. nvalchemi-toolkit-ops gets a prepared
@@ -7,7 +7,7 @@ state with rows as long as the longest, for each of its methods and forms. vesin
 Libraries take turns in one process; each time is a median with all work of the host. ``ratio`` is the other's time over
 ours. A list of another library with another number of pairs is named on the terminal, and has no row.
 
-    python benchmarks/grid/lists.py [--small] [--only GROUP ...] [--out DIR]
+    python benchmarks/grid/lists.py [--backend cuda] [--small] [--only GROUP ...] [--out DIR]
 """
 
 from __future__ import annotations
@@ -107,16 +107,15 @@ class Lists:
 
     def rows(self, case: Case) -> Iterator[dict[str, Any]]:
         """Yield a row for each library."""
-        import cupy
-
         random = np.random.default_rng(7)
         sizes = random.integers(case.sizes[0], case.sizes[1] + 1, case.systems) if case.systems > 1 else [case.count]
         lengths = np.array([side(int(n), case.neighbours) for n in sizes])
         system = np.repeat(np.arange(case.systems), sizes)
         host = (random.random((len(system), 3)) * lengths[system, None]).astype("float32")
-        x, index = cupy.asarray(host), cupy.asarray(system.astype("int32"))
+        upload, download = self.place.upload, self.place.download
+        x, index = upload(host), upload(system.astype("int32"))
         if case.systems > 1:
-            boxes = cupy.asarray(lengths[:, None].repeat(3, 1).astype("float32"))
+            boxes = upload(lengths[:, None].repeat(3, 1).astype("float32"))
             batch = dict(system=index, boxes=boxes)
         else:
             batch = {}
@@ -126,13 +125,13 @@ class Lists:
             return pm.neighbour_list("ijS", x, box, 1.0, half=case.half, **batch)
 
         i = ours()[0]
-        pairs, longest = len(i), int(cupy.bincount(i).max())
+        pairs, longest = len(i), int(np.bincount(download(i)).max())
         calls = {"particlemesh": ours}
         theirs: dict[str, Callable[[], int]] = {}
         if case.systems == 1:
             try:
                 vesin = vesin_list(
-                    x.astype("float64"), cupy.eye(3) * box[0], True, 1.0, not case.half, quantities="ijS"
+                    x.astype("float64"), upload(np.eye(3) * box[0]), True, 1.0, not case.half, quantities="ijS"
                 )
                 calls["vesin"], theirs["vesin"] = vesin, lambda: len(vesin()[0])
             except ImportError as error:
@@ -158,8 +157,8 @@ class Lists:
 
 def main() -> None:
     """Measure the groups that the command line names."""
-    asked = runs.parser(__doc__, GROUPS, backend=None).parse_args()
-    with runs.Run(Place("cuda"), asked.out) as run:
+    asked = runs.parser(__doc__, GROUPS).parse_args()
+    with runs.Run(Place(asked.backend), asked.out) as run:
         lists = Lists(run.place)
         rows = run.measure("lists", [c for c in cases(asked.small) if c.group in asked.only], lists.rows)
         run.write(run.place.file("grid", "lists"), rows)

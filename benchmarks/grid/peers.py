@@ -84,7 +84,8 @@ def nvalchemi_lists(
 ) -> Iterator[tuple[str, Callable[[], Any], Callable[[], int]]]:
     """Yield name, call and number of pairs of each prepared list of nvalchemi-toolkit-ops; ImportError without it.
 
-    ``x`` (N, 3) and ``system`` (N,) are CuPy arrays, boxes periodic cubes, ``longest`` is the room of a row.
+    ``x`` (N, 3) and ``system`` (N,) are arrays of CuPy or NumPy, boxes are periodic cubes, and
+    ``longest`` is the room of a row.
     """
     import torch
     from nvalchemiops.torch.neighbors import neighbor_list, prepare_neighbor_list
@@ -94,11 +95,13 @@ def nvalchemi_lists(
     periodic = torch.ones((len(lengths), 3), dtype=torch.bool, device=places.device)
     of_systems = {} if system is None else {"batch_idx": torch.from_dlpack(system)}
     before = "batch_" if of_systems else ""
-    methods = [f"{before}cell_list", f"{before}naive", *([] if half else [f"{before}cluster_tile"])]
+    tiles = places.is_cuda and not half
+    methods = [f"{before}cell_list", f"{before}naive", *([f"{before}cluster_tile"] if tiles else [])]
     for method in methods:
         if method == "naive" and len(places) > 50_000:
             continue
-        for rows in (False, True):
+        # Pairs by tiles of several systems have gaps: their number is not told.
+        for rows in (True,) if method == "batch_cluster_tile" else (False, True):
             name = f"nvalchemi, {method}, {'matrix' if rows else 'pairs'}"
             options = dict(method=method, half_fill=half, return_neighbor_list=not rows, max_neighbors=longest)
             try:

@@ -650,6 +650,14 @@ def open_offset(axis: int, offset: float, nodes: int) -> None:
         )
 
 
+def systems_given(of: str, systems: int | None, system: Any, boxes: Any) -> None:
+    """Raise a TypeError if a plan or a grid has systems and positions come without, or the other way round."""
+    if systems is None and (system is not None or boxes is not None):
+        raise TypeError(f"system or boxes is given, but this {of} has no systems: make it with systems=.")
+    if systems is not None and system is None:
+        raise TypeError(f"this {of} has {systems} systems: give system=, the index of each particle's system.")
+
+
 def trailing_shape(shape: Sequence[int], core: tuple[int, ...], what: str) -> None:
     """Check that the last axes of an array are `core`; any batch axes may precede them."""
     if tuple(shape)[-len(core) :] != core:

@@ -33,6 +33,9 @@ KINDS = {
     "closure of a module": {
         **PARAMS, "mine": "import params\ndef make(m):\n    def f(x): return x * m.SIGMA\n    return f\nf = make(params)",  # noqa: E501
     },
+    "module as default": {
+        **PARAMS, "mine": "import params\ndef f(x, m=params): return x * m.SIGMA",
+    },
     "lambda": {"mine": "s = VALUE\nf = lambda x: x * s"},
     "inner": {
         **PARAMS, "mine": "import params\ndef f(x):\n    def g(y): return y * params.SIGMA\n    return g(x)",
@@ -126,7 +129,7 @@ def edited(name, module, value):
 @pytest.mark.turns(6)
 @pytest.mark.parametrize("direct", [False, True], ids=["", "used before"])
 @pytest.mark.parametrize(
-    "kind", ["global", "imported", "attribute", "chain", "second name", "second chain", "default",
+    "kind", ["global", "imported", "attribute", "chain", "second name", "second chain", "default", "module as default",
              "closure", "closure of a module", "lambda", "inner",
              "array", "called by a called", "called and kept by Numba", "called and kept by us"],
 )  # fmt: skip
@@ -287,3 +290,54 @@ def test_text_that_is_executed_has_no_name_of_a_library():
         exec(f"@register_jitable\ndef g(x): return x * {value}\ndef f(x): return g(x)", scope)
         assert with_loop(scope["f"]) == value
         assert not jit.Frozen(scope["f"]).lasting
+
+
+OVERLOADS = {
+    "function": ("@overload(np.i0)\ndef _(x): return lambda x: x * K", "np.i0(x)"),
+    "method": ("@overload_method(types.Float, 'times')\ndef _(x): return lambda x: x * K", "x.times()"),
+    "attribute": ("@overload_attribute(types.Float, 'timed')\ndef _(x): return lambda x: x * K", "x.timed"),
+    "operator": ("@overload(operator.matmul)\ndef _(x, y): return lambda x, y: x * K", "x @ x"),
+}
+OVERLOADED = """
+import operator, sys
+import numpy as np
+from numba import types
+from numba.extending import overload, overload_attribute, overload_method
+from particlemesh.kernels import cpu
+K = float(sys.argv[1])
+DEFINITION
+def f(x): return USE
+def fill(x, out):
+    for i in range(x.size):
+        out[i] = term(x[i])
+out = np.empty(1)
+cpu.loop_with(fill, "term", f)(np.ones(1), out)
+print(out[0])
+"""
+
+
+@pytest.mark.parametrize("kind", OVERLOADS)
+def test_what_others_told_numba_is_not_kept(kind, tmp_path):
+    definition, use = OVERLOADS[kind]
+    path = tmp_path / "overloaded.py"
+    path.write_text(OVERLOADED.replace("DEFINITION", definition).replace("USE", use))
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    for value in ("2.0", "3.0"):
+        command = [sys.executable, str(path), value]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert run.stdout.strip() == value
+
+
+def test_code_of_another_version_of_this_is_not_read(modules, tmp_path, monkeypatch):
+    """How functions are named and kept may have changed, not only what they are."""
+    module = modules({"mine": "def f(x): return x * 2.0"}, 0.0)
+    misses = []
+    for version in range(3):
+        if version == 2:
+            other = tmp_path / "jit.py"
+            other.write_text("another")
+            monkeypatch.setattr(jit, "__file__", str(other))
+        f = cpu.compiled(module.f)
+        assert f(1.0) == 2.0
+        misses.append(sum(f.stats.cache_misses.values()))
+    assert misses == [1, 0, 1]

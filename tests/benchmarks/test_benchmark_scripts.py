@@ -37,6 +37,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "grid.run": (CPU, ("grid-build", "grid-pairs")),
     "grid.build": ([*CPU, "--only", "published"], ("grid-build",)),
     "grid.pairs": ([*CPU, "--only", "published"], ("grid-pairs",)),
+    "grid.lists": (CPU, ("grid-lists",)),
     "grid.cpu": (["--threads", "1"], ("grid-cpu",)),
     "grid.cliffs": (CPU, ("grid-cliffs",)),
     "grid.systems": (CPU, ("grid-systems",)),

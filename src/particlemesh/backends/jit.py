@@ -34,6 +34,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 from numba.core.types import Type
+from numba.core.typing.templates import builtin_registry
 
 from particlemesh.backends.folders import cache, foreign, trusted, warn
 from particlemesh.checks import through_forks
@@ -277,9 +278,8 @@ def loop_with(loop: Callable, name: str, function: Any) -> Any:
 def _loop(loop: Callable, name: str, function: Any, frozen: Frozen, options: dict[str, Any]) -> Any:
     # A call for each pair takes as long as the pair: LLVM inlines larger functions only on request.
     of_loop = _of_loop(loop)
-    digest = _digest(
-        (of_loop.digest, frozen.digest, loop.__module__, loop.__qualname__)
-    )  # loops may have the same bytes
+    # Loops may have the same bytes.
+    digest = _digest((of_loop.digest, frozen.digest, loop.__module__, loop.__qualname__))
     inner = jit(**options)(_copy(function, digest))
     dispatcher = njit(**_OPTIONS)(_copy(loop, digest, **{name: inner}))
     folder = cache("particlemesh", "cpu") if frozen.lasting and of_loop.lasting and _APART else None
@@ -377,8 +377,6 @@ class Frozen:
     ----------
     digest : str
         Of all values. Those without a description count by identity, as long as this object lives.
-    lasting : bool
-        Whether all values have a description, so that the digest means the same to other processes.
     """
 
     def __init__(self, function: Callable) -> None:
@@ -387,8 +385,13 @@ class Frozen:
         self._open: set[int] = set()
         self._called: list[tuple[Any, str]] = []  # what others have compiled, with its text
         self._mutable = False
-        self.lasting = True
+        self._described = True
         self.digest = _digest(self._function(function))
+
+    @property
+    def lasting(self) -> bool:
+        """Whether all values have a description, so that the digest means the same to other processes."""
+        return self._described and not _overloaded()
 
     def holds(self) -> bool:
         """Return whether reading again would give the same values."""
@@ -415,7 +418,7 @@ class Frozen:
 
     def _function(self, function: Any) -> Any:
         if id(function) in self._seen:
-            self.lasting &= id(function) not in self._open  # Numba crashes in a recursive function from the disk
+            self._described &= id(function) not in self._open  # Numba crashes in a recursive function from the disk
             return "again"
         self._seen.add(id(function))
         self._open.add(id(function))
@@ -433,6 +436,9 @@ class Frozen:
 
         values = [self._value(defaults), self._value(tuple(sorted((named or {}).items())))]
         values += [(chain, self._value(value)) for chain, value in self._variables(code, variable, set(cells))]
+        for value in (*(defaults or ()), *(named or {}).values()):
+            if isinstance(value, types.ModuleType) and _library(value) not in _LIBRARIES:
+                values += [(names, self._value(part)) for names, part in self._contents(value, _words(code))]
         self._open.remove(id(function))
         return "function", self._code(code), values
 
@@ -451,8 +457,7 @@ class Frozen:
                 value = self._read(functools.partial(_attribute, value), attribute.argval)
             variables[tuple(chain)] = value
             if isinstance(value, types.ModuleType) and _library(value) not in _LIBRARIES:  # another name for it
-                words = {*code.co_names, *(c for c in code.co_consts if isinstance(c, str))}
-                variables |= {(*chain, *names): part for names, part in self._contents(value, words)}
+                variables |= {(*chain, *names): part for names, part in self._contents(value, _words(code))}
         inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
         return [*variables.items(), *(entry for c in inner for entry in self._variables(c, variable, free))]
 
@@ -502,7 +507,7 @@ class Frozen:
             return "named tuple", value.__name__, value._fields
         named = _named(value)
         if named is None:
-            self.lasting = False
+            self._described = False
             return "this one", id(value)
         return named
 
@@ -525,6 +530,19 @@ _compiled: weakref.WeakKeyDictionary[Dispatcher, tuple[str, frozenset[Any]]] = w
 
 def _digest(text: Any) -> str:
     return hashlib.sha256(repr(text).encode()).hexdigest()[:20]
+
+
+def _words(code: types.CodeType) -> set[str]:
+    """Return the names that code may read from a module."""
+    return {*code.co_names, *(c for c in code.co_consts if isinstance(c, str))}
+
+
+def _overloaded() -> bool:
+    """Return whether others have told Numba what functions, methods or attributes mean: no digest has that."""
+    of_globals = (t for _, kind in builtin_registry.globals for t in getattr(kind, "templates", ()))
+    templates = (*builtin_registry.functions, *builtin_registry.attributes, *of_globals)
+    modules = (getattr(getattr(t, "_overload_func", None), "__module__", None) or "numba" for t in templates)
+    return any(module.partition(".")[0] not in {"numba", "particlemesh"} for module in modules)
 
 
 def _attribute(module: types.ModuleType, name: str) -> Any:

@@ -106,7 +106,7 @@ def neighbour_list(
     -----
     The call waits for the device, because the number of pairs decides the length of the results. Box and cells are
     fitted to the particles. For that, positions are copied to the host where an axis is open; an array of radii always
-    is.
+    is. Boxes of systems are, and indices of systems where an axis is open or no boxes are given.
 
     N particles with k pairs take O(N log N + k), wherever they are. Where particles are clustered, only cells that
     hold particles are kept, and gaps along open axes are closed. Radii of many sizes are put on levels of cells; there

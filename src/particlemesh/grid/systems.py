@@ -8,7 +8,7 @@ the systems before. Builders see more cells and nothing else. Searches begin at 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -101,16 +101,22 @@ class SystemBoxes:
         return table.astype(dtype)
 
 
-def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> SystemBoxes:
+@overload
+def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> SystemBoxes: ...
+@overload
+def boxes_of(given: Any, count: int | None, box: Box, before: SystemBoxes | None) -> SystemBoxes | None: ...
+def boxes_of(given: Any, count: int | None, box: Box, before: SystemBoxes | None) -> SystemBoxes | None:
     """Return the boxes of ``count`` systems, all those of the grid if None is given; ``before`` if they are the same.
+
+    None if there are no systems.
 
     Raises
     ------
     ValueError, TypeError
         If they are no boxes, or of another number; the first wrong one is named.
     """
-    if isinstance(given, SystemBoxes):
-        return given
+    if count is None or isinstance(given, SystemBoxes):
+        return None if count is None else given
     if given is None:
         rows = np.broadcast_to(box.matrix, (count, box.ndim, box.ndim))
     else:
@@ -118,19 +124,6 @@ def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> Sy
     if before is not None and np.array_equal(before.rows, rows):
         return before
     return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
-
-
-def boxes_of_grid(
-    systems: int | None, system: Any, boxes: Any, box: Box, before: SystemBoxes | None
-) -> SystemBoxes | None:  # fmt: skip
-    """Return the boxes of a grid's systems, None if it has none; a TypeError if what was given does not fit to it."""
-    if systems is None:
-        if system is not None or boxes is not None:
-            raise TypeError("system or boxes is given, but this grid has no systems: make it with systems=.")
-        return None
-    if system is None:
-        raise TypeError(f"this grid has {systems} systems: give system=, the index of each particle's system.")
-    return boxes_of(boxes, systems, box, before)
 
 
 def fitted(boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: float) -> SystemBoxes:

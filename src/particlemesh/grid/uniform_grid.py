@@ -35,7 +35,7 @@ from particlemesh.grid.results import Pairs
 from particlemesh.grid.room import Rooms
 from particlemesh.grid.sizes import Input, Sizes, spread_evenly
 from particlemesh.grid.storage import Storage
-from particlemesh.grid.systems import SystemBoxes, boxes_of_grid
+from particlemesh.grid.systems import SystemBoxes, boxes_of
 
 
 class UniformGrid(common.Fixed):
@@ -215,11 +215,10 @@ class UniformGrid(common.Fixed):
         # what is in the grid now stays where it is.
         with self.backend.scope():
             x = self.backend.upload(np.ascontiguousarray(spread_evenly(self.box, count), dtype))
-            shape = (count,) if radii == 1 else (count, radii)
-            sizes = self.backend.upload(np.zeros(shape, dtype)) if radii else None
-            system = None if self.systems is None else np.arange(count, dtype=np.int32) % self.systems
-            system = None if system is None else self.backend.upload(system)
-            domains = boxes_of_grid(self.systems, system, None, self.box, None)
+            sizes = self.backend.upload(np.zeros((count, radii) if radii > 1 else count, dtype)) if radii else None
+            system, domains = None, boxes_of(None, self.systems, self.box, None)
+            if domains is not None:
+                system = self.backend.upload(np.arange(count, dtype=np.int32) % domains.count)
             self._rooms = None
             self._tapes.clear()
             before = self._built, self._kind, self._boxes
@@ -270,7 +269,8 @@ class UniformGrid(common.Fixed):
         """
         self._open()
         common.flag(check, "check")
-        domains = boxes_of_grid(self.systems, system, boxes, self.box, self._boxes)
+        common.systems_given("grid", self.systems, system, boxes)
+        domains = boxes_of(boxes, self.systems, self.box, self._boxes)
         one = radii is None or np.isscalar(radii)
         played = one and self._build_from_tape(positions, radii, check, system, domains)
         return self._forget_searches() if played else self._build(positions, radii, system, domains, check=check)

@@ -197,12 +197,9 @@ def assign_systems(
         If the indices are missing, superfluous, no integers, too few, or on the host and out of range. If the boxes are
         no boxes, or the mesh is not periodic.
     """
+    checks.systems_given("plan", None if systems is None else systems.count, system, boxes)
     if systems is None:
-        if system is not None or boxes is not None:
-            raise TypeError("system or boxes is given, but this plan has no systems: make it with systems=.")
         return None
-    if system is None:
-        raise TypeError(f"this plan has {systems.count} systems: give system=, the index of each particle's system.")
     backend = workspace.backend
     x.systems, x.system = systems, indices(system, x.count, systems.count, backend, upload=upload)
     if boxes is None:
