@@ -9,6 +9,7 @@ variable                   folder                                               
 ``PYTORCH_FINUFFT_TESTS``  ``tests`` of pytorch-finufft                          the modules `finufft`, `cufinufft`
 ``MRI_NUFFT_TESTS``        ``tests`` of mri-nufft, of the version installed      its backend "finufft"
 ``TORCH_PME_TESTS``        ``tests`` of torch-pme, of the version installed      three methods of `MeshInterpolator`
+``TORCH_CLUSTER_TESTS``    ``test`` of pytorch_cluster                           the module `torch_cluster`
 =========================  ====================================================  ================================
 
 ``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
@@ -73,3 +74,7 @@ def test_torch_pme():
     # One or two of its 20 float32 derivatives differ by up to 3e-6, where 1e-6 is allowed; why is not known.
     only = ("lib/test_mesh_interpolator.py",)
     assert run("TORCH_PME_TESTS", "torchpme_shim", "-k", "not test_derivatives", only=only) > 150
+
+
+def test_torch_cluster():
+    assert run("TORCH_CLUSTER_TESTS", "torch_cluster_shim", only=("test_radius.py", "test_knn.py")) >= 18

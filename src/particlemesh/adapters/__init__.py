@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Objects of other libraries, to particles and fields and back.
+"""Objects of other libraries, to particles and fields and back, and other libraries' searches for neighbours.
 
-One module per library (pandas, xarray, ASE, MDAnalysis), which imports it when it is used.
+One module per library, which imports it when it is used.
 """
 
 from __future__ import annotations
