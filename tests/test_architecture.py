@@ -49,7 +49,7 @@ BUDGET = {
     "apps/files": 3130,
     "apps/mri": 440,
     "apps/nufft": 1470,
-    "apps/pme": 4150,
+    "apps/pme": 4190,
     "arrays": 810,
     "autograd": 870,
     "backends": 3210,

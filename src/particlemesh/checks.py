@@ -791,7 +791,10 @@ def tile_count(possible: bool, sizes: Sequence[int], tiles: int, most: int) -> N
 def all_periodic(periodic: tuple[bool, ...]) -> None:
     """Check that every axis is periodic, so that it has Fourier modes."""
     if not all(periodic):
-        raise ValueError(f"axis {periodic.index(False)} is open; wavenumbers need every axis periodic.")
+        raise ValueError(
+            f"axis {periodic.index(False)} is open; wavenumbers need every axis periodic: give a box with "
+            "periodic=True."
+        )
 
 
 def open_shift(axis: int, offset: float, shift: float) -> None:

@@ -186,7 +186,8 @@ def potential(
     """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
 
     Derivatives by positions are exact, as of a solver with ``gradient="window"``. Each particle pulls itself, unless
-    the Green function is smooth on the mesh.
+    the Green function is smooth on the mesh. For point charges ("poisson", "yukawa") this force grows as the inverse
+    square of the spacing in three dimensions. Then use ``Solver(gradient="ik")`` or :class:`particlemesh.apps.pme.PME`.
 
     Parameters
     ----------

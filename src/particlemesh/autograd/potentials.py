@@ -25,7 +25,11 @@ def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[n
     """
     if any(map(any, mesh.ghosts)):
         raise ValueError("the mesh has ghosts; give a mesh without.")
-    checks.all_periodic(mesh.periodic)
+    if not all(mesh.periodic):
+        raise ValueError(
+            f"axis {mesh.periodic.index(False)} is open; this potential needs every axis periodic: give a box with "
+            "periodic=True, or use particlemesh.fourier.Solver, which has no derivatives but takes open axes."
+        )
     modes, axes = Modes(mesh, real=True), range(mesh.ndim)
     share = np.broadcast_to(modes.share(axes), modes.spectrum_shape).ravel()
     highest = np.flatnonzero(share < 1)

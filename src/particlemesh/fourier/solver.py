@@ -217,7 +217,10 @@ class Solver(MeshSolver):
         self.window = self.plan.window
         self._plans = [self.plan]
         if checks.flag(interlaced, "interlaced"):
-            checks.all_periodic(mesh.periodic)
+            if not all(mesh.periodic):
+                raise ValueError(
+                    f"axis {mesh.periodic.index(False)} is open: leave out interlaced or give a periodic box."
+                )
             if options.get("order", "caller") != "caller":
                 raise ValueError("interlaced meshes sort particles differently: leave out order, or interlaced.")
             # Green functions and the window's transform are the same on every shifted mesh.

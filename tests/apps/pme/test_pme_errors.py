@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, Dispersion, PMEBatch
+from particlemesh.apps.pme import PME, ChargeEquilibration, Dispersion, InducedDipoles, PMEBatch
 from pme_cases import TRICLINIC, random_charges
 
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
@@ -117,3 +117,50 @@ def test_copies_are_objects_of_their_own_and_attributes_are_read_only(way):
         result, copied = value(*arguments), way(value)
         assert copied.nbytes == 0  # it chooses again, and has memory of its own
         np.testing.assert_array_equal(copied(*arguments).forces, result.forces)
+
+
+@pytest.mark.parametrize("use", [
+    lambda x, q: PME(TRICLINIC, **COARSE, factors=0.5),
+    lambda x, q: PMEBatch(TRICLINIC, 1, **COARSE)(x, q, np.zeros(len(x), int), factors=0.5),
+    lambda x, q: Dispersion(TRICLINIC, **COARSE)(x, coefficients=abs(q), factors=0.5),
+])  # fmt: skip
+def test_factors_need_exclusions(use):
+    with pytest.raises(ValueError, match=r"factors is 0.5 and exclusions are not given.*Give both"):
+        use(*random_charges(20))
+
+
+def test_no_pairs_are_exclusions_too():
+    assert len(PME(TRICLINIC, **COARSE, exclusions=[], factors=0.5).exclusions) == 0
+
+
+def test_results_are_shown_in_few_short_lines():
+    x, q = random_charges(20)
+    shown = repr(PME(TRICLINIC, **COARSE)(x, q)).splitlines()
+    assert shown[0] == "<Result"
+    assert "  forces: array (20, 3), float64" in shown
+    assert len(shown) == 5
+    assert max(map(len, shown)) < 80
+
+
+@pytest.mark.parametrize(("dtype", "says"), [("float32", True), ("float64", False)])
+def test_float64_is_not_recommended_to_those_who_have_it(dtype, says):
+    x, q = random_charges(20)
+    with pytest.warns(UserWarning, match="accuracy 1e-12 was asked for") as caught:
+        PME(TRICLINIC, 1e-12, **COARSE)(x.astype(dtype), q.astype(dtype))
+    assert ("use float64" in str(caught[0].message)) == says
+
+
+@pytest.mark.parametrize(("model", "name"), [
+    (lambda: PME((3.0,) * 3, **COARSE), "energy"),
+    (lambda: InducedDipoles(PME((3.0,) * 3, **COARSE)), "induced_dipoles"),
+    (lambda: ChargeEquilibration(PME((3.0,) * 3, **COARSE)), "equilibrated_charges"),
+])  # fmt: skip
+def test_arrays_that_are_recorded_are_for_the_function_that_is_named(model, name):
+    call, rest = model(), (np.ones(4), np.ones(4))[: 1 if name == "energy" else 2]
+    x = np.random.default_rng(0).random((4, 3))
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=rf"call particlemesh\.apps\.pme\.torch\.{name}, or"):
+        call(torch.tensor(x, requires_grad=True), *map(torch.tensor, rest))
+    jax = pytest.importorskip("jax")
+    with pytest.raises(TypeError, match=rf"call particlemesh\.apps\.pme\.jax\.{name}, which"):
+        jax.jit(lambda x: call(x, *rest).energy)(x)

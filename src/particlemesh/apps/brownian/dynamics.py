@@ -407,7 +407,8 @@ class BrownianDynamics(Fixed):
         if self.temperature and resolved > 0.1 * step:
             warnings.warn(
                 f"positions up to {farthest:g} are multiples of {resolved:g} in {self._dtype}, and a step moves "
-                f"particles by {step:g}: motion is lost. Move the origin, or give positions in float64.", stacklevel=4,
+                f"particles by {step:g}: motion is lost. Move the origin"
+                f"{', or give positions in float64' * (self._dtype.itemsize < 8)}.", stacklevel=4,
             )  # fmt: skip
 
     def _frame(self) -> Frame:

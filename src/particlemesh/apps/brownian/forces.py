@@ -120,8 +120,8 @@ class HarmonicBonds(Settled):
                     column = given[:, None].astype(positions.dtype)
                 if not (np.isfinite(column) & ((column > 0) == (given[:, None] > 0))).all():
                     raise ValueError(
-                        f"{what} is {given.min():g} to {given.max():g}, beyond {positions.dtype}: choose other units, "
-                        "or give positions in float64."
+                        f"{what} is {given.min():g} to {given.max():g}, beyond {positions.dtype}: choose other "
+                        f"units{', or give positions in float64' * (positions.dtype.itemsize < 8)}."
                     )
                 columns.append(xp.asarray(column))
             self._held[key] = (xp, xp.asarray(self.pairs), *columns, xp.asarray(self._ends))

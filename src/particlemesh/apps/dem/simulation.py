@@ -169,7 +169,8 @@ class Simulation(Fixed):
         if resolved > 1e-3 * least or lost > 0.05 * speed > 0:
             warnings.warn(
                 f"positions up to {farthest:g} are multiples of {resolved:g} in {given.dtype}: spheres slower than "
-                f"{lost:g} do not move, and the least radius is {least:g}. Move the origin, or give dtype='float64'.",
+                f"{lost:g} do not move, and the least radius is {least:g}. Move the origin"
+                + ", or give dtype='float64'" * (given.dtype.itemsize < 8) + ".",
                 stacklevel=3,
             )  # fmt: skip
 

@@ -89,7 +89,7 @@ class PMEBatch(Calculation):
 
     @alone
     def __call__(
-        self, positions: Any, charges: Any, system: Any, *, boxes: Any = None, exclusions: Any = (),
+        self, positions: Any, charges: Any, system: Any, *, boxes: Any = None, exclusions: Any = None,
         factors: Any = 0.0, fields: bool = False, check: bool = True, out: Result | None = None,
     ) -> Result:  # fmt: skip
         """Return energies, forces and virials of all systems.
@@ -103,7 +103,7 @@ class PMEBatch(Calculation):
             The system of each particle.
         boxes : array (S, 3) or (S, 3, 3), optional
             Lengths or lattice vectors of each system. Other boxes than before need new tables, which the host makes.
-        exclusions : integers (M, 2)
+        exclusions : integers (M, 2), optional
             Pairs of particles of one system, each once, by their indices among all particles.
         factors : float or array_like (M,)
             What the interaction of their nearest images is multiplied with, as for :class:`PME`.

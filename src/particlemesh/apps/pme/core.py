@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from dataclasses import fields as _fields_of
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, Self
@@ -48,7 +50,7 @@ _MANY = 15  # charges in a cube of the cutoff, 64 neighbours
 _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """Energy, forces and virial of sets of charges; leading axes are those of the charges.
 
@@ -78,6 +80,19 @@ class Result:
     potentials: Any = None
     fields: Any = None
 
+    def __repr__(self) -> str:
+        """Return one line for each field that there is; arrays on devices are not read."""
+        named = {field.name: getattr(self, field.name) for field in _fields_of(self)}
+        lines = [f"  {name}: {_described(value)}" for name, value in named.items() if value is not None]
+        return "\n".join([f"<{type(self).__name__}", *lines]) + ">"
+
+
+def _described(value: Any) -> str:
+    """Return a number, or shape and dtype of an array."""
+    if isinstance(value, (int, float, np.number)) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return f"{value:.8g}"
+    return f"array {tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
+
 
 class StepErrors(NamedTuple):
     """What is wrong with a step."""
@@ -95,6 +110,24 @@ class Fields(NamedTuple):
     potential: Any
     gradient: Any
     virial: Any = None
+
+
+def check_not_recorded(function: str, *arrays: Any) -> None:
+    """Raise an error if torch or JAX records an array, which names the function that has derivatives."""
+    for array in arrays:
+        library = type(array).__module__.partition(".")[0]
+        module = sys.modules.get(library)
+        if library == "torch" and module is not None:
+            if getattr(array, "requires_grad", False) and module.is_grad_enabled():
+                raise TypeError(
+                    "this tensor requires grad, and this call is not differentiable: call "
+                    f"particlemesh.apps.pme.torch.{function}, or pass tensor.detach()."
+                )
+        elif library == "jax" and module is not None and isinstance(array, module.core.Tracer):
+            raise TypeError(
+                "this JAX array is traced by jit, grad or vmap and has no numbers yet: call "
+                f"particlemesh.apps.pme.jax.{function}, which can be traced."
+            )
 
 
 def word_of(wrong: np.ndarray) -> int:
@@ -571,6 +604,7 @@ class Calculation(Fixed):
     _arguments: dict[str, Any]  # of the constructor, checked
     _splits: Mapping[str, type[Split]] = MappingProxyType({})  # that have names
     _split: type[Split]
+    _differentiable: str | None = "energy"  # the function of `apps.pme.torch` and `apps.pme.jax` with derivatives
     _keeps = False  # whether backend and type of the first call are those of all
 
     def _start(
@@ -651,7 +685,7 @@ class Calculation(Fixed):
             why = "these parameters reach" if any(v is not None for v in self._given.values()) else f"{dtype} reaches"
             warnings.warn(
                 f"accuracy {self.accuracy:g} was asked for, and {why} {reached:.1e}: leave parameters out, give a "
-                "finer mesh or a longer cutoff, or use float64.",
+                f"finer mesh or a longer cutoff{', or use float64' * (dtype.itemsize < 8)}.",
                 stacklevel=6,
             )  # fmt: skip
         return chosen
@@ -736,6 +770,9 @@ class Calculation(Fixed):
         checks.flag(check, "check")
         if out is not None and not isinstance(out, kind):
             raise TypeError(f"out is of type {type(out).__name__}; give a {kind.__name__}, such as an earlier one.")
+        if self._differentiable:
+            of_axes = positions if isinstance(positions, tuple) else (positions,)
+            check_not_recorded(self._differentiable, *of_axes, *numbers.values())
         upload, backend, dtype = self._named is not None, self._backend, self._dtype
         if self._keeps and self._core is not None:
             backend, dtype = self._core.owner, self._core.dtype

@@ -61,7 +61,7 @@ def check(pme: Any, positions: Any, charges: Any, system: Any, exclusions: Any) 
     if (system is None) != isinstance(pme, PME):
         what = "a PME has one system: leave out system" if isinstance(pme, PME) else "a PMEBatch needs system"
         raise TypeError(f"{what}.")
-    if isinstance(pme, PME) and len(exclusions):
+    if isinstance(pme, PME) and exclusions is not None and len(exclusions):
         raise TypeError("exclusions are given, but those of a PME are its own: give them to the PME.")
     if not all(pme.box.periodic):
         raise ValueError(f"the box is periodic along {pme.box.periodic}; derivatives need three periodic axes.")
@@ -126,6 +126,8 @@ def split_of(text: str) -> tuple[float, Split]:
 
 def pairs_of(pme: Any, exclusions: Any, factors: Any, count: int) -> Exclusions:
     """Return the excluded pairs: those of a PME, or those that are given for a batch."""
+    if isinstance(pme, PME) and np.any(factors):
+        raise TypeError("factors are given, but those of a PME are its own, as its exclusions: give both to the PME.")
     pairs = pme.exclusions if isinstance(pme, PME) else Exclusions(exclusions, factors)
     pairs.check(count)
     return pairs

@@ -34,7 +34,7 @@ def columns(virial: bool) -> int:
     return COLUMNS + (9 if virial else 0) + 1
 
 
-@dataclass
+@dataclass(repr=False)
 class DipoleResult(Result):
     """What charges and dipoles get.
 

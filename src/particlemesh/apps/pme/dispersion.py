@@ -81,6 +81,8 @@ class Dispersion(Calculation):
 
     _split = SixthPower
 
+    _differentiable = None
+
     def __init__(
         self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None, splitting: float | None = None,
         shape: Any = None, window: Any = None, mixing: str = "geometric", shift: bool = False, dtype: Any = None,

@@ -23,7 +23,7 @@ _NO_MINIMUM = (
 )
 
 
-@dataclass
+@dataclass(repr=False)
 class EquilibrationResult(Result):
     """Charges of least energy.
 
@@ -87,6 +87,8 @@ class ChargeEquilibration(Equations):
     >>> result.charges.round(3), bool(abs(result.charges.sum()) < 1e-12)
     (array([ 0.1, -0.1]), True)
     """
+
+    _differentiable = "equilibrated_charges"
 
     def __init__(self, pme: PME, tolerance: float = 1e-6, *, iterations: int = 100) -> None:
         super().__init__(pme, tolerance, iterations)

@@ -100,19 +100,19 @@ class Exclusions(Fixed):
 
     Parameters
     ----------
-    pairs : array_like (M, 2)
-        Indices of particles; each pair once.
+    pairs : array_like (M, 2) or None
+        Indices of particles; each pair once. None if the user gave none.
     factors : number or array_like (M,)
         What the pair's interaction is multiplied with: 0 leaves it out.
 
     Raises
     ------
     ValueError, TypeError
-        If the arrays are not such pairs; the first wrong one is named.
+        If the arrays are not such pairs, the first wrong one is named; or if there are factors, but no pairs.
     """
 
     def __init__(self, pairs: Any, factors: Any) -> None:
-        given = checks.number_array(pairs, "exclusions")
+        given = checks.number_array(() if pairs is None else pairs, "exclusions")
         given = given.reshape(0, 2) if given.size == 0 else given
         if given.ndim != 2 or given.shape[1] != 2:
             raise ValueError(f"exclusions have shape {given.shape}; pairs (M, 2) are needed.")
@@ -125,6 +125,11 @@ class Exclusions(Fixed):
             )
         if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
             raise ValueError("factors are not all finite real numbers.")
+        if pairs is None and numbers.any():
+            raise ValueError(
+                f"factors is {numbers} and exclusions are not given: factors are those of exclusions, pairs (M, 2) of "
+                "particles. Give both, or leave factors out."
+            )
         self.pairs = np.sort(given.astype(np.int64), axis=1)
         self.factors = np.broadcast_to(numbers.astype(np.float64), len(given)).copy()
         for wrong, what in (
@@ -239,6 +244,8 @@ class KnownPairs:
 
     def of(self, pairs: Any, factors: Any, count: int) -> Exclusions:
         """Return pairs (M, 2) and factors among so many particles: those of an earlier call if they are the same."""
+        if pairs is None:
+            Exclusions(None, factors).check(count)
         taken = (
             () if pairs is None else checks.number_array(pairs, "exclusions"),
             checks.number_array(factors, "factors"),

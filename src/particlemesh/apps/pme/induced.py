@@ -28,7 +28,7 @@ def _catastrophe(thole: float | None, constant: float) -> str:
     )
 
 
-@dataclass
+@dataclass(repr=False)
 class InducedResult(DipoleResult):
     """What charges, permanent dipoles and induced ones get.
 
@@ -106,6 +106,8 @@ class InducedDipoles(Equations):
     >>> round(float(result.induced[:, 0].sum()), 2), round(2 / (1 - 2 / 2**3), 2)
     (2.67, 2.67)
     """
+
+    _differentiable = "induced_dipoles"
 
     def __init__(self, pme: PME, tolerance: float = 1e-6, *, thole: float | None = None, iterations: int = 100) -> None:
         super().__init__(pme, tolerance, iterations)

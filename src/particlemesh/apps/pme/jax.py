@@ -19,7 +19,7 @@ from particlemesh.autograd.jax import potential
 
 
 def energy(
-    pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, cell: Any = None, exclusions: Any = (),
+    pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, cell: Any = None, exclusions: Any = None,
     factors: Any = 0.0,
 ) -> Any:  # fmt: skip
     """Return the energy of periodic charges, or of many systems; differentiable once, in reverse mode.

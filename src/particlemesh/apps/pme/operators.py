@@ -34,6 +34,7 @@ class Equations(Fixed):
     """
 
     _other: Any = None  # with another box
+    _differentiable: ClassVar[str]  # the function of `apps.pme.torch` and `apps.pme.jax` with derivatives
 
     def __init__(self, pme: PME, tolerance: float, iterations: int) -> None:
         if not isinstance(pme, PME):
@@ -44,7 +45,7 @@ class Equations(Fixed):
         self.iterations = checks.integer(iterations, "iterations", 1, 2**31 - 1)
         self._arguments: dict[str, Any] = dict(tolerance=self.tolerance, iterations=self.iterations)
         self._pme = PME(**{**pme.arguments, "skin": None})  # its parameters and memory are no other call's
-        self._pme._applications = _APPLICATIONS
+        self._pme._applications, self._pme._differentiable = _APPLICATIONS, self._differentiable
         self._in_order = kernels.InOrder()
         self.busy = threading.RLock()
 

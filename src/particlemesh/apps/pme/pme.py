@@ -52,7 +52,7 @@ class PME(Calculation):
         Such as ``"bspline5"``; a B-spline's order is its support.
     coulomb_constant : float
         Multiplies energies: 138.93545764438206 for kJ/mol, nm and elementary charges.
-    exclusions : array_like (M, 2)
+    exclusions : array_like (M, 2), optional
         Pairs of particles, each once, whose interaction of nearest images is multiplied with a factor.
     factors : float or array_like (M,)
         These factors: 0 excludes, 0.8333 scales as for 1-4 pairs of some force fields.
@@ -104,7 +104,7 @@ class PME(Calculation):
     def __init__(
         self, box: Any, accuracy: float | None = None, *, cutoff: float | None = None,
         splitting: float | str | None = None, bandwidth: float | None = None, shape: Any = None, window: Any = None,
-        coulomb_constant: float = 1.0, exclusions: Any = (), factors: Any = 0.0, skin: float | None = None,
+        coulomb_constant: float = 1.0, exclusions: Any = None, factors: Any = 0.0, skin: float | None = None,
         gradient: str = "window", deterministic: bool = False, dtype: Any = None, backend: str | None = None,
         threads: int | None = None,
     ) -> None:  # fmt: skip

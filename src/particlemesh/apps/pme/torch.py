@@ -21,7 +21,7 @@ from particlemesh.autograd.torch import potential
 
 def energy(
     pme: PME | PMEBatch, positions: Tensor, charges: Tensor, system: Tensor | None = None, *,
-    cell: Tensor | None = None, exclusions: Any = (), factors: Any = 0.0,
+    cell: Tensor | None = None, exclusions: Any = None, factors: Any = 0.0,
 ) -> Tensor:  # fmt: skip
     """Return the energy of periodic charges, or of many systems; differentiable by positions, charges and cell.
 
