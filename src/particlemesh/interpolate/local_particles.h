@@ -3,7 +3,11 @@
 // They are dealt to warps, and a few neighbouring lanes share a particle, as shares.h divides stencils.
 //
 // Compile-time facts beside those of tile_box.h and shares.h: VECTOR (reals per read of local memory), LINES (of blocks),
-// LINES_Z (of them along z), and RING if that many levels lie on a ring.
+// LINES_Z (of them along z), and RING if that many levels lie on a ring. BY_OCTETS: warps take particles as octets.h has it.
+
+#ifndef BY_OCTETS
+#define BY_OCTETS 0
+#endif
 
 #define WARPS (GROUP_SIZE / WARP_SIZE)
 #define DEAL (LANES > 1 ? TEAM : WARP_SIZE) // warps get multiples of so many particles
@@ -20,6 +24,14 @@ DEVICE void load_local(LOCAL const real* from, PRIVATE real* f)
 #endif
 }
 
+#ifdef RING
+// The next place of a ring, `by` places on.
+DEVICE int further(const int slot, const int by)
+{
+    return slot + by < RING ? slot + by : slot + by - RING;
+}
+#endif
+
 // The same place of the next level.
 DEVICE int next_level(const int at)
 {
@@ -29,6 +41,55 @@ DEVICE int next_level(const int at)
     return at + LEVEL_PITCH;
 }
 
+// The runs of particles of a group; every lane of a warp has one.
+typedef struct {
+    u32 shift; // from a particle's number to its place in the order
+    u32 end;   // of the line's particles
+    int base;  // where the line begins in a level
+} Line;
+
+// What a warp has of its group's particles, which are numbered through all runs: from `before` + `begin` to `before` +
+// `end`. Of particles at block bx, levels count from the one at `slot`.
+typedef struct {
+    Line line;
+    u32 before;
+    int begin, end, bx, slot;
+} Share;
+
+// Where the line (by, bz) of blocks begins in a level of the nodes of `box`.
+DEVICE int base_of_line(PRIVATE const Box* box, PRIVATE const Blocks* blocks, const int by, const int bz)
+{
+    return (begin_of(blocks, 1, by) - box->first[1]) * ROW_PITCH + (begin_of(blocks, 2, bz) - box->row) * PARTS;
+}
+
+// How many particles the runs of all lines have. Numbers through all of them become the lane's.
+DEVICE u32 number_runs(WARP_PARAMETER warp, PRIVATE Line* line, PRIVATE const u32* run)
+{
+    u32 sum = run[1] - run[0]; // of the lines up to this one
+    UNROLL for (int step = 1; step < LINES; step *= 2) {
+        const u32 lower = WARP_SHUFFLE_U32(warp, sum, LANE - step);
+        if (LANE >= step) sum += lower;
+    }
+    line->end = sum, line->shift = run[1] - sum;
+    return WARP_SHUFFLE_U32(warp, sum, LINES - 1);
+}
+
+// Deal `size` particles to the warps, from number `before` on; octets are dealt later.
+DEVICE void deal(PRIVATE Share* own, const u32 before, const int size)
+{
+#if BY_OCTETS
+    own->before = before, own->begin = 0, own->end = size;
+#else
+    const int each = (size + WARPS * DEAL - 1) / (WARPS * DEAL) * DEAL; // equal shares: warps wait for each other
+    own->before = before;
+    own->begin = LOCAL_ID / WARP_SIZE * each;
+    own->end = own->begin + each < size ? own->begin + each : size;
+#endif
+}
+
+#if BY_OCTETS
+#include "interpolate/octets.h"
+#else
 #if IN_TURN
 // One lane's share of a particle's results: of each part the value, and with GRADIENT the slopes in node coordinates.
 DEVICE void gather(PRIVATE real* sums, LOCAL const real* nodes, const int base, const int lane, PRIVATE const Weights* w)
@@ -95,48 +156,6 @@ DEVICE void gather(PRIVATE real* sums, LOCAL const real* nodes, const int base, 
 }
 #endif
 
-// The runs of particles of a group; every lane of a warp has one.
-typedef struct {
-    u32 shift; // from a particle's number to its place in the order
-    u32 end;   // of the line's particles
-    int base;  // where the line begins in a level
-} Line;
-
-// What a warp has of its group's particles, which are numbered through all runs: from `before` + `begin` to `before` +
-// `end`. Of particles at block bx, levels count from the one at `slot`.
-typedef struct {
-    Line line;
-    u32 before;
-    int begin, end, bx, slot;
-} Share;
-
-// Where the line (by, bz) of blocks begins in a level of the nodes of `box`.
-DEVICE int base_of_line(PRIVATE const Box* box, PRIVATE const Blocks* blocks, const int by, const int bz)
-{
-    return (begin_of(blocks, 1, by) - box->first[1]) * ROW_PITCH + (begin_of(blocks, 2, bz) - box->row) * PARTS;
-}
-
-// How many particles the runs of all lines have. Numbers through all of them become the lane's.
-DEVICE u32 number_runs(WARP_PARAMETER warp, PRIVATE Line* line, PRIVATE const u32* run)
-{
-    u32 sum = run[1] - run[0]; // of the lines up to this one
-    UNROLL for (int step = 1; step < LINES; step *= 2) {
-        const u32 lower = WARP_SHUFFLE_U32(warp, sum, LANE - step);
-        if (LANE >= step) sum += lower;
-    }
-    line->end = sum, line->shift = run[1] - sum;
-    return WARP_SHUFFLE_U32(warp, sum, LINES - 1);
-}
-
-// Deal `size` particles to the warps, from number `before` on.
-DEVICE void deal(PRIVATE Share* own, const u32 before, const int size)
-{
-    const int each = (size + WARPS * DEAL - 1) / (WARPS * DEAL) * DEAL; // equal shares: warps wait for each other
-    own->before = before;
-    own->begin = LOCAL_ID / WARP_SIZE * each;
-    own->end = own->begin + each < size ? own->begin + each : size;
-}
-
 // The record of the lane's particle in the batch at `batch` of a share, and where its line begins. The whole warp calls it.
 DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE const Share* share, const int batch,
                        PRIVATE u32* words)
@@ -151,6 +170,12 @@ DEVICE int find_record(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE c
     const int base = (int)WARP_SHUFFLE_U32(warp, (u32)share->line.base, own);
     if (batch + LANE < share->end) read_record(records, (i64)(q + shift), words);
     return base;
+}
+
+// The record of the lane's first particle of a share, and where its line begins.
+DEVICE int first_records(WARP_PARAMETER warp, GLOBAL const u32* records, PRIVATE const Share* share, PRIVATE u32* words)
+{
+    return find_record(warp, records, share, share->begin, words);
 }
 
 #if LANES > 1 // fractions and beginnings of a warp's particles, and their indices: what its lanes tell each other
@@ -216,3 +241,4 @@ DEVICE void take_share(WARP_PARAMETER warp, LOCAL const real* nodes, PRIVATE con
 #endif
     }
 }
+#endif

@@ -60,12 +60,6 @@ DEVICE u32 begin_step(WARP_PARAMETER warp, PRIVATE Ahead* ahead, PRIVATE Share* 
     return size;
 }
 
-// The next place of a ring, `by` places on.
-DEVICE int further(const int slot, const int by)
-{
-    return slot + by < RING ? slot + by : slot + by - RING;
-}
-
 // The copies of a level that a work-item has: from where in a level of the field, and to where in one of the ring. Eight
 // neighbouring work-items copy from one line of memory, of 128 bytes: parts of several lines are written one by one.
 #define LINE 8                                                     // copies of 16 bytes
@@ -165,7 +159,7 @@ KERNEL interpolate_ring(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RE
                                 LEVELS - kept, &field_layout);
                     begun = 1;
                 }
-                const int of_next = find_record(warp, records, &then, then.begin, next_words);
+                const int of_next = first_records(warp, records, &then, next_words);
                 take_share(warp, nodes, &own, words, of_line, origins, index, records, values, gradient, c, &blocks,
                            &value_layout, &gradient_layout, &window, &jacobian);
                 own = then, of_line = of_next;

@@ -64,19 +64,21 @@ class Ring(Tile):
     @classmethod
     def tiles(cls, sizes: Sizes, count: int, blocks: Blocks) -> Tiles:
         shape, step = cls.option(sizes, "shape"), cls.step(sizes, blocks)
-        parts = cls.reals_of(sizes)
-        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
-        if shape is None:
-            groups = cls.resident(sizes, parts, cls.threads(sizes, lanes, count))
-            room = room_of(cls, sizes, lanes, groups, count)
-            y, z = _across(sizes.axes, blocks, lanes, parts, size, step, room)
-        else:
-            y, z = block_tiles.across(blocks, (1, *shape)[-2:])
+        y, z = cls.across(sizes, blocks) if shape is None else block_tiles.across(blocks, (1, *shape)[-2:])
         columns = -(-blocks.counts[1] // y) * -(-blocks.counts[2] // z)
         steps = cls.option(sizes, "steps") or _steps(
             blocks.counts[0], step, max(1, _LEVELS // (step * blocks.cells[0])), columns, cls._at_once(sizes)
         )
         return block_tiles.tiles_of(blocks, (step * steps, y, z))
+
+    @classmethod
+    def across(cls, sizes: Sizes, blocks: Blocks) -> tuple[int, int]:
+        """Return the blocks across a column, along y and z."""
+        parts = cls.reals_of(sizes)
+        lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
+        groups = cls.resident(sizes, parts, cls.threads(sizes, lanes, sizes.count))
+        room = room_of(cls, sizes, lanes, groups, sizes.count)
+        return _across(sizes.axes, blocks, lanes, parts, size, cls.step(sizes, blocks), room)
 
     @classmethod
     def held(cls, sizes: Sizes, blocks: Blocks, tiles: Tiles) -> tuple[int, int, int]:

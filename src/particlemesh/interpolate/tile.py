@@ -36,7 +36,7 @@ _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may 
 _OF_SYSTEM = 1024  # bytes of local memory of each group, beside the method's
 _TILES, _MANY = 4, 16  # tiles of a group, groups of a multiprocessor at least, where its registers are not known
 _CACHED = 40e6  # bytes of records and results: more of them come from memory
-_DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
+DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
 
 
 class Tile(ByBlock):
@@ -206,7 +206,7 @@ class Tile(ByBlock):
         wide = sizes.dtype.itemsize == 8 and lanes.all == 4  # windows, with few particles of a tile
         small = sizes.dtype.itemsize == 4 and cls._everywhere(sizes) <= _AT_ONCE * sizes.backend.units
         threads = 128 if lanes.all == 1 or wide or small or cls._crowded(sizes, lanes, count) else 256
-        while lanes.beside(sizes.dtype.itemsize, threads) + cls.offset_bytes > _DECLARED:
+        while lanes.beside(sizes.dtype.itemsize, threads) + cls.offset_bytes > DECLARED:
             threads //= 2
         return cls.option(sizes, "threads") or threads
 
