@@ -3,7 +3,7 @@
 
 from particlemesh.interpolate.direct import Direct
 from particlemesh.interpolate.domain_copies import DomainCopies
-from particlemesh.interpolate.matrix import Matrix
+from particlemesh.interpolate.octets import Octets
 from particlemesh.interpolate.ordered import Ordered
 from particlemesh.interpolate.particle import Particle
 from particlemesh.interpolate.ring import Ring
@@ -12,4 +12,4 @@ from particlemesh.interpolate.tile import Tile
 from particlemesh.interpolate.tiles import Tiles
 from particlemesh.interpolate.walk import Walk
 
-METHODS = (Particle, Ordered, Direct, DomainCopies, Stored, Walk, Tile, Ring, Matrix, Tiles)
+METHODS = (Particle, Ordered, Direct, DomainCopies, Stored, Walk, Tile, Ring, Octets, Tiles)

@@ -16,9 +16,6 @@
 #define PRODUCTS (1 + 2 * GRADIENT) // of weights along x and z: both, and with GRADIENT the slope of one of them
 #define ALONG_AXIS ((1 + GRADIENT) * SUPPORT)
 #define OF_PARTICLE (3 * ALONG_AXIS + 1) // reals of a particle's weights; the last keeps particles in banks of their own
-#ifndef WAYS
-#define WAYS (PARTS > 2 || GRADIENT ? 1 : 2) // levels at a time, whose sums do not wait for each other
-#endif
 #define OCTET_RESULTS (2 * KINDS * PARTS)
 
 // Slopes take as much local memory as weights: with them half of the warps take octets, and the others only copy nodes.
@@ -141,47 +138,38 @@ DEVICE void take_octet(WARP_PARAMETER warp, LOCAL const real* column, const int 
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++)
         UNROLL for (int s = 0; s < SLICES; s++)
             along_z[slope][s] = weight_in(own_weights, 2, slope, SUPPORT_Z, 4 * s + t - Z_OF(place));
-    real sums[WAYS][PRODUCTS][PARTS * ROW_TILES * 2];
-    UNROLL for (int way = 0; way < WAYS; way++)
-        UNROLL for (int n = 0; n < PRODUCTS; n++)
-            UNROLL for (int k = 0; k < PARTS * ROW_TILES * 2; k++) sums[way][n][k] = 0;
+    real sums[PRODUCTS][PARTS * ROW_TILES * 2];
+    UNROLL for (int n = 0; n < PRODUCTS; n++)
+        UNROLL for (int k = 0; k < PARTS * ROW_TILES * 2; k++) sums[n][k] = 0;
     LOCAL const real* own_nodes = column + g * ROW_PITCH + t * PARTS;
     const int levels = (int)(high - low) + SUPPORT_X;
     int a = (int)low - LEVEL_OF(place), at_level = further(slot, (int)low);
-    ROLL for (int n = 0; n < levels; n += WAYS) {
-        real nodes[WAYS][SLICES * ROW_TILES * PARTS];
-        UNROLL for (int way = 0; way < WAYS; way++) {
-            const int level_there = way == 0 || n + way < levels;
-            UNROLL for (int s = 0; s < SLICES; s++)
-                UNROLL for (int r = 0; r < ROW_TILES; r++) {
-                    PRIVATE real* node = nodes[way] + (s * ROW_TILES + r) * PARTS;
-                    UNROLL for (int p = 0; p < PARTS; p++) node[p] = 0;
-                    // Constants where all lanes have a node; elsewhere some lanes read none.
-                    const int row_there = 8 * r + 8 <= ROWS_OF_LINE || 8 * r + g < ROWS_OF_LINE;
-                    const int node_there = 4 * s + 4 <= NODES_OF_LINE || 4 * s + t < NODES_OF_LINE;
-                    if (level_there && row_there && node_there) {
-                        LOCAL const real* at = own_nodes + at_level * LEVEL_PITCH + 8 * r * ROW_PITCH + 4 * s * PARTS;
+    ROLL for (int n = 0; n < levels; n++, a++, at_level = further(at_level, 1)) {
+        LOCAL const real* from = own_nodes + at_level * LEVEL_PITCH;
+        real nodes[SLICES * ROW_TILES * PARTS];
+        UNROLL for (int s = 0; s < SLICES; s++)
+            UNROLL for (int r = 0; r < ROW_TILES; r++) {
+                PRIVATE real* node = nodes + (s * ROW_TILES + r) * PARTS;
+                UNROLL for (int p = 0; p < PARTS; p++) node[p] = 0;
+                // Constants where all lanes have a node; elsewhere some lanes read none.
+                const int row_there = 8 * r + 8 <= ROWS_OF_LINE || 8 * r + g < ROWS_OF_LINE;
+                const int node_there = 4 * s + 4 <= NODES_OF_LINE || 4 * s + t < NODES_OF_LINE;
+                if (row_there && node_there) {
+                    LOCAL const real* at = from + 8 * r * ROW_PITCH + 4 * s * PARTS;
 #if PARTS == 2
-                        LOAD_LOCAL_2(at, node);
+                    LOAD_LOCAL_2(at, node);
 #else
-                        UNROLL for (int p = 0; p < PARTS; p++) node[p] = at[p];
+                    UNROLL for (int p = 0; p < PARTS; p++) node[p] = at[p];
 #endif
-                    }
                 }
-            at_level = further(at_level, 1);
-        }
-        UNROLL for (int way = 0; way < WAYS; way++)
-            UNROLL for (int product = 0; product < PRODUCTS; product++) {
-                const real along_x = weight_in(own_weights, 0, product == 1, SUPPORT_X, a + way);
-                real b[SLICES];
-                UNROLL for (int s = 0; s < SLICES; s++) b[s] = along_x * along_z[GRADIENT * (product == 2)][s];
-                multiply_level(warp, sums[way][product], nodes[way], b);
             }
-        a += WAYS;
+        UNROLL for (int product = 0; product < PRODUCTS; product++) {
+            const real along_x = weight_in(own_weights, 0, product == 1, SUPPORT_X, a);
+            real b[SLICES];
+            UNROLL for (int s = 0; s < SLICES; s++) b[s] = along_x * along_z[GRADIENT * (product == 2)][s];
+            multiply_level(warp, sums[product], nodes, b);
+        }
     }
-    UNROLL for (int way = 1; way < WAYS; way++)
-        UNROLL for (int n = 0; n < PRODUCTS; n++)
-            UNROLL for (int k = 0; k < PARTS * ROW_TILES * 2; k++) sums[0][n][k] += sums[way][n][k];
     // Column 2t + e of the sums is particle 2t + e.
     real results[OCTET_RESULTS];
     UNROLL for (int e = 0; e < 2; e++) {
@@ -192,11 +180,11 @@ DEVICE void take_octet(WARP_PARAMETER warp, LOCAL const real* column, const int 
             UNROLL for (int r = 0; r < ROW_TILES; r++) {
                 const real along_y = weight_in(of_particle, 1, 0, SUPPORT_Y, 8 * r + g - y);
                 const int k = (p * ROW_TILES + r) * 2 + e;
-                in_nodes[0] += along_y * sums[0][0][k];
+                in_nodes[0] += along_y * sums[0][k];
                 if (GRADIENT) {
-                    in_nodes[1] += along_y * sums[0][GRADIENT][k];
-                    in_nodes[2] += weight_in(of_particle, 1, GRADIENT, SUPPORT_Y, 8 * r + g - y) * sums[0][0][k];
-                    in_nodes[3] += along_y * sums[0][2 * GRADIENT][k];
+                    in_nodes[1] += along_y * sums[GRADIENT][k];
+                    in_nodes[2] += weight_in(of_particle, 1, GRADIENT, SUPPORT_Y, 8 * r + g - y) * sums[0][k];
+                    in_nodes[3] += along_y * sums[2 * GRADIENT][k];
                 }
             }
             UNROLL for (int kind = 0; kind < KINDS; kind++)

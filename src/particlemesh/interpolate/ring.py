@@ -8,7 +8,7 @@ import math
 from typing import ClassVar
 
 from particlemesh.interpolate.shares import Lanes, Local
-from particlemesh.interpolate.tile import Tile, room_of
+from particlemesh.interpolate.tile import Tile
 from particlemesh.methods.contract import Option
 from particlemesh.orders import block_tiles
 from particlemesh.orders.block_order import Blocks
@@ -77,7 +77,7 @@ class Ring(Tile):
         parts = cls.reals_of(sizes)
         lanes, size = cls.lanes(sizes, parts), sizes.dtype.itemsize
         groups = cls.resident(sizes, parts, cls.threads(sizes, lanes, sizes.count))
-        room = room_of(cls, sizes, lanes, groups, sizes.count)
+        room = cls.room(sizes, lanes, groups, sizes.count)
         return _across(sizes.axes, blocks, lanes, parts, size, cls.step(sizes, blocks), room)
 
     @classmethod

@@ -36,7 +36,6 @@ _SMALL = 64 * 1024  # bytes: where a group cannot have more, several groups may 
 _OF_SYSTEM = 1024  # bytes of local memory of each group, beside the method's
 _TILES, _MANY = 4, 16  # tiles of a group, groups of a multiprocessor at least, where its registers are not known
 _CACHED = 40e6  # bytes of records and results: more of them come from memory
-DECLARED = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
 
 
 class Tile(ByBlock):
@@ -53,6 +52,7 @@ class Tile(ByBlock):
     # particle, of one whose result comes from memory, and of a byte of local memory that lanes read.
     times: ClassVar = (3.8e12, 1.35e-11, 2.8e-11, 4.4e-14)
     apart: ClassVar[bool] = False  # whether a level may be written while others are read
+    declared: ClassVar[int] = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
     offset_bytes: ClassVar[int] = 6144  # of local memory for the places of a tile's rows
     cite = "particlemesh2026"
     deterministic = True
@@ -191,12 +191,19 @@ class Tile(ByBlock):
         resident = _GROUPS[parts * size]
         if parts * size == 16 and count > _CROWDED * cls._everywhere(sizes):
             resident += 1 if sizes.window.support <= 4 else 2 if sizes.window.support <= 8 else 0
-        room = room_of(cls, sizes, lanes, resident, count)
+        room = cls.room(sizes, lanes, resident, count)
         groups = sizes.backend.units * resident
         # Powers of two: plans do not compile anew for every number of particles.
         share = cls.most(sizes, count) * cls._everywhere(sizes) / max(count, 1)
         most = 1 << min(30, max(0, round(math.log2(share))))
         return _tiles_for(sizes.axes, blocks, lanes, parts, size, room, most, groups)
+
+    @classmethod
+    def room(cls, sizes: Sizes, lanes: Lanes, groups: int, count: int) -> int:
+        """Return the bytes of local memory for nodes, where a multiprocessor runs ``groups`` at a time."""
+        local = sizes.backend.local_bytes
+        room = local if local <= _SMALL else local // groups - _OF_SYSTEM
+        return room - cls.offset_bytes - lanes.beside(sizes.dtype.itemsize, cls.threads(sizes, lanes, count))
 
     @classmethod
     def threads(cls, sizes: Sizes, lanes: Lanes, count: int) -> int:
@@ -206,7 +213,7 @@ class Tile(ByBlock):
         wide = sizes.dtype.itemsize == 8 and lanes.all == 4  # windows, with few particles of a tile
         small = sizes.dtype.itemsize == 4 and cls._everywhere(sizes) <= _AT_ONCE * sizes.backend.units
         threads = 128 if lanes.all == 1 or wide or small or cls._crowded(sizes, lanes, count) else 256
-        while lanes.beside(sizes.dtype.itemsize, threads) + cls.offset_bytes > DECLARED:
+        while lanes.beside(sizes.dtype.itemsize, threads) + cls.offset_bytes > cls.declared:
             threads //= 2
         return cls.option(sizes, "threads") or threads
 
@@ -301,13 +308,6 @@ class Tile(ByBlock):
                 workspace.particles.rows, order.blocks.record, tiles.record, *layouts, workspace.window_record,
                 workspace.jacobian_record, local_bytes=local,
             )  # fmt: skip
-
-
-def room_of(method: type[Tile], sizes: Sizes, lanes: Lanes, groups: int, count: int) -> int:
-    """Return the bytes of local memory for nodes, where a multiprocessor runs ``groups`` at a time."""
-    local = sizes.backend.local_bytes
-    room = local if local <= _SMALL else local // groups - _OF_SYSTEM
-    return room - method.offset_bytes - lanes.beside(sizes.dtype.itemsize, method.threads(sizes, lanes, count))
 
 
 @functools.lru_cache(maxsize=64)

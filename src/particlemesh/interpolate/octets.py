@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from particlemesh.interpolate.ring import Ring
 from particlemesh.interpolate.shares import Lanes, Local
-from particlemesh.interpolate.tile import DECLARED, room_of
 from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST
 from particlemesh.orders import block_order
@@ -28,7 +27,7 @@ _THREADS = 384  # of a group
 
 
 @dataclass(frozen=True)
-class Octets(Lanes):
+class OctetLanes(Lanes):
     """The lanes of a warp that reads nodes for eight particles (``octets.h``).
 
     Attributes
@@ -47,14 +46,14 @@ class Octets(Lanes):
         return threads // 32 * self.weights * size
 
 
-class Matrix(Ring):
+class Octets(Ring):
     """Columns as of ``ring``. A warp reads each node once for up to eight particles, by matrix instructions.
 
     This is for double precision: windows of many nodes take long where each particle reads all its nodes.
     """
 
-    name = "matrix"
-    kernel = ("interpolate/matrix.c", "interpolate_ring")
+    name = "octets"
+    kernel = ("interpolate/octets.c", "interpolate_ring")
     # For the model (H200): seconds of a step, of a matrix product of a warp; bytes per second that come to a group.
     times = (2.5e-6, 1.7e-8, 4.2e10)
     options: ClassVar[dict[str, Option]] = {
@@ -95,7 +94,7 @@ class Matrix(Ring):
         parts, size = cls.reals_of(sizes), sizes.dtype.itemsize
         lanes = cls.lanes(sizes, parts)
         groups = cls.resident(sizes, parts, cls.threads(sizes, lanes, sizes.count))
-        room = room_of(cls, sizes, lanes, groups, sizes.count)
+        room = cls.room(sizes, lanes, groups, sizes.count)
         return _largest(sizes.axes, blocks, lanes, parts, size, room)
 
     @classmethod
@@ -103,17 +102,17 @@ class Matrix(Ring):
         return _held(blocks, (cls.step(sizes, blocks), *tiles.blocks[1:]))
 
     @classmethod
-    def lanes(cls, sizes: Sizes, parts: int) -> Octets:
+    def lanes(cls, sizes: Sizes, parts: int) -> OctetLanes:
         # Lanes 4g + t read node t of row g: sixteen bytes of two rows at a time, or eight of four.
         reals = 2 if parts % 2 == 0 else 1
-        return Octets(4, 4 // reals, reals, 1, 1, weights=_OCTET * (3 * sizes.window.support + 1))
+        return OctetLanes(4, 4 // reals, reals, 1, 1, weights=_OCTET * (3 * sizes.window.support + 1))
 
     @classmethod
     def threads(cls, sizes: Sizes, lanes: Lanes, count: int) -> int:
         if not sizes.backend.facts()["HAS_WARP"]:
             return sizes.backend.group_size
         threads = cls.option(sizes, "threads") or _THREADS
-        while threads > 32 and lanes.beside(sizes.dtype.itemsize, threads) > DECLARED:
+        while threads > 32 and lanes.beside(sizes.dtype.itemsize, threads) > cls.declared:
             threads //= 2
         return threads
 
@@ -157,7 +156,7 @@ def _held(blocks: Blocks, along: tuple[int, ...]) -> tuple[int, int, int]:
 
 @functools.lru_cache(maxsize=64)
 def _largest(
-    axes: tuple[Axis, Axis, Axis], blocks: Blocks, lanes: Octets, parts: int, size: int, room: int
+    axes: tuple[Axis, Axis, Axis], blocks: Blocks, lanes: OctetLanes, parts: int, size: int, room: int
 ) -> tuple[int, int, int]:
     """Return the blocks of a step, along x and across, with the most cells in ``room`` bytes.
 
