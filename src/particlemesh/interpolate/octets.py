@@ -55,7 +55,7 @@ class Octets(Ring):
     name = "octets"
     kernel = ("interpolate/octets.c", "interpolate_ring")
     # For the model (H200): seconds of a step, of a matrix product of a warp; bytes per second that come to a group.
-    times = (2.5e-6, 1.7e-8, 4.2e10)
+    times: ClassVar[tuple[float, ...]] = (2.5e-6, 1.7e-8, 4.2e10)
     options: ClassVar[dict[str, Option]] = {
         name: option for name, option in Ring.options.items() if name not in ("lanes", "reads", "threads")
     } | {"threads": Option(None, range(32, 513, 32), "work-items of a group, where lanes are a warp")}

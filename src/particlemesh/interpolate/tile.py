@@ -50,7 +50,7 @@ class Tile(ByBlock):
     kernel: ClassVar = ("interpolate/tile.c", "interpolate_tile")
     # For the model, from an H100's table, half of which is 0.85 to 1.2 of it: bytes copied per second; seconds of a
     # particle, of one whose result comes from memory, and of a byte of local memory that lanes read.
-    times: ClassVar = (3.8e12, 1.35e-11, 2.8e-11, 4.4e-14)
+    times: ClassVar[tuple[float, ...]] = (3.8e12, 1.35e-11, 2.8e-11, 4.4e-14)
     apart: ClassVar[bool] = False  # whether a level may be written while others are read
     declared: ClassVar[int] = 48 * 1024  # bytes: what CUDA allows a group in arrays of the kernel, the nodes apart
     offset_bytes: ClassVar[int] = 6144  # of local memory for the places of a tile's rows
