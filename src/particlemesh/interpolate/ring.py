@@ -32,7 +32,12 @@ class Ring(Tile):
 
     name = "ring"
     kernel = ("interpolate/ring.c", "interpolate_ring")
-    times: ClassVar[tuple[float, ...]] = (4.2e12, 1.85e-11, 2.8e-11, 4.6e-14)  # half of the table is 0.8 to 1.2 of the model
+    times: ClassVar[tuple[float, ...]] = (
+        4.2e12,
+        1.85e-11,
+        2.8e-11,
+        4.6e-14,
+    )  # half of the table is 0.8 to 1.2 of the model
     apart = True
     offset_bytes = 0
     options: ClassVar[dict[str, Option]] = Tile.options | {
