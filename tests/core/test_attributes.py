@@ -12,6 +12,8 @@ import pytest
 import particlemesh as pm
 import public_calls
 from particlemesh import distributed, fourier
+from particlemesh.adapters.scipy import KDTree
+from particlemesh.adapters.sklearn import NearestNeighbors
 from particlemesh.apps import brownian, dem, files, pme
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.kernels import Fixed, backend
@@ -66,6 +68,8 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "Hertz": lambda: dem.Hertz(1e3),
     "LinearSpring": lambda: dem.LinearSpring(1e3),
     "Plane": lambda: FLOOR,
+    "KDTree": lambda: KDTree(X, boxsize=20.0),
+    "NearestNeighbors": lambda: NearestNeighbors().fit(X),
 }
 RESULTS = ("Pairs", "Status", "Contacts", "Energy", "Spectrum")  # the caller's own
 # Plain records: functions read them when they are called, and nothing else does.

@@ -10,6 +10,7 @@ variable                   folder                                               
 ``MRI_NUFFT_TESTS``        ``tests`` of mri-nufft, of the version installed      its backend "finufft"
 ``TORCH_PME_TESTS``        ``tests`` of torch-pme, of the version installed      three methods of `MeshInterpolator`
 ``TORCH_CLUSTER_TESTS``    ``test`` of pytorch_cluster                           the module `torch_cluster`
+``SCIPY_SPATIAL_TESTS``    ``scipy/spatial/tests``                               `KDTree` and `cKDTree`
 =========================  ====================================================  ================================
 
 ``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
@@ -78,3 +79,18 @@ def test_torch_pme():
 
 def test_torch_cluster():
     assert run("TORCH_CLUSTER_TESTS", "torch_cluster_shim", only=("test_radius.py", "test_knn.py")) >= 18
+
+
+def test_scipy(tmp_path, monkeypatch):
+    """With points of three axes, where SciPy's tests have four or five, and Euclidean distances."""
+    folder = os.environ.get("SCIPY_SPATIAL_TESTS")
+    if folder:
+        text = (Path(folder) / "test_kdtree.py").read_text(encoding="utf-8")
+        text = re.sub(r"(?m)^( +(self\.)?[mk]) = [45]$", r"\1 = 3", text).replace("rand(100, 4)", "rand(100, 3)")
+        (tmp_path / "test_kdtree.py").write_text(re.sub(r"for p in \[1, .*\]", "for p in [2]", text), encoding="utf-8")
+        monkeypatch.setenv("SCIPY_SPATIAL_TESTS", str(tmp_path))
+    # Other distances, nodes of trees, Python's int for NumPy's, approximate pairs, machines of unknown cores, and
+    # data that is the given array itself: ours is a view that cannot be written.
+    others = ("l1", "linf", "largep", "comparisons", "view", "weights", "duplicated", "tree_access",
+              "(cKDTree and single_query and not multiple)", "pairs_eps", "parallel", "attributes")  # fmt: skip
+    assert run("SCIPY_SPATIAL_TESTS", "kdtree_shim", "-k", f"not ({' or '.join(others)})") > 150

@@ -53,7 +53,7 @@ class Points:
         self._normals = first[~self._repeated]
         if not np.allclose(self._rows[..., ~self._repeated, :], self._normals, rtol=0, atol=1e-9):
             raise ValueError("the open axes of systems have different directions: search these systems one by one.")
-        self._ends = low, high = _ends(x, "x")
+        self._ends = low, high = ends(x, "x")
         # More than is rounded in float32, and no box without a volume.
         slack = 1e-5 * (max(np.abs(low).max(), np.abs(high).max()) or 1.0)
         spans = np.abs(self._normals) @ (high - low) + slack
@@ -129,7 +129,7 @@ class Points:
 
     def _reach(self, y: Any, k: int) -> float:
         """Return a distance within which each of ``y`` has all points, or k images of each."""
-        low, high = _ends(y, "the query")
+        low, high = ends(y, "the query")
         spans = np.maximum(self._ends[1], high) - np.minimum(self._ends[0], low)
         count = int(self._repeated.sum())
         turns = 1 if self._once else math.ceil(k ** (1 / max(count, 1))) + 1
@@ -169,7 +169,7 @@ def as_kind(arrays: tuple[np.ndarray, ...], like: Any) -> tuple[Any, ...]:
         return tuple(kind.wrap(backend.upload(array)) for array in arrays)
 
 
-def _ends(x: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
+def ends(x: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the least and the largest coordinate along each axis; waits for the device."""
     axes = range(x.shape[1])
     if not x.shape[0]:
