@@ -11,6 +11,7 @@ variable                   folder                                               
 ``TORCH_PME_TESTS``        ``tests`` of torch-pme, of the version installed      three methods of `MeshInterpolator`
 ``TORCH_CLUSTER_TESTS``    ``test`` of pytorch_cluster                           the module `torch_cluster`
 ``SCIPY_SPATIAL_TESTS``    ``scipy/spatial/tests``                               `KDTree` and `cKDTree`
+``TORCH_SIM_TESTS``        ``tests`` of torch-sim                                `torch_sim.neighbors`
 =========================  ====================================================  ================================
 
 ``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
@@ -94,3 +95,7 @@ def test_scipy(tmp_path, monkeypatch):
     others = ("l1", "linf", "largep", "comparisons", "view", "weights", "duplicated", "tree_access",
               "(cKDTree and single_query and not multiple)", "pairs_eps", "parallel", "attributes")  # fmt: skip
     assert run("SCIPY_SPATIAL_TESTS", "kdtree_shim", "-k", f"not ({' or '.join(others)})") > 150
+
+
+def test_torch_sim():
+    assert run("TORCH_SIM_TESTS", "torch_sim_shim", "--noconftest", only=("test_neighbors.py",)) > 70
