@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Differentiable calls of a plan: what :class:`particlemesh.Plan` does with tensors that require grad."""
+"""What plans and lists of neighbours do with tensors that require grad: differentiable calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from torch import Tensor
 
 from particlemesh import Plan
 from particlemesh.autograd.pool import INTERPOLATE, SPREAD, verb
+from particlemesh.autograd.torch_lists import neighbour_list
 from particlemesh.autograd.torch_operators import by_positions
+
+__all__ = ["neighbour_list", "record", "track"]
 
 
 def track(plan: Plan, positions: Any, *, boxes: Any = None, **options: Any) -> None:

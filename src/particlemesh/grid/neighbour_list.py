@@ -17,7 +17,7 @@ import numpy as np
 from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.arrays.kinds import Kind, kind_of, recorder_of
 from particlemesh.arrays.positions import Coordinates, coordinates, indices
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
@@ -65,7 +65,8 @@ def neighbour_list(
         Letters of "ijdDS", each at most once: what to return, and in which order.
     positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
         Positions in the user's length unit, on the CPU or a device. Periodic axes fold what is at most 2**20 boxes
-        away; along an open axis they may lie anywhere, whatever the box's length.
+        away; along an open axis they may lie anywhere, whatever the box's length. ``d`` and ``D`` of torch tensors that
+        require grad are differentiable by positions, box and boxes (:mod:`particlemesh.autograd`).
     box : Box, lengths or matrix
         The domain. Lengths or a matrix, whose rows are the lattice vectors, make a box with ``periodic`` axes.
     radius : number or array (N,)
@@ -128,6 +129,10 @@ def neighbour_list(
     common.flag(half, "half")
     if not quantities:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
+    recorder = recorder_of(*(positions if isinstance(positions, tuple) else (positions,)), box, boxes)
+    if recorder is not None:
+        options = {"half": half, "system": system, "boxes": boxes, "backend": backend, "threads": threads}
+        return recorder.neighbour_list(quantities, positions, box, radius, periodic=periodic, **options)
     threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
     domain = _domain(box, periodic)
     kind, home, x = coordinates(positions, len(domain.periodic), None, upload=False)

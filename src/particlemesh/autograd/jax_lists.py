@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lists of neighbours whose distances and vectors JAX differentiates."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.buffer_callback import buffer_callback
+
+from particlemesh.arrays.kinds import cuda_stream
+from particlemesh.autograd import lists
+
+_CPU = 1  # a device type of DLPack
+
+
+def _padded(text: str, given: tuple[bool, ...], *arrays: Any) -> tuple[Any, ...]:
+    """Return i, j and S with as many rows as there is room for, and the number of pairs, from a call of the device."""
+    capacity, positions = lists.capacity_of(text), arrays[0]
+    axes = 1 if positions.ndim == 1 else positions.shape[1]
+
+    def work(context: Any, outs: Any, *arrays: Any) -> None:
+        device, number = outs[0].__dlpack_device__()
+        scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        native: Any = np.asarray
+        if device != _CPU:
+            import cupy
+
+            scope, native = cuda_stream(context.stream, number), cupy.asarray
+        with scope:
+            there = iter(map(native, arrays))
+            found = lists.search(text, *(next(there) if is_given else None for is_given in given))
+            taken = min(capacity or 0, len(found[0]))
+            for out, array in zip(map(native, outs), found, strict=False):
+                out[:taken], out[taken:] = array[:taken], 0
+            native(outs[3])[...] = len(found[0])
+
+    shapes = [(capacity,), (capacity,), (capacity, axes), ()]
+    results: tuple[Any, ...] = buffer_callback(work, [jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes])(
+        *arrays
+    )
+    return tuple(results)
+
+
+@functools.lru_cache(maxsize=256)
+def _operator(text: str, given: tuple[bool, ...]) -> Any:
+    return jax.custom_batching.sequential_vmap(jax.jit(functools.partial(_padded, text, given)))
+
+
+def neighbour_list(
+    quantities: str, positions: Any, box: Any, radius: Any, *, periodic: Any = None, half: bool = False,
+    system: Any = None, boxes: Any = None, capacity: int | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Return all pairs of particles within a distance; distances and vectors are differentiable, as often as needed.
+
+    Parameters
+    ----------
+    quantities : str
+        Letters of "ijdDS", as of :func:`particlemesh.neighbour_list`.
+    positions : array (N, d), or (N,) in 1-D
+    box : Box, lengths or matrix
+        As numbers, or as an array (d,) or (d, d) by which results are differentiated.
+    radius : number or array (N,)
+        Pairs with distance ≤ ``radius``, or ≤ the sum of both radii. It is a constant.
+    periodic, half, system
+        As of :func:`particlemesh.neighbour_list`.
+    boxes : array (S, d) or (S, d, d), optional
+        Lengths or lattice vectors of each system; results are differentiated by them.
+    capacity : int, optional
+        Length of all results, whatever the number of pairs. Needed under ``jax.jit``, ``grad`` and ``vmap``. What is
+        left has ``i = j = 0``, ``S = 0``, ``D = 0`` and ``d = inf``.
+    **options
+        ``backend`` and ``threads``, as of :func:`particlemesh.neighbour_list`.
+
+    Returns
+    -------
+    array or tuple of arrays
+        One for each letter. With ``capacity`` the number of pairs comes last, an int32 array without axes. If it is
+        larger than ``capacity``, pairs are missing: ask again with more.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, a position is not finite, or JAX traces the call and ``capacity`` is missing.
+
+    Notes
+    -----
+    The derivative of the distance of two particles at one place is taken as zero.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.autograd.jax import neighbour_list
+    >>> x = jnp.array([[0.1, 0.5], [0.9, 0.5], [0.5, 0.4]])
+    >>> def bond(x):
+    ...     d, number = neighbour_list("d", x, (1.0, 1.0), 0.25, half=True, capacity=4)
+    ...     return jnp.where(jnp.arange(4) < number, d, 0).sum()
+    >>> jax.grad(bond)(x)[:2].round(6).tolist()
+    [[1.0, 0.0], [-1.0, 0.0]]
+    """
+    positions = jnp.asarray(positions)
+    is_array = isinstance(box, jax.Array)
+    cell, boxes = box if is_array else None, None if boxes is None else jnp.asarray(boxes)
+    system = None if system is None else jnp.asarray(system)
+    radii = jnp.asarray(radius) if np.ndim(radius) else None
+    text = lists.text_of(quantities, None if is_array else box, None if radii is not None else radius, periodic, half,
+                         capacity, options, tensor=is_array, radii=radii is not None)  # fmt: skip
+    arrays = (positions, cell, boxes, system, radii)
+    found: tuple[Any, ...]
+    if capacity is not None:
+        there = [jax.lax.stop_gradient(a) for a in arrays if a is not None]
+        found = _operator(text, tuple(a is not None for a in arrays))(*there)
+    elif any(isinstance(a, jax.core.Tracer) for a in arrays):
+        raise TypeError(
+            "JAX traces this call, so that shapes may not depend on numbers: give capacity, the most pairs."
+        )
+    else:
+        found = (*lists.search(text, *arrays), None)
+    lattice: Any = boxes if boxes is not None else cell if is_array else jnp.asarray(lists.matrix_of(text))
+    return lists.answers(jnp, quantities, found, positions, lattice.astype(positions.dtype),
+                         None if boxes is None else system, capacity is not None)  # fmt: skip

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lists of neighbours whose distances and vectors torch differentiates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from particlemesh.autograd import lists
+
+_text = torch.compiler.assume_constant_result(lists.text_of)
+_matrix = torch.compiler.assume_constant_result(lists.matrix_of)
+_capacity = torch.compiler.assume_constant_result(lists.capacity_of)
+
+
+@torch.library.custom_op("particlemesh::neighbours", mutates_args=())
+def _neighbours(
+    positions: Tensor, cell: Tensor | None, boxes: Tensor | None, system: Tensor | None, radii: Tensor | None, text: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    arrays = (None if a is None else a.detach() for a in (positions, cell, boxes, system, radii))
+    found = lists.search(text, *arrays)
+    number = torch.tensor(len(found[0]), device=positions.device)
+    if (capacity := lists.capacity_of(text)) is None:
+        return *found, number
+    taken = min(capacity, len(found[0]))
+    padded = [a.new_zeros((capacity, *a.shape[1:])) for a in found]
+    for room, a in zip(padded, found, strict=True):
+        room[:taken] = a[:taken]
+    return padded[0], padded[1], padded[2], number
+
+
+@_neighbours.register_fake
+def _(positions: Tensor, cell: Any, boxes: Any, system: Any, radii: Any, text: str) -> tuple[Tensor, ...]:
+    capacity, axes = lists.capacity_of(text), 1 if positions.ndim == 1 else positions.shape[1]
+    pairs = torch.library.get_ctx().new_dynamic_size() if capacity is None else capacity
+    integers = {"dtype": torch.int32}
+    shapes = ((pairs,), (pairs,), (pairs, axes))
+    return *(positions.new_empty(shape, **integers) for shape in shapes), positions.new_empty((), dtype=torch.int64)
+
+
+def _of_batch(info: Any, axes: Any, *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    *tensors, text = arguments
+    if lists.capacity_of(text) is None:
+        raise ValueError("lists of a batch have different lengths: give capacity, or system= instead of vmap.")
+    many = ([a] * info.batch_size if a is None or axis is None else a.unbind(axis)
+            for a, axis in zip(tensors, axes, strict=False))  # fmt: skip
+    results = [_Constant.apply(*one, text) for one in zip(*many, strict=True)]
+    return tuple(torch.stack(each) for each in zip(*results, strict=True)), (0,) * 4
+
+
+_neighbours.register_vmap(_of_batch)
+
+
+class _Constant(torch.autograd.Function):
+    """The same under ``torch.func.grad``, which asks each operator for derivatives: these have none."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> Any:
+        return _neighbours(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> tuple[None, ...]:
+        return (None,) * 6
+
+    vmap = staticmethod(_of_batch)
+
+
+def neighbour_list(
+    quantities: str, positions: Any, box: Any, radius: Any, *, periodic: Any = None, half: bool = False,
+    system: Tensor | None = None, boxes: Tensor | None = None, capacity: int | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Return all pairs of particles within a distance; distances and vectors are differentiable, as often as needed.
+
+    :func:`particlemesh.neighbour_list` calls this if a tensor requires grad. It works under ``torch.func`` and
+    ``torch.compile(fullgraph=True)``, and ``torch.export`` exports it.
+
+    Parameters
+    ----------
+    quantities : str
+        Letters of "ijdDS", as of :func:`particlemesh.neighbour_list`.
+    positions : tensor (N, d), tuple of d tensors (N,), or tensor (N,) in 1-D
+        On the CPU or a CUDA device.
+    box : Box, lengths or matrix
+        As numbers, or as a tensor (d,) or (d, d) by which results are differentiated.
+    radius : number or tensor (N,)
+        Pairs with distance ≤ ``radius``, or ≤ the sum of both radii. It is a constant.
+    periodic, half, system
+        As of :func:`particlemesh.neighbour_list`.
+    boxes : tensor (S, d) or (S, d, d), optional
+        Lengths or lattice vectors of each system; results are differentiated by them.
+    capacity : int, optional
+        Length of all results, whatever the number of pairs: for ``vmap`` and fixed shapes. What is left has
+        ``i = j = 0``, ``S = 0``, ``D = 0`` and ``d = inf``.
+    **options
+        ``backend`` and ``threads``, as of :func:`particlemesh.neighbour_list`.
+
+    Returns
+    -------
+    tensor or tuple of tensors
+        One for each letter. With ``capacity`` the number of pairs comes last, an int64 tensor without axes. If it is
+        larger than ``capacity``, pairs are missing: ask again with more.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, or a position is not finite.
+
+    Notes
+    -----
+    The derivative of the distance of two particles at one place is taken as zero.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from particlemesh.autograd.torch import neighbour_list
+    >>> x = torch.tensor([[0.1, 0.5], [0.9, 0.5], [0.5, 0.4]], dtype=torch.float64, requires_grad=True)
+    >>> d = neighbour_list("d", x, (1.0, 1.0), 0.25, half=True)
+    >>> d.sum().backward()
+    >>> x.grad[:2].tolist()
+    [[1.0, 0.0], [-1.0, 0.0]]
+    """
+    if isinstance(positions, tuple):
+        positions = torch.stack(positions, -1)
+    if not isinstance(positions, Tensor):
+        raise TypeError(f"positions are of type {type(positions).__name__}; give a tensor.")
+    cell = box if isinstance(box, Tensor) else None
+    radii = radius if isinstance(radius, Tensor) and radius.ndim else None
+    text = _text(quantities, None if cell is not None else box, None if radii is not None else radius, periodic, half,
+                 capacity, options, tensor=cell is not None, radii=radii is not None)  # fmt: skip
+    tensors = [None if a is None else a.detach() for a in (positions, cell, boxes, system, radii)]
+    apply = _neighbours if torch.compiler.is_compiling() else _Constant.apply
+    found = apply(*tensors, text)
+    lattice = boxes if boxes is not None else cell
+    if lattice is None:
+        lattice = torch.tensor(_matrix(text), dtype=positions.dtype, device=positions.device)
+    return lists.answers(torch, quantities, found, positions, lattice.to(positions.dtype),
+                         None if boxes is None else system, _capacity(text) is not None)  # fmt: skip

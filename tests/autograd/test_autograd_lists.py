@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lists of neighbours in torch and JAX: the same pairs as of plain arrays, derivatives, batches, compiled functions."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+
+RNG = np.random.default_rng(3)
+CELL = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [0.0, 0.0, 1.1]])
+X, REACH = RNG.random((30, 3)) @ CELL, 0.45
+SYSTEM, BOXES = np.arange(30) % 3, np.stack([CELL, 1.1 * CELL, 0.9 * CELL])
+CASES = {
+    "one box": (CELL, None, None, True),
+    "lengths": (np.array([1.0, 1.1, 1.2]), None, None, (True, False, True)),
+    "systems": ((1.0, 1.0, 1.0), SYSTEM, BOXES, True),
+    "lengths of systems": ((1.0, 1.0, 1.0), SYSTEM, BOXES[:, range(3), range(3)], True),
+}
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch is not installed: pip install particlemesh[torch]")
+
+
+@pytest.fixture(scope="module")
+def jax():
+    jax = pytest.importorskip("jax", reason="JAX is not installed: pip install particlemesh[jax]")
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        yield jax
+
+
+def energy(xp, d):
+    """Smooth at the cutoff, and zero of what is left of a capacity."""
+    return ((REACH - xp.where(d < REACH, d, REACH)) ** 4).sum()
+
+
+def by_torch(torch, case, module=pm, **options):
+    """The function of positions and lattice, and its arguments that require grad."""
+    box, system, boxes, periodic = CASES[case]
+    tensors = [torch.tensor(a, requires_grad=True) for a in (X, boxes if boxes is not None else box)]
+    ids = None if system is None else torch.tensor(system)
+
+    def function(x, lattice, quantities="d"):
+        given = {"box": box, "boxes": lattice} if boxes is not None else {"box": lattice}
+        return module.neighbour_list(quantities, x, radius=REACH, periodic=periodic, system=ids, **given, **options)
+
+    return function, tensors
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_tensors_that_require_grad_have_the_same_pairs(torch, case, half):
+    box, system, boxes, periodic = CASES[case]
+    expected = pm.neighbour_list("ijdDS", X, box, REACH, periodic=periodic, half=half, system=system, boxes=boxes)
+    function, tensors = by_torch(torch, case, half=half)
+    found = function(*tensors, "ijdDS")
+    for array, right in zip(found, expected, strict=True):
+        assert array.numpy(force=True).dtype == right.dtype
+        np.testing.assert_allclose(array.numpy(force=True), right, rtol=0, atol=1e-15 if right.dtype.kind == "f" else 0)
+    assert [array.requires_grad for array in found] == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_first_and_second_derivatives_are_those_of_differences(torch, case):
+    function, tensors = by_torch(torch, case)
+    assert torch.autograd.gradcheck(lambda *a: energy(torch, function(*a)), tensors)
+    assert torch.autograd.gradgradcheck(lambda *a: energy(torch, function(*a)), tensors, rtol=1e-2, atol=1e-4)
+
+
+def test_particles_at_one_place_have_no_slope(torch):
+    x = torch.zeros(2, 3, requires_grad=True)
+    (slope,) = torch.autograd.grad(pm.neighbour_list("d", x, (1.0, 1.0, 1.0), 0.1).sum(), x)
+    assert not slope.any()
+
+
+def test_columns_are_positions_too(torch):
+    columns = [torch.tensor(column, requires_grad=True) for column in X.T]
+    vectors = pm.neighbour_list("D", tuple(columns), (1.0, 1.0, 1.0), REACH)
+    right = pm.neighbour_list("D", X, (1.0, 1.0, 1.0), REACH)
+    np.testing.assert_allclose(vectors.numpy(force=True), right, rtol=0, atol=1e-15)
+    assert all(slope.any() for slope in torch.autograd.grad((vectors**3).sum(), columns))
+
+
+def test_compiled_exported_and_in_transforms(torch):
+    from particlemesh.autograd import torch as differentiable
+
+    function, (x, lattice) = by_torch(torch, "one box", differentiable)
+    right = torch.autograd.grad(energy(torch, function(x, lattice)), (x, lattice))
+    compiled = torch.compile(lambda *a: energy(torch, function(*a)), fullgraph=True, backend="aot_eager")
+    for slope, expected in zip(torch.autograd.grad(compiled(x, lattice), (x, lattice)), right, strict=True):
+        torch.testing.assert_close(slope, expected)
+
+    class Model(torch.nn.Module):
+        def forward(self, x, lattice):
+            return energy(torch, function(x, lattice))
+
+    shapes = ({0: torch.export.Dim("n")}, None)
+    exported = torch.export.export(Model(), (x.detach(), lattice.detach()), dynamic_shapes=shapes).module()
+    torch.testing.assert_close(
+        exported(x.detach()[:17], lattice.detach()), energy(torch, function(x[:17], lattice)).detach()
+    )
+
+    padded, _ = by_torch(torch, "one box", differentiable, capacity=900)
+    slope = torch.func.grad(lambda x: energy(torch, padded(x, lattice.detach())[0]))
+    torch.testing.assert_close(slope(x.detach()), right[0])
+    many = torch.stack([x.detach(), x.detach().flip(0) * 0.9])
+    torch.testing.assert_close(torch.func.vmap(slope)(many), torch.stack([slope(one) for one in many]))
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_a_capacity_pads_and_tells_of_too_many(library, request):
+    xp = request.getfixturevalue(library)
+    lists = pytest.importorskip(f"particlemesh.autograd.{library}")
+    array = xp.tensor if library == "torch" else xp.numpy.asarray
+    expected = pm.neighbour_list("ijSdD", X, CELL, REACH)
+    pairs = len(expected[0])
+    for capacity in (pairs - 1, pairs, pairs + 7):
+        *arrays, number = lists.neighbour_list("ijSdD", array(X), array(CELL), REACH, capacity=capacity)
+        assert int(number) == pairs
+        taken = min(capacity, pairs)
+        for result, right, left in zip(arrays, expected, (0, 0, 0, np.inf, 0), strict=True):
+            result = np.asarray(result)
+            assert len(result) == capacity
+            np.testing.assert_allclose(result[:taken], right[:taken], rtol=0, atol=1e-15)
+            assert (result[taken:] == left).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_jax_differentiates_compiles_and_maps(jax, case):
+    from jax.test_util import check_grads
+
+    from particlemesh.autograd.jax import neighbour_list
+
+    box, system, boxes, periodic = CASES[case]
+    options = dict(radius=REACH, periodic=periodic, system=system, capacity=900)
+
+    def function(x, lattice):
+        given = {"box": box, "boxes": lattice} if boxes is not None else {"box": lattice}
+        return energy(jax.numpy, neighbour_list("d", x, **given, **options)[0])
+
+    x, lattice = map(jax.numpy.asarray, (X, boxes if boxes is not None else box))
+    check_grads(function, (x, lattice), order=2, modes=("rev",), rtol=1e-2)
+    np.testing.assert_allclose(jax.jit(function)(x, lattice), function(x, lattice), rtol=1e-13)
+    many = jax.numpy.stack([x, 0.9 * x[::-1]])
+    slope = jax.grad(function)
+    mapped = jax.vmap(slope, (0, None))(many, lattice)
+    np.testing.assert_allclose(mapped, jax.numpy.stack([slope(one, lattice) for one in many]), atol=1e-12)
+
+
+def test_what_has_no_fixed_length_says_capacity(torch, jax):
+    from particlemesh.autograd import jax as of_jax
+    from particlemesh.autograd import torch as of_torch
+
+    with pytest.raises(TypeError, match="give capacity"):
+        jax.jit(functools.partial(of_jax.neighbour_list, "d", box=CELL, radius=REACH))(X)
+    with pytest.raises(ValueError, match="give capacity"):
+        torch.func.vmap(lambda x: of_torch.neighbour_list("d", x, CELL, REACH))(torch.tensor(X)[None])
+    with pytest.raises(TypeError, match="give a tensor"):
+        of_torch.neighbour_list("d", X, CELL, REACH)
+    with pytest.raises(ValueError, match="capacity"):
+        of_torch.neighbour_list("d", torch.tensor(X), CELL, REACH, capacity=0)
