@@ -56,11 +56,11 @@ def test_tensors_that_require_grad_have_the_same_pairs(torch, case, half):
     box, system, boxes, periodic = CASES[case]
     expected = pm.neighbour_list("ijdDS", X, box, REACH, periodic=periodic, half=half, system=system, boxes=boxes)
     function, tensors = by_torch(torch, case, half=half)
-    found = function(*tensors, "ijdDS")
-    for array, right in zip(found, expected, strict=True):
+    results = function(*tensors, "ijdDS")
+    for array, right in zip(results, expected, strict=True):
         assert array.numpy(force=True).dtype == right.dtype
         np.testing.assert_allclose(array.numpy(force=True), right, rtol=0, atol=1e-15 if right.dtype.kind == "f" else 0)
-    assert [array.requires_grad for array in found] == [False, False, True, True, False]
+    assert [array.requires_grad for array in results] == [False, False, True, True, False]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -33,11 +33,11 @@ def _padded(text: str, given: tuple[bool, ...], *arrays: Any) -> tuple[Any, ...]
             scope, native = cuda_stream(context.stream, number), cupy.asarray
         with scope:
             there = iter(map(native, arrays))
-            found = lists.search(text, *(next(there) if is_given else None for is_given in given))
-            taken = min(capacity or 0, len(found[0]))
-            for out, array in zip(map(native, outs), found, strict=False):
+            pairs = lists.search(text, *(next(there) if is_given else None for is_given in given))
+            taken = min(capacity or 0, len(pairs[0]))
+            for out, array in zip(map(native, outs), pairs, strict=False):
                 out[:taken], out[taken:] = array[:taken], 0
-            native(outs[3])[...] = len(found[0])
+            native(outs[3])[...] = len(pairs[0])
 
     shapes = [(capacity,), (capacity,), (capacity, axes), ()]
     results: tuple[Any, ...] = buffer_callback(work, [jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes])(
@@ -110,16 +110,16 @@ def neighbour_list(
     text = lists.text_of(quantities, None if is_array else box, None if radii is not None else radius, periodic, half,
                          capacity, options, tensor=is_array, radii=radii is not None)  # fmt: skip
     arrays = (positions, cell, boxes, system, radii)
-    found: tuple[Any, ...]
+    pairs: tuple[Any, ...]
     if capacity is not None:
         there = [jax.lax.stop_gradient(a) for a in arrays if a is not None]
-        found = _operator(text, tuple(a is not None for a in arrays))(*there)
+        pairs = _operator(text, tuple(a is not None for a in arrays))(*there)
     elif any(isinstance(a, jax.core.Tracer) for a in arrays):
         raise TypeError(
             "JAX traces this call, so that shapes may not depend on numbers: give capacity, the most pairs."
         )
     else:
-        found = (*lists.search(text, *arrays), None)
+        pairs = (*lists.search(text, *arrays), None)
     lattice: Any = boxes if boxes is not None else cell if is_array else jnp.asarray(lists.matrix_of(text))
-    return lists.answers(jnp, quantities, found, positions, lattice.astype(positions.dtype),
+    return lists.answers(jnp, quantities, pairs, positions, lattice.astype(positions.dtype),
                          None if boxes is None else system, capacity is not None)  # fmt: skip

@@ -64,18 +64,18 @@ def search(text: str, positions: Any, cell: Any, boxes: Any, system: Any, radii:
     box = Box(np.array(facts["matrix"]), facts["origin"], facts["periodic"]) if box is None else box
     radius = facts["radius"] if radii is None else radii
     options = facts["options"] | {"half": facts["half"], "system": system, "boxes": boxes}
-    found: tuple[Any, Any, Any] = neighbour_list("ijS", positions, box, radius, **options)
-    return found
+    pairs: tuple[Any, Any, Any] = neighbour_list("ijS", positions, box, radius, **options)
+    return pairs
 
 
 def answers(
-    xp: Any, quantities: str, found: tuple[Any, Any, Any, Any], positions: Any, cell: Any, system: Any, padded: bool
+    xp: Any, quantities: str, pairs: tuple[Any, Any, Any, Any], positions: Any, cell: Any, system: Any, padded: bool
 ) -> Any:
     """Return what letters name, and with ``padded`` lists the number of pairs.
 
     ``cell`` has lengths (d,) or lattice vectors (d, d), or those of each system.
     """
-    i, j, images, number = found
+    i, j, images, number = pairs
     arrays = {"i": i, "j": j, "S": images}
     if "d" in quantities or "D" in quantities:
         x = positions if positions.ndim == 2 else positions[:, None]

@@ -20,13 +20,13 @@ def _neighbours(
     positions: Tensor, cell: Tensor | None, boxes: Tensor | None, system: Tensor | None, radii: Tensor | None, text: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     arrays = (None if a is None else a.detach() for a in (positions, cell, boxes, system, radii))
-    found = lists.search(text, *arrays)
-    number = torch.tensor(len(found[0]), device=positions.device)
+    answer = lists.search(text, *arrays)
+    number = torch.tensor(len(answer[0]), device=positions.device)
     if (capacity := lists.capacity_of(text)) is None:
-        return *found, number
-    taken = min(capacity, len(found[0]))
-    padded = [a.new_zeros((capacity, *a.shape[1:])) for a in found]
-    for room, a in zip(padded, found, strict=True):
+        return *answer, number
+    taken = min(capacity, len(answer[0]))
+    padded = [a.new_zeros((capacity, *a.shape[1:])) for a in answer]
+    for room, a in zip(padded, answer, strict=True):
         room[:taken] = a[:taken]
     return padded[0], padded[1], padded[2], number
 
@@ -135,9 +135,9 @@ def neighbour_list(
                  capacity, options, tensor=cell is not None, radii=radii is not None)  # fmt: skip
     tensors = [None if a is None else a.detach() for a in (positions, cell, boxes, system, radii)]
     apply = _neighbours if torch.compiler.is_compiling() else _Constant.apply
-    found = apply(*tensors, text)
+    answer = apply(*tensors, text)
     lattice = boxes if boxes is not None else cell
     if lattice is None:
         lattice = torch.tensor(_matrix(text), dtype=positions.dtype, device=positions.device)
-    return lists.answers(torch, quantities, found, positions, lattice.to(positions.dtype),
+    return lists.answers(torch, quantities, answer, positions, lattice.to(positions.dtype),
                          None if boxes is None else system, _capacity(text) is not None)  # fmt: skip
