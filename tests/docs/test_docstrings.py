@@ -36,7 +36,7 @@ OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": 
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
 OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
-OPTIONAL |= dict.fromkeys(["torch_cluster", "torch_sim"], ("torch",))
+OPTIONAL |= dict.fromkeys(["torch_cluster", "torch_sim"], ("torch",)) | {"jax_md": ("jax_md",)}
 OPTIONAL |= dict.fromkeys(["howto/from_torch_cluster.rst", "howto/from_torch_sim.rst"], ("torch",))
 # By sections in test_ecosystem_page.py.
 OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}

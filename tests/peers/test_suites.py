@@ -12,6 +12,7 @@ variable                   folder                                               
 ``TORCH_CLUSTER_TESTS``    ``test`` of pytorch_cluster                           the module `torch_cluster`
 ``SCIPY_SPATIAL_TESTS``    ``scipy/spatial/tests``                               `KDTree` and `cKDTree`
 ``TORCH_SIM_TESTS``        ``tests`` of torch-sim                                `torch_sim.neighbors`
+``JAX_MD_TESTS``           ``tests`` of JAX MD, of the version installed         `jax_md.partition.neighbor_list`
 =========================  ====================================================  ================================
 
 ``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
@@ -99,3 +100,9 @@ def test_scipy(tmp_path, monkeypatch):
 
 def test_torch_sim():
     assert run("TORCH_SIM_TESTS", "torch_sim_shim", "--noconftest", only=("test_neighbors.py",)) > 70
+
+
+def test_jax_md():
+    # A mask function, and a box that scales positions which are not said to be fractions, are errors of ours.
+    chosen = "Neighbor and not custom_mask and not time_dependent"
+    assert run("JAX_MD_TESTS", "jax_md_shim", "-k", chosen, only=("partition_test.py",)) > 30
