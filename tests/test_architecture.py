@@ -46,7 +46,7 @@ BUDGET = {
     "adapters": 1020,
     "apps/brownian": 1650,
     "apps/dem": 1740,
-    "apps/files": 3130,
+    "apps/files": 3260,
     "apps/mri": 440,
     "apps/nufft": 1470,
     "apps/pme": 4190,

@@ -130,10 +130,11 @@ def test_frames_behind_empty_lines(tmp_path):
             open_particles(path)
 
 
-@pytest.mark.parametrize("angles", [(90, 90, 180), (200, 90, 90), (90, 270, 90), (0, 90, 90), (90, 90, -60)])
+@pytest.mark.parametrize("angles", [(90, 90, 180), (200, 90, 90), (90, 270, 90), (0, 90, 90), (90, 90, -60),
+                                    (1.57, 1.57, 1.57), (60, 60, 4)])  # fmt: skip
 def test_angles_of_cells_are_below_180_degrees(angles, tmp_path):
     save(tmp_path / "f.npz", positions=np.zeros((2, 3)), box=[1.0, 1, 1, *angles])
-    with pytest.raises(ValueError, match="give 3 angles between 0 and 180 degrees"):
+    with pytest.raises(ValueError, match="give 3 angles in degrees, of 5 or more and below 180"):
         read_particles(tmp_path / "f.npz")
 
 

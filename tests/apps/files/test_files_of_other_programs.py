@@ -112,9 +112,9 @@ def test_properties_in_any_order(case, tmp_path):
 def test_text_with_types_and_without_properties(tmp_path):
     pytest.importorskip("ase", reason="ASE is not installed")
     path = written(tmp_path / "few.xyz", "2\nfrom a simulation\nA 1 2 3\n2 4 5.5 6\n")
-    particles = read_particles(path, values="masses")
-    np.testing.assert_array_equal(particles.positions, XYZ)
-    np.testing.assert_array_equal(particles.values, [1, 1])
+    np.testing.assert_array_equal(read_particles(path).positions, XYZ)
+    with pytest.raises(ValueError, match=r"no column masses \(they follow from the names of particles if all are elem"):
+        read_particles(path, values="masses")
 
 
 GRO = """of GROMACS

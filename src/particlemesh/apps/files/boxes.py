@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ from particlemesh.apps.files.libraries import FileError
 NAMES = ("box", "boxsize", "cell", "lengths")
 LOOSE = ("cell", "lengths")  # which particles' properties may be called, too
 SETTINGS = (*NAMES, "origin", "periodic")
+ATTRIBUTE = "@"  # between a group and the name of its attribute
 LARGEST = 9  # numbers of a setting
+SHARPEST = 5.0  # degrees between lattice vectors: smaller angles are in radians
 
 
 def lattice(lengths: np.ndarray, angles: np.ndarray) -> np.ndarray:
@@ -24,14 +27,14 @@ def lattice(lengths: np.ndarray, angles: np.ndarray) -> np.ndarray:
     Angles are alpha between b and c, beta between a and c, gamma between a and b, in degrees.
     """
     listed = ", ".join(f"{x:g}" for x in angles)
-    if not ((angles > 0) & (angles < 180)).all():
-        raise ValueError(f"angles are {listed}; give 3 angles between 0 and 180 degrees")
+    if not ((angles >= SHARPEST) & (angles < 180)).all():
+        raise ValueError(f"angles are {listed}; give 3 angles in degrees, of {SHARPEST:g} or more and below 180")
     alpha, beta, gamma = np.where(angles == 90, 0.0, np.cos(np.radians(angles)))  # 90 degrees gives exact zeros
     sine = math.sqrt(max(0.0, 1 - gamma**2))
     across = (alpha - beta * gamma) / sine if sine else math.inf
     height = 1 - beta**2 - across**2
     if not height > 0:
-        raise ValueError(f"angles are {listed}; no cell has these")
+        raise ValueError(f"angles are {listed} degrees; no cell has these")
     a, b, c = lengths
     return np.array([[a, 0, 0], [b * gamma, b * sine, 0], [c * beta, c * across, c * math.sqrt(height)]])
 
@@ -43,12 +46,14 @@ class Cell(NamedTuple):
     periodic: tuple[bool, ...] | None = None  # None if the file does not say, and all axes repeat
     origin: np.ndarray | None = None
 
-    def same(self, other: Cell | None) -> bool:
-        """Return whether another cell is equal."""
-        if other is None or self.periodic != other.periodic or not np.array_equal(self.rows, other.rows):
+    def same(self, other: Cell | None, rounding: float = 0.0) -> bool:
+        """Return whether another cell is equal, but for a part of the lengths."""
+        if other is None or self.periodic != other.periodic or self.rows.shape != other.rows.shape:
             return False
         mine, theirs = (np.zeros(len(self.rows)) if c.origin is None else c.origin for c in (self, other))
-        return np.array_equal(mine, theirs)
+        room = rounding and rounding * abs(self.rows).max()
+        pairs = (self.rows, other.rows), (mine, theirs)
+        return all(np.allclose(*pair, rtol=0, atol=room, equal_nan=True) for pair in pairs)
 
     def box(self, bounds: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Box | None:
         """Return the box; None if there is nothing of one; a FileError if the numbers are none.
@@ -104,6 +109,11 @@ def fits(shape: tuple[int, ...], ndim: int) -> bool:
     return shape in lengths | {(ndim, ndim)} or (ndim == 3 and shape in {(6,), (1, 6)})
 
 
+def key_of(name: str) -> str:
+    """Return which setting an array or an attribute may be."""
+    return name.rpartition(ATTRIBUTE)[2].lower()
+
+
 def find(
     shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Any], columns: Collection[str],
     chosen: Collection[str], ndim: int,
@@ -113,14 +123,15 @@ def find(
     An array that is chosen as positions or values is no box. A row of numbers that may be a column is none: with three
     particles ``lengths (3,)`` may be either.
     """
-    names = {name.lower(): name for name in shapes if name not in chosen}
-    for known in NAMES:
-        name = names.get(known)
-        if name is None or (known in LOOSE and not fits(shapes[name], ndim)):
+    names: dict[str, list[str]] = {key: [] for key in SETTINGS}
+    for name in shapes:
+        if name not in chosen:
+            names[key_of(name)].append(name)
+    for name in itertools.chain.from_iterable(names[known] for known in NAMES):
+        if key_of(name) in LOOSE and not fits(shapes[name], ndim):
             continue
         if name not in columns or shapes[name] == (ndim, ndim):
-            more = (names.get(key) for key in ("origin", "periodic"))
-            return cell_of(read(name), ndim, *(None if key is None else read(key) for key in more))
+            return cell_of(read(name), ndim, *(read(names[key][0]) if names[key] else None for key in SETTINGS[-2:]))
     return None
 
 
@@ -144,8 +155,8 @@ def cell_of(numbers: Any, ndim: int, origin: Any = None, periodic: Any = None) -
         corner = None if origin is None else np.broadcast_to(np.ravel(np.asarray(origin, np.float64)), len(rows))
         if periodic is None:
             return Cell(rows, None, corner)
-        if np.asarray(periodic).dtype.kind not in "biuf":
-            raise ValueError(f"periodic is {str(periodic)!r}; one flag for each axis is needed")
+        if not np.isin(periodic, (0, 1)).all():
+            raise ValueError(f"periodic is {np.asarray(periodic).tolist()!r}; one flag for each axis is needed, 0 or 1")
         flags = np.broadcast_to(np.ravel(periodic).astype(bool), len(rows))
         return Cell(rows, tuple(flags.tolist()), corner)
     except (ValueError, TypeError) as error:

@@ -111,7 +111,8 @@ def errors_name_file(path: Path, what: str = "", frame: int | None = None) -> It
         text = _ended(str(path).join(plain(f"-{part}-")[1:-1] for part in str(error).split(str(path))))
         raise FileError(text if str(path) in text else f"{path}{at}: {text}") from error
     except (Exception, SystemExit) as error:  # some libraries end the program
-        text = _ended(plain(error)[:LONGEST] or type(error).__name__)
+        ended = any(isinstance(e, (StopIteration, EOFError)) for e in (error, error.__cause__))
+        text = "it ends early." if ended else _ended(plain(error)[:LONGEST] or type(error).__name__)
         raise FileError(f"{path}{at} cannot be read as {what}{path.suffix}: {text} Is the file whole?") from error
 
 

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -136,19 +137,17 @@ def _edges(shot: Any) -> np.ndarray:
     return np.zeros(6) if box is None else np.asarray(box, np.float64)
 
 
-BOUNDS, TABLE = "ITEM: BOX BOUNDS", "ITEM: ATOMS"
-
-
 class ExtendedXYZ(FrameReader):
-    """Text of frames, each with its cell; a frame at a time. Masses follow from the elements if there are none.
+    """Text of frames, each with its cell; a frame at a time. Masses follow from the names if all are elements.
 
-    Empty lines may be between frames. Particles with other names than those of elements have the mass 1.
+    Empty lines may be between frames.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".xyz", ".extxyz")
     in_lines = True
-    module = "ase.io"
+    module: ClassVar[str | None] = "ase.io"
     unit: str | None = "Å"
+    no_masses = "they follow from the names of particles if all are elements"
 
     def start(self) -> int:
         self._places = self._frames()
@@ -191,7 +190,8 @@ class ExtendedXYZ(FrameReader):
         """Return arrays by name; ASE keeps some of them as results of a calculator."""
         atoms = self.frame(frame)
         results = {} if atoms.calc is None else atoms.calc.results
-        return _reals({"positions": None, "masses": atoms.get_masses(), **results, **atoms.arrays}, "numbers")
+        masses = {"masses": atoms.get_masses()} if atoms.numbers.all() else {}  # the number 0 stands for other names
+        return _reals({"positions": None, **masses, **results, **atoms.arrays}, "numbers")
 
     def box(self, frame: int) -> Cell | None:
         atoms = self.frame(frame)
@@ -203,50 +203,72 @@ class ExtendedXYZ(FrameReader):
 class Dump(ExtendedXYZ):
     """Text dumps of LAMMPS: columns by their names there, and ``positions``; a frame at a time.
 
-    Positions are x, xu, xs or xsu. Units are those of the simulation.
+    Positions are x, xu, xs or xsu. Units are those of the simulation. Old versions wrote no flags of the axes.
     """
 
     suffixes = (".dump", ".lammpstrj", ".lammpsdump")
     note = "LAMMPS"
-    unit = None
+    module = unit = None
+    no_masses = ""
+    items = ("NUMBER OF ATOMS", "BOX BOUNDS", "ATOMS")
 
     def _frames(self) -> list[tuple[int, int]]:
         begins, end = [], 0
         with self.path.open("rb") as lines:
             for line in lines:
-                if line.startswith(b"ITEM: TIMESTEP"):
+                if not end and not line.startswith(b"ITEM: "):
+                    break
+                if line.startswith(b"ITEM: TIMESTEP"):  # units and the time come in front of it
                     begins.append(end)
                 end += len(line)
-        if not begins or begins[0]:
-            raise FileError("it does not begin with ITEM: TIMESTEP, as text dumps do")
+        if not begins:
+            raise FileError("it does not begin with ITEM: and have an ITEM: TIMESTEP, as text dumps do")
         return list(zip(begins, [*begins[1:], end], strict=True))
 
-    def read(self, frame: int) -> Any:
-        # Old versions wrote no flags, which ASE needs.
-        text = self._text(frame).replace(f"{BOUNDS}\n", f"{BOUNDS} pp pp pp\n")
-        atoms = self.library.read(io.StringIO(text), index=0, format="lammps-dump-text", order=False)
-        count = re.search(r"^ITEM: NUMBER OF ATOMS\s+(\d+)", text, re.MULTILINE)
-        if count is None or int(count[1]) != len(atoms):
-            raise FileError(f"it has {len(atoms)} of {count[1] if count else 'an unknown number of'} atoms")
-        return atoms
+    def read(self, frame: int) -> dict[str, tuple[list[str], list[str]]]:
+        """Return the words behind the name of each item, and its lines."""
+        items = {}
+        for part in re.split("^ITEM: ", self._text(frame), flags=re.MULTILINE)[1:]:
+            head, *lines = part.splitlines()
+            for name in self.items:
+                if head.startswith(name):
+                    items[name] = head.removeprefix(name).split(), lines
+        missing = [name for name in self.items if name not in items]
+        if missing:
+            raise FileError(f"frame {frame} has no ITEM: {missing[0]}, as dumps of atoms have")
+        return items
 
     def arrays(self, frame: int) -> dict[str, np.ndarray]:
-        atoms, lines = self.frame(frame), self._text(frame).splitlines()
-        start = next(number for number, line in enumerate(lines) if line.startswith(TABLE))
-        names, row = lines[start].split()[2:], lines[start + 1].split() if len(atoms) else []
+        items = self.frame(frame)
+        (names, lines), (_, count) = items["ATOMS"], items["NUMBER OF ATOMS"]
+        if count[:1] != [str(len(lines))]:
+            raise FileError(f"it has {len(lines)} of {count[0] if count else 'an unknown number of'} atoms")
+        row = lines[0].split() if lines else ["0"] * len(names)
         places = [place for place, word in enumerate(row) if _is_real(word)]
-        rows = np.loadtxt(lines[start + 1 : start + 1 + len(atoms)], usecols=places, ndmin=2)
+        rows = np.loadtxt(lines, usecols=places, ndmin=2) if lines else np.zeros((0, len(names)))
         columns = {names[place]: rows[:, k] for k, place in enumerate(places)}
         for form in ("", "u", "s", "su"):
             if all(f"{axis}{form}" in columns for axis in "xyz"):
                 x = np.stack([columns.pop(f"{axis}{form}") for axis in "xyz"], axis=1)
-                return {"positions": _origin(atoms) + x @ atoms.cell.array if "s" in form else x, **columns}
+                cell = self.box(frame)
+                return {"positions": cell.origin + x @ cell.rows if "s" in form else x, **columns}
         raise FileError(f"frame {frame} has no positions x, xu, xs or xsu, but {', '.join(names)}")
 
-    def box(self, frame: int) -> Cell | None:
-        atoms = self.frame(frame)
-        has_flags = BOUNDS + "\n" not in self._text(frame).replace("\r", "")
-        return Cell(atoms.cell.array, tuple(map(bool, atoms.pbc)) if has_flags else None, _origin(atoms))
+    def box(self, frame: int) -> Cell:
+        """Return the box. That of tilted axes is between the least and largest coordinates of its corners."""
+        words, lines = self.frame(frame)["BOX BOUNDS"]
+        form = next((form for form in ("xy xz yz", "abc origin") if " ".join(words).startswith(form)), "")
+        flags, numbers = words[len(form.split()) :], np.loadtxt(lines, ndmin=2)
+        if numbers.shape != (3, {"": 2, "xy xz yz": 3, "abc origin": 4}[form]) or len(flags) not in (0, 3):
+            raise FileError(f"its ITEM: BOX BOUNDS {' '.join(words)} has numbers {numbers.shape}, which are no box")
+        periodic = tuple("p" in flag for flag in flags) or None
+        if form == "abc origin":
+            return Cell(numbers[:, :3], periodic, numbers[:, 3])
+        xy, xz, yz = numbers[:, 2] if form else (0.0,) * 3
+        low = numbers[:, 0] - [min(0, xy, xz, xy + xz), min(0, yz), 0]
+        high = numbers[:, 1] - [max(0, xy, xz, xy + xz), max(0, yz), 0]
+        tilts = np.array([[0, 0, 0], [xy, 0, 0], [xz, yz, 0]])
+        return Cell(np.diag(high - low) + tilts, periodic, low)
 
 
 class Data(ExtendedXYZ):
@@ -255,23 +277,47 @@ class Data(ExtendedXYZ):
     suffixes = (".data", ".lmp")
     note = "LAMMPS"
     unit = None
+    no_masses = ""
+    styles = ("atomic", "charge", "bond", "angle", "molecular", "full")
 
     def _frames(self) -> list[tuple[int, int]]:
         return [(0, self.path.stat().st_size)]
 
     def read(self, frame: int) -> Any:
-        return self.library.read(io.StringIO(self._text(frame)), format="lammps-data")
+        style = re.search(r"^\s*Atoms[ \t]*#[ \t]*(\S.*?)\s*$", self._text(frame), re.MULTILINE)
+        if style and style[1] not in self.styles:
+            raise FileError(f"its atoms have the style {style[1]}; {', '.join(self.styles)} are read: write a .dump")
+        # These units are not converted. Without a box ASE takes one of its own.
+        return self.library.read(
+            io.StringIO(self._text(frame)),
+            format="lammps-data",
+            units="ASE",
+            read_image_flags=bool(self._corner(frame)),
+        )
 
     def arrays(self, frame: int) -> dict[str, np.ndarray]:
         # ASE guesses the others.
-        return _reals({"positions": None, **self.frame(frame).arrays}, "numbers", "momenta", "mmcharges")
+        arrays = self.frame(frame).arrays
+        return _reals({"positions": None, **arrays}, "numbers", "momenta", "mmcharges")
 
     def box(self, frame: int) -> Cell | None:
-        atoms = self.frame(frame)
-        origin = _origin(atoms)
-        for low, axis in re.findall(r"^\s*(\S+)\s+\S+\s+([xyz])lo\s+[xyz]hi", self._text(frame), re.MULTILINE):
-            origin["xyz".index(axis)] = float(low)  # ASE leaves it out
-        return Cell(atoms.cell.array, None, origin)
+        corner = self._corner(frame)  # ASE leaves it out
+        return Cell(self.frame(frame).cell.array, None, np.array(corner)) if corner else None
+
+    def _corner(self, frame: int) -> list[float]:
+        """Return the origin of the box; nothing if there is no box."""
+        text = self._text(frame)
+        vectors = re.search(r"^\s*(\S+)\s+(\S+)\s+(\S+)\s+abc\s+origin", text, re.MULTILINE)
+        if vectors:
+            return list(map(float, vectors.groups()))
+        lows = {
+            axis: float(low) for low, axis in re.findall(r"^\s*(\S+)\s+\S+\s+([xyz])lo\s+[xyz]hi", text, re.MULTILINE)
+        }
+        if len(lows) not in (0, 3):
+            raise FileError(
+                f"its box has the faces of {', '.join(lows)}; lines of xlo xhi, ylo yhi and zlo zhi are needed"
+            )
+        return [lows[axis] for axis in sorted(lows)]
 
 
 def _reals(arrays: dict[str, Any], *left_out: str) -> dict[str, np.ndarray]:
@@ -281,10 +327,6 @@ def _reals(arrays: dict[str, Any], *left_out: str) -> dict[str, np.ndarray]:
         for name, data in arrays.items()
         if name not in left_out and isinstance(data, np.ndarray) and data.dtype.kind in "iuf" and data.ndim
     }
-
-
-def _origin(atoms: Any) -> np.ndarray:
-    return np.ravel(atoms.get_celldisp()).astype(np.float64)
 
 
 def _is_real(word: str) -> bool:
@@ -308,13 +350,16 @@ def _of_elements(text: str) -> str:
         before += int(width)
     words = [row.split() for row in rows]
     for row in words:
-        if len(row) > before and row[before] not in symbols:
+        if len(row) > before and row[before].capitalize() not in symbols:  # as ASE reads them
             row[before] = "X"
     return "\n".join([count, comment, *map(" ".join, words), ""])
 
 
 class Molecules(FrameReader):
-    """A frame at a time, in Å. A trajectory takes charges and masses from its topology."""
+    """A frame at a time, in Å. A trajectory takes charges and masses from its topology.
+
+    Masses are those of a topology, or follow from the elements of a .pdb. Names of atoms do not say them.
+    """
 
     suffixes = (".pdb", ".gro", ".xtc", ".trr", ".dcd")
     module = "MDAnalysis"
@@ -323,6 +368,8 @@ class Molecules(FrameReader):
     unit = "Å"
     structures = (".pdb", ".gro")  # which need no topology
     scalars = ("charges", "masses", "radii", "tempfactors", "occupancies")
+    of_frames: ClassVar = {"tempfactors": "tempfactor", "occupancies": "occupancy"}  # in a .pdb, and their names there
+    no_masses = "names of atoms do not say masses, but the elements of a .pdb, a .tpr or a .psf do"
 
     def start(self) -> int:
         ending = self.path.suffix.lower()
@@ -334,7 +381,7 @@ class Molecules(FrameReader):
             self._one_frame()
         files = [self.path] if self.topology is None else [self.topology, self.path]
         with _quiet():
-            self.universe = self.library.Universe(*map(str, files), **self._format())
+            self.universe = self.library.Universe(*map(str, files), to_guess=(), **self._format())
         return len(self.universe.trajectory)
 
     def _format(self) -> dict[str, Any]:
@@ -365,6 +412,7 @@ class Molecules(FrameReader):
         """Return the state of a frame, which the universe then has."""
         with _quiet():
             if self.universe.trajectory.frame != frame:
+                self.universe.trajectory.ts.data.clear()  # those of another frame
                 self.universe.trajectory[frame]
             return self.universe.trajectory.ts
 
@@ -377,6 +425,12 @@ class Molecules(FrameReader):
             for name in names:
                 with contextlib.suppress(AttributeError, self.library.exceptions.NoDataError):
                     arrays[name] = np.array(getattr(atoms, name))
+            if self.path.suffix.lower() == ".pdb":
+                arrays |= {name: step.data[key] for name, key in self.of_frames.items() if key in step.data}
+            if "masses" not in arrays and hasattr(atoms, "elements"):
+                known = importlib.import_module("MDAnalysis.guesser.tables").masses
+                masses = [known.get(element.upper(), 0.0) for element in atoms.elements]
+                arrays |= {"masses": np.array(masses)} if all(masses) else {}
         return arrays
 
     def box(self, frame: int) -> Cell | None:
@@ -408,11 +462,20 @@ class Points(FrameReader):
     def start(self) -> int:
         self._files = [self.path]
         if self.path.suffix.lower() == ".series":
-            listed = json.loads(self.path.read_text(encoding="utf-8"))["files"]
-            self._files = [self.path.with_name(Path(file["name"]).name) for file in listed]
-            missing = [file.name for file in self._files if not file.is_file()]
-            if missing or not self._files:
-                raise FileError(f"it lists {', '.join(missing[:4]) or 'no files'}, which are missing")
+            names = [
+                os.path.normpath(file["name"]) for file in json.loads(self.path.read_text(encoding="utf-8"))["files"]
+            ]
+            above = [name for name in names if Path(name).is_absolute() or Path(name).parts[0] == ".."]
+            if above or not names:
+                raise FileError(
+                    f"it lists {above[0]}, which is in another folder: put it beside the series"
+                    if above
+                    else "it lists no files"
+                )
+            self._files = [self.path.parent / name for name in names]
+            missing = [name for name, file in zip(names, self._files, strict=True) if not file.is_file()]
+            if missing:
+                raise FileError(f"it lists {', '.join(missing[:4])}, which are missing")
         return len(self._files)
 
     def read(self, frame: int) -> Any:

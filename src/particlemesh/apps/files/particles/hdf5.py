@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from particlemesh.apps.files.particles.reader import Column, Reader, is_column
 
 PLACES = ("", "Header", "header", "Cosmology")  # groups whose attributes may have the box
 SHARED = "NumFilesPerSnapshot"  # attribute of a header: the files that together are a snapshot
+ALIKE = (SHARED, "BoxSize", "Time", "Redshift", "NumPart_Total", "NumPart_Total_HighWord")  # in all of these files
 NUMBER = re.compile(r"(.*\.)(\d+)(\.\w+)")  # snap_000.0.hdf5
 
 
@@ -25,7 +27,8 @@ class HDF5(Reader):
     """Datasets with one row per particle, by their path in the file.
 
     The box is a dataset ``box``, or an attribute ``box`` or ``BoxSize`` of the root or of a group ``Header``.
-    Simulations of cosmology have the latter. Of a snapshot in several files (``NumFilesPerSnapshot``) all are read.
+    ``origin`` and ``periodic`` are in either place. Of a snapshot in several files (``NumFilesPerSnapshot``) all are
+    read.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".hdf")
@@ -64,6 +67,10 @@ class HDF5(Reader):
             for name, column in columns.items():
                 if self.columns.setdefault(name, column).tail != column.tail:
                     raise FileError(f"{name} has rows of another shape in {path.name}")
+            for key in ALIKE:
+                mine, theirs = (self._header(key, file) for file in (self.file, self._part(path)))
+                if not np.array_equal(mine, theirs):
+                    raise FileError(f"{key} is {mine}, and {theirs} in {path.name}: are these files of one snapshot?")
         if len(self._parts) > 1:
             for name, column in self.columns.items():
                 self.columns[name] = Column(column.tail, sum(part.get(name, 0) for part in self._rows))
@@ -74,6 +81,16 @@ class HDF5(Reader):
             if is_array and thing.dtype.kind in "iufb" and boxes.is_setting(name, thing.shape):
                 self.settings[name] = thing.shape
         self.drop_settings()
+        self.take_attributes()
+
+    def take_attributes(self) -> None:
+        """Add the attributes of the root and of headers that may be a box, an origin or flags to the settings."""
+        for place in PLACES:
+            attributes = self.file.attrs if not place else self.file[place].attrs if place in self.file else {}
+            for key, value in attributes.items():
+                numbers = np.asarray(value).dtype.kind in "iufb" or key.lower() in (*boxes.NAMES, "periodic")
+                if boxes.is_setting(key, np.shape(value)) and numbers:
+                    self.settings[f"{place}{boxes.ATTRIBUTE}{key}"] = np.shape(value)
 
     def _columns(self, file: Any) -> dict[str, Column]:
         columns = {}
@@ -85,10 +102,11 @@ class HDF5(Reader):
         file.visititems(visit)
         return columns
 
-    def _header(self, key: str) -> Any:
-        """Return an attribute of the root or of a header, or None."""
+    def _header(self, key: str, file: Any = None) -> Any:
+        """Return an attribute of the root or of a header, or None; of another file, if one is given."""
+        file = self.file if file is None else file
         for place in PLACES:
-            thing = self.file if not place else self.file.get(place)
+            thing = file if not place else file.get(place)
             if thing is not None and key in thing.attrs:
                 return thing.attrs[key]
         return None
@@ -140,20 +158,8 @@ class HDF5(Reader):
         return self._here[1]
 
     def setting(self, name: str) -> Any:
-        return self.file[name][()]
-
-    def box(self, frame: int) -> boxes.Cell | None:
-        stored = super().box(frame)
-        return self._attributes() if stored is None else stored
-
-    def _attributes(self) -> boxes.Cell | None:
-        """Return the box among the attributes of the root or of a header."""
-        for place in PLACES:
-            attributes = self.file[place].attrs if place in self.file else self.file.attrs if not place else {}
-            for key, value in attributes.items():
-                if key.lower() in boxes.NAMES:
-                    return boxes.cell_of(value, self.ndim, attributes.get("origin"), attributes.get("periodic"))
-        return None
+        place, at, key = name.rpartition(boxes.ATTRIBUTE)
+        return self.file[place or "/"].attrs[key] if at else self.file[name][()]
 
     def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
         rows = self.rows(names[0], frame)
@@ -184,7 +190,8 @@ class HDF5(Reader):
 class H5MD(HDF5):
     """Trajectories: ``particles/GROUP/ELEMENT/value`` (frames, N, ...), or the same without ``value`` at all times.
 
-    Frames are those of the positions. Other elements and the box have the frame of the same step.
+    Frames are those of the positions. Other elements and the box have the frame of the same step. Particles
+    whose ``id`` is the fill value of its dataset are absent, so that their number may vary.
     """
 
     suffixes = ()
@@ -201,7 +208,8 @@ class H5MD(HDF5):
                     continue
                 data, moving = _data(element)
                 if data is not None and is_column(data.shape[moving:], data.dtype):
-                    self.columns[f"{group}/{name}"] = Column(data.shape[1 + moving :], data.shape[moving])
+                    rows = data.shape[moving] if _absent(elements.get("id")) is None else None
+                    self.columns[f"{group}/{name}"] = Column(data.shape[1 + moving :], rows)
 
     def select(self, chosen: tuple[str, ...], ndim: int) -> None:
         super().select(chosen, ndim)
@@ -209,6 +217,9 @@ class H5MD(HDF5):
         data, moving = _data(element)
         self.frames, self.unit = len(data) if moving else 1, _unit(data)
         self._steps = _steps(element, chosen[0])
+        group, there = chosen[0].partition("/")[0], self._boxed()
+        if there not in (None, group):
+            self.notes.append(f"the box is that of group {there}: {group} has none")
 
     def _at(self, element: Any, name: str, frame: int) -> Any:
         """Return the row of an element at a frame of the positions, or all of it if it has no times."""
@@ -230,26 +241,42 @@ class H5MD(HDF5):
         return _Row(data, int(places[0]))
 
     def box(self, frame: int) -> boxes.Cell | None:
-        groups = self.file["particles"]
-        of_positions = self.chosen[0].partition("/")[0] if self.chosen else ""
-        for group in sorted(groups, key=lambda name: name != of_positions):  # that of the positions, or the first
-            if "box" in groups[group]:
-                box = groups[group]["box"]
-                names = [name.strip().lower() for name in texts(attribute(box, "boundary"))]
-                if set(names) - {"periodic", "none"} or len(names) not in (1, self.ndim):
-                    raise FileError(
-                        f"the boundary of {group} is {', '.join(names)}; periodic or none for each axis is needed"
-                    )
-                periodic = [name == "periodic" for name in names]
-                if "edges" not in box:
-                    edges = np.zeros(self.ndim)
-                    return boxes.cell_of(edges, self.ndim, None, periodic) if any(periodic) else None
-                data = self._at(box["edges"], f"{group}/box/edges", frame)
-                unit = _unit(_data(box["edges"])[0])
-                if None not in (unit, self.unit) and unit != self.unit:
-                    raise FileError(f"positions are in {self.unit} and the box in {unit}: give --box")
-                return boxes.cell_of(data[()], self.ndim, box.attrs.get("origin"), periodic)
-        return None
+        group = self._boxed()
+        if group is None:
+            return None
+        box = self.file["particles"][group]["box"]
+        names = [name.strip().lower() for name in texts(attribute(box, "boundary"))]
+        if set(names) - {"periodic", "none"} or len(names) not in (1, self.ndim):
+            raise FileError(f"the boundary of {group} is {', '.join(names)}; periodic or none for each axis is needed")
+        periodic = [name == "periodic" for name in names]
+        if "edges" not in box:
+            edges = np.zeros(self.ndim)
+            return boxes.cell_of(edges, self.ndim, None, periodic) if any(periodic) else None
+        data = self._at(box["edges"], f"{group}/box/edges", frame)
+        unit = _unit(_data(box["edges"])[0])
+        if None not in (unit, self.unit) and unit != self.unit:
+            raise FileError(f"positions are in {self.unit} and the box in {unit}: give --box")
+        return boxes.cell_of(data[()], self.ndim, box.attrs.get("origin"), periodic)
+
+    def _boxed(self) -> str | None:
+        """Return the group that has the box: that of the positions, or the first one."""
+        groups, mine = self.file["particles"], self.chosen[0].partition("/")[0] if self.chosen else ""
+        return next((group for group in sorted(groups, key=lambda name: name != mine) if "box" in groups[group]), None)
+
+    def chunks(self, names: Sequence[str], size: int, frame: int) -> Iterator[list[np.ndarray]]:
+        """Yield parts without the rows whose ``id`` is the fill value of its dataset: the standard's placeholders."""
+        name = f"{names[0].partition('/')[0]}/id"
+        absent = _absent(self.file["particles"].get(name))
+        start = 0
+        for parts in super().chunks(names, size, frame):
+            stop = start + len(parts[0])
+            there = slice(None) if absent is None else self.part(name, start, stop, frame) != absent
+            yield [part[there] for part in parts]
+            start = stop
+
+    def rows(self, name: str, frame: int) -> int:
+        data, moving = _data(self.file["particles"][name])
+        return data.shape[moving]
 
     def part(self, name: str, start: int, stop: int, frame: int) -> np.ndarray:
         return self._at(self.file["particles"][name], name, frame)[start:stop]
@@ -272,6 +299,15 @@ def _data(element: Any) -> tuple[Any, int]:
     if hasattr(element, "keys"):
         return (element["value"], 1) if "value" in element else (None, 0)
     return element, 0
+
+
+def _absent(element: Any) -> Any:
+    """Return the number that stands for no particle in an element ``id``, if its dataset defines one."""
+    data = None if element is None else _data(element)[0]
+    if data is None:
+        return None
+    h5d = importlib.import_module("h5py").h5d
+    return data.fillvalue if data.id.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED else None
 
 
 def _steps(element: Any, name: str) -> np.ndarray | None:

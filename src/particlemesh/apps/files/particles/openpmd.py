@@ -22,7 +22,7 @@ class OpenPMD(HDF5):
 
     Positions are the sum of ``position`` and ``positionOffset``. A particle of the file stands for several real
     ones. Values of one of these (``macroWeighted`` 0) are multiplied by ``weighting`` to the power ``weightingPower``.
-    The box is that of the first Cartesian mesh of the iteration, open where ``particleBoundary`` or ``fieldBoundary``
+    The box is that of the Cartesian meshes of the iteration, open where ``particleBoundary`` or ``fieldBoundary``
     is not periodic. Without one it is an attribute ``BoxSize`` of the root or a header, if positions are in the same
     unit.
     """
@@ -45,6 +45,7 @@ class OpenPMD(HDF5):
                     if components:
                         tail = (len(components),) if components[0] is not thing else ()
                         self.columns[f"{name}/{record}"] = Column(tail, rows)
+        self.take_attributes()
 
     def select(self, chosen: tuple[str, ...], ndim: int) -> None:
         super().select(chosen, ndim)
@@ -59,19 +60,44 @@ class OpenPMD(HDF5):
                 "position", WEIGHTS, *species[owner][record].attrs,
             }:  # fmt: skip
                 self.notes.append(f"{name} as it is: the file does not say whether it has {owner}/{WEIGHTS} in it")
+            elif (
+                record != "position"
+                and "weightingPower" not in species[owner][record].attrs
+                and _is_real(species[owner][record])
+            ):
+                self.notes.append(
+                    f"{name} is that of one real particle, and the file has no weightingPower: {record}*{WEIGHTS} "
+                    "counts all of them"
+                )
 
     def multiply(self, factors: tuple[str, ...]) -> None:
         species = self._species(self.frames - 1)
-        for owner, _, record in (name.partition("/") for name in factors):
-            if f"{owner}/{WEIGHTS}" in factors and record != WEIGHTS and _power(species[owner][record]):
-                raise FileError(f"{owner}/{record} is multiplied by {owner}/{WEIGHTS} already: give it alone")
+        for number, name in enumerate(factors):
+            owner, _, record = name.partition("/")
+            others = [*factors[:number], *factors[number + 1 :]]
+            if _power(species[owner][record]) and (twice := [other for other in others if self._weighted(other)]):
+                raise FileError(
+                    f"{name} is multiplied by {owner}/{WEIGHTS} already: give it alone, not times {twice[0]}"
+                )
+
+    def _weighted(self, name: str) -> bool:
+        """Return whether values have weights in them, from the file or from here."""
+        owner, _, record = name.partition("/")
+        power = self._species(self.frames - 1)[owner][record].attrs.get("weightingPower", 0)
+        return record == WEIGHTS or bool(np.ravel(power)[0])
 
     def box(self, frame: int) -> Cell | None:
-        for record in groups(self.file, frame).get("meshes", {}).values():
+        cells = dict[str, Cell]()
+        for name, record in groups(self.file, frame).get("meshes", {}).items():
             with contextlib.suppress(ValueError, KeyError):  # not Cartesian, or no mesh: particles are read without
                 box, said = box_of(record)
-                return Cell(box.matrix, box.periodic if said else None, box.origin)
-        return self._attributes() if self._in_own_unit(frame) else None
+                cells[name] = Cell(box.matrix, box.periodic if said else None, box.origin)
+        cells = {name: cell for name, cell in cells.items() if len(cell.rows) == self.ndim} or cells
+        for name, cell in cells.items():
+            first = next(iter(cells))
+            if not cell.same(cells[first], 1e-6):
+                raise FileError(f"its meshes {first} and {name} have different boxes: give --box")
+        return next(iter(cells.values()), None) or (super().box(frame) if self._in_own_unit(frame) else None)
 
     def _in_own_unit(self, frame: int) -> bool:
         """Return whether positions have the unit of numbers that say none."""
@@ -96,6 +122,13 @@ class OpenPMD(HDF5):
             weights = _values(species[WEIGHTS], start, stop, _rows(species)) ** power
             values = values * (weights if values.ndim == 1 else weights[:, None])
         if record == "position" and "positionOffset" in species:
+            axes, others = (
+                [name for name in ("x", "y", "z") if name in species[key]] for key in (record, "positionOffset")
+            )
+            if axes != others:
+                raise FileError(
+                    f"{owner} has a position of {', '.join(axes)} and a positionOffset of {', '.join(others)}"
+                )
             values = values + _values(species["positionOffset"], start, stop, _rows(species))
         return values
 
@@ -107,10 +140,14 @@ def _iterations(file: Any) -> int:
     return len(file["data"]) if "data" in file else 0
 
 
+def _is_real(record: Any) -> bool:
+    """Return whether a record is that of one real particle."""
+    return "macroWeighted" in record.attrs and not np.ravel(record.attrs["macroWeighted"])[0]
+
+
 def _power(record: Any) -> float:
     """Return the power of the weights by which values of a record are multiplied; 0 if the file says none."""
-    macro, power = (np.ravel(record.attrs.get(name, 0)) for name in ("macroWeighted", "weightingPower"))
-    return 0.0 if "macroWeighted" not in record.attrs or macro[0] else float(power[0])
+    return float(np.ravel(record.attrs.get("weightingPower", 0))[0]) if _is_real(record) else 0.0
 
 
 def _rows(species: Any) -> int:
