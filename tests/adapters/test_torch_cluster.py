@@ -209,3 +209,29 @@ def test_many_axes_and_batches_agree_with_single_calls():
     together = ours.knn_graph(torch.cat(clouds), 5, batch)
     single = [ours.knn_graph(cloud, 5) + 50 * n for n, cloud in enumerate(clouds)]
     assert torch.equal(together, torch.cat(single, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("most", [2, 64, 1000])
+@pytest.mark.parametrize("loop", [False, True])
+def test_outliers_change_no_edge(dtype, most, loop):
+    x = points(300, 2, dtype)
+    x[:3] *= 1000
+    pairs = {p: d for p, d in near(x, x, 0.07, strict=True).items() if loop or p[0] != p[1]}
+    expected = sorted((i, j) for i, j, _ in nearest(pairs, most))
+    index, shifts = ours.radius_graph(
+        x, 0.07, loop=loop, max_num_neighbors=most, flow="target_to_source", return_shifts=True
+    )
+    assert edges(index) == expected and not shifts.any()
+    assert edges(ours.radius_graph(x, 0.07, loop=loop, max_num_neighbors=most, flow="target_to_source")) == expected
+    crowd = torch.cat([x * 1e-3, torch.full((1, 2), 1000.0, dtype=dtype)])  # all but one see each other
+    pairs = {p: d for p, d in near(crowd, crowd, 2.0, strict=True).items() if loop or p[0] != p[1]}
+    index = ours.radius_graph(crowd, 2.0, loop=loop, max_num_neighbors=most, flow="target_to_source")
+    assert edges(index) == sorted((i, j) for i, j, _ in nearest(pairs, most))
+
+
+def test_many_neighbours_of_crowded_and_of_lonely_points():
+    x = torch.cat([points(200, 3), torch.zeros(150, 3, dtype=torch.float64), 1e4 * points(5, 3, seed=1)])
+    for k in (140, 200):
+        expected = [(i, j) for i, j, _ in nearest(near(x, x[::5], 1e6), k)]
+        assert list(map(tuple, ours.knn(x, x[::5], k).T.tolist())) == expected

@@ -10,10 +10,12 @@ import numpy as np
 
 from particlemesh.arrays.kinds import kind_of
 from particlemesh.box import Box
+from particlemesh.grid.neighbour_list import neighbour_list as search
 from particlemesh.grid.uniform_grid import UniformGrid
 
 _MOST_NEAREST = 128  # of UniformGrid.nearest
 _POINTS_A_CELL = 2  # 10⁵ points, their 1 and 8 nearest ones: 1 to 4 are as fast (two cores)
+_MOST_PAIRS = 2**24  # of a search on the host whose rows may see all points
 _NAMES = {"i": "i", "j": "j", "d": "distance", "S": "shift"}
 
 
@@ -61,6 +63,8 @@ class Points:
         boxes[..., ~self._repeated, :] *= spans[:, None]
         thickness = 1 / np.linalg.norm(np.linalg.inv(boxes), axis=-2)
         shape = _cells(thickness.reshape(-1, len(low)).mean(0), size, x.shape[0] / _POINTS_A_CELL / (systems or 1))
+        # Outliers make the cells of all so large that neighbours are few among the points of a cell.
+        self.coarse = bool(size and (thickness.reshape(-1, len(low)).mean(0) / shape > 2 * size).any())
         origin = (low + high) / 2 - spans @ self._normals / 2
         box = Box(boxes.reshape(-1, *first.shape)[0], origin, periodic=periodic)
         self._grid = UniformGrid(box, shape=shape, systems=systems, deterministic=True)
@@ -82,6 +86,11 @@ class Points:
                 keep = keep & (arrays["S"][:, axis] == turns)
             arrays = {letter: array[keep] for letter, array in arrays.items()}
         return {letter: arrays[letter] for letter in letters}
+
+    def among(self, radius: float, letters: str) -> dict[str, Any]:
+        """Return pairs of the points of one system with cells that hold points only, images of a point included."""
+        box = Box(self._rows, periodic=tuple(self._repeated.tolist()))
+        return dict(zip(letters, search(letters, self._x, box, radius), strict=True))
 
     def nearest(self, k: int, y: Any = None, radius: float = math.inf, system: Any = None) -> tuple[Any, Any]:
         """Return indices (M, k) and distances of the nearest points of ``y``, or of each point, itself not counted.
@@ -107,11 +116,16 @@ class Points:
     def _nearest(
         self, k: int, y: np.ndarray, far: float, system: Any, *, selves: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Search within distances that grow until each row has k points, or nothing is farther away."""
+        """Search within distances that grow for each row until it has k points, or nothing is farther away."""
         indices, distances = np.full((len(y), k), -1, np.int32), np.full((len(y), k), np.inf, y.dtype)
-        rows, needed = np.arange(len(y)), k + selves
-        radius = min(far, far * (needed / max(1, self._x.shape[0])) ** (1 / y.shape[1]))
-        while len(rows):
+        count = max(1, self._x.shape[0])
+        guess, waiting = np.full(len(y), far), np.ones(len(y), bool)
+        if count > _MOST_NEAREST:
+            known = self._grid.nearest(_MOST_NEAREST, far / 2 if self._once else far, y, system=system)[1][:, -1]
+            guess = np.minimum(far, known * 1.1 * (k / _MOST_NEAREST) ** (1 / y.shape[1]))
+        while waiting.any():
+            radius = min(far, 1.5 * float(guess[waiting].min()))
+            rows = np.flatnonzero(waiting & (guess <= radius))[: max(1, _MOST_PAIRS // count)]
             near = self.within(y[rows], radius, "ijdS", None if system is None else system[rows])
             i, j, d = (near[letter] for letter in "ijd")
             if selves:
@@ -124,7 +138,8 @@ class Points:
             done = (counts >= k) | (radius >= far)
             keep = (column < k) & done[i]
             indices[rows[i[keep]], column[keep]], distances[rows[i[keep]], column[keep]] = j[keep], d[keep]
-            rows, radius = rows[~done], min(far, 1.5 * radius)
+            waiting[rows[done]] = False
+            guess[rows[~done]] = min(far, max(1.5 * radius, 1e-3 * far))
         return indices, distances
 
     def _reach(self, y: Any, k: int) -> float:

@@ -15,6 +15,7 @@ from particlemesh.grid import checks
 __all__ = ["knn", "knn_graph", "radius", "radius_graph"]
 
 _IN_A_TABLE = 128  # neighbours of a row, which UniformGrid.nearest returns: no list of all pairs is made
+_SAMPLE = 256  # points whose neighbours are counted where outliers decide
 _FLOWS = ("source_to_target", "target_to_source")
 
 
@@ -217,12 +218,21 @@ def _radius(
     if not r or not most or not len(x) or not len(queries):
         edges, images = x.new_zeros((2, 0), dtype=torch.int64), x.new_zeros((0, x.shape[1]), dtype=torch.int64)
         return (edges, images) if shifts else edges
-    if most <= _IN_A_TABLE and not shifts and (y is None or loop):
+    sparse = y is None and batch is None and points.coarse
+    if sparse and most <= _IN_A_TABLE:  # unless most points have far more neighbours than are asked for
+        some = queries[:: max(1, len(queries) // _SAMPLE)]
+        sparse = len(points.within(some, below, "j")["j"]) <= 8 * most * len(some)
+    if most <= _IN_A_TABLE and not shifts and not sparse and (y is None or loop):
         alone = y is None and not loop
         return _of_table(torch, points.nearest(most, None if alone else queries, below, None if alone else batch)[0])
-    near = points.within(queries, below, "ijdS", batch)
+    near = points.among(below, "ijdS") if sparse else points.within(queries, below, "ijdS", batch)
     i, j, d, images = (near[letter] for letter in "ijdS")
-    if not loop:
+    if sparse and loop:
+        selves = torch.arange(len(x), dtype=i.dtype, device=i.device)
+        order = torch.argsort(torch.cat([selves, i]), stable=True)
+        i, j = torch.cat([selves, i])[order], torch.cat([selves, j])[order]
+        d, images = torch.cat([d.new_zeros(len(x)), d])[order], torch.cat([images.new_zeros(x.shape), images])[order]
+    if not sparse and not loop:
         keep = (i != j) | images.any(1)
         i, j, d, images = i[keep], j[keep], d[keep], images[keep]
     counts = torch.bincount(i, minlength=len(queries))
