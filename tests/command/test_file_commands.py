@@ -144,7 +144,7 @@ ERRORS = {
     "box": (("spread", "few.npz", "--box", "1,2"), "--box is '1,2'; give 3 or 6 or 9 numbers with commas"),
     "words": (("spread", "few.npz", "--box", "a,b,c"), "--box is 'a,b,c'; give 3 or 6 or 9 numbers"),
     "lengths": (("spread", "few.npz", "--box", "1,-2,3"), "lengths"),
-    "angles": (("spread", "few.npz", "--box", "1,2,3,10,10,90"), "angles are 10, 10, 90; no cell has these"),
+    "angles": (("spread", "few.npz", "--box", "1,2,3,10,10,90"), "angles are 10, 10, 90 degrees; no cell has these"),
     "fit": (("spread", "few.npz", "--box", "fit", "--origin", "0,0,0"), "--box fit has an origin of its own"),
     "periodic": (("spread", "few.npz", "--periodic", "xw"), "--periodic is 'xw'; give letters of xyz, or none."),
     "window": (("spread", "few.npz", "--window", "hat"), "--window is hat; give ngp, cic,"),
