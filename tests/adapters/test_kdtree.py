@@ -108,6 +108,21 @@ def test_results_are_scipys(axes, box):
     )
 
 
+def test_lists_and_integers_are_taken_and_kinds_are_not_mixed():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    tree = KDTree(torch.tensor(DATA, dtype=torch.float32))
+    d, i = tree.query([0.5, 0.5, 0.5], 2)
+    assert d.dtype == torch.float32 and i.tolist() == KDTree(DATA).query([0.5, 0.5, 0.5], 2)[1].tolist()
+    assert KDTree(torch.arange(12).reshape(4, 3)).query(torch.tensor([3, 4, 6]))[1] == 1
+    for data, x in ((tree, DATA), (KDTree(DATA), torch.tensor(DATA))):
+        with pytest.raises(TypeError, match="give both in one kind"):
+            data.query(x)
+    with pytest.raises(TypeError, match="give both in one kind"):
+        tree.query_ball_tree(KDTree(DATA), 1.0)
+    with pytest.raises(TypeError, match="more than the float32"):
+        tree.query(torch.tensor(DATA))
+
+
 def test_pairs_at_half_a_box_count_once():
     """On a lattice with rounded coordinates both images are at one distance, or differ by rounding."""
     for n in (2, 4, 6, 10):

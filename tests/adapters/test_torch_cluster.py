@@ -235,3 +235,22 @@ def test_many_neighbours_of_crowded_and_of_lonely_points():
     for k in (140, 200):
         expected = [(i, j) for i, j, _ in nearest(near(x, x[::5], 1e6), k)]
         assert list(map(tuple, ours.knn(x, x[::5], k).T.tolist())) == expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTorch has no CUDA device")
+@pytest.mark.parametrize("kind", BOXES)
+def test_results_on_a_gpu_are_those_of_the_cpu(kind):
+    x, y, (options, _, _) = points(500, 3), points(200, 3, seed=1), box(3, kind)
+    batch, queries = torch.arange(500) % 3, torch.arange(200) % 4
+
+    def graphs(device):
+        a, b, m, n = (tensor.to(device) for tensor in (x, y, batch, queries))
+        yield ours.radius_graph(a, 0.2, m, **options)
+        yield ours.radius_graph(a, 0.2, max_num_neighbors=500, loop=True, return_shifts=True, **options)[0]
+        yield ours.radius(a, b, 0.3, m, n, 10, **options)
+        yield ours.radius(a, b, 0.3, m, n, 10, ignore_same_index=True, **options)
+        yield ours.knn_graph(a, 7, m, **options)
+        yield ours.knn(a, b, 140, **options)
+
+    for here, there in zip(graphs("cpu"), graphs("cuda"), strict=True):
+        assert there.is_cuda and edges(there) == edges(here)

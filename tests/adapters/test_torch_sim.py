@@ -73,6 +73,22 @@ def test_a_pair_is_closer_than_the_cutoff():
         assert torchsim_nl(x, torch.eye(3), torch.tensor([False] * 3), cutoff, ids)[0].shape == (2, count)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTorch has no CUDA device")
+def test_a_list_on_a_gpu_is_that_of_the_cpu():
+    given = (
+        torch.tensor(RNG.random((60, 3))),
+        torch.tensor(CELLS),
+        torch.tensor(PBC),
+        torch.tensor(RNG.integers(0, 5, 60)),
+    )
+    here, there = (
+        torchsim_nl(x, cells, pbc, 0.6, ids, True)
+        for x, cells, pbc, ids in (given, [tensor.cuda() for tensor in given])
+    )
+    assert there[0].is_cuda and there[1].is_cuda and there[2].is_cuda
+    assert listed(there[0], there[2]) == listed(here[0], here[2])
+
+
 X, IDS, NO = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64), torch.tensor([False] * 3)
 ERRORS = [
     (lambda: torchsim_nl(X[:, :2], torch.eye(3), NO, 1.0, IDS), ValueError, r"shape \(4, 2\); a tensor of reals"),

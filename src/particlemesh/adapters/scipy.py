@@ -323,6 +323,8 @@ class KDTree(common.Fixed):
         self._exact(eps, p)
         if not isinstance(other, KDTree):
             raise TypeError(f"other is of type {type(other).__name__}; a particlemesh.adapters.scipy.KDTree is needed.")
+        if kind_of(other.data) is not kind_of(self.data):
+            raise TypeError("the trees have data of different kinds: give both in one kind.")
         one, two = (np.zeros(self.m) if tree.boxsize is None else tree.boxsize for tree in (self, other))
         if not np.array_equal(one, two):
             raise ValueError(
@@ -340,7 +342,12 @@ class KDTree(common.Fixed):
 
     def _queries(self, x: Any) -> tuple[Any, tuple[int, ...]]:
         """Return points (N, m), and the shape of results."""
-        y = _numbers(x, "x")
+        kind, y = kind_of(self.data), _numbers(x, "x")
+        assert kind is not None
+        if isinstance(x, (list, tuple)) and kind.name != "NumPy":
+            (y,) = as_kind((y.astype(_type(self.data)),), self.data)
+        if (other := kind_of(y)) is not kind:
+            raise TypeError(f"x is of {other and other.name}, and the data of {kind.name}: give both in one kind.")
         if not y.ndim or y.shape[-1] != self.m:
             raise ValueError(f"x has shape {tuple(y.shape)}; points of {self.m} axes are needed: (..., {self.m}).")
         shape = tuple(map(int, y.shape[:-1]))
@@ -348,10 +355,15 @@ class KDTree(common.Fixed):
 
 
 def _numbers(array: Any, what: str) -> Any:
-    """Return an array that is searched: NumPy's in float64, others as they are."""
+    """Return an array that is searched: NumPy's in float64, reals of others as they are."""
     kind = kind_of(array)
     if kind is not None and kind.name != "NumPy":
-        return array.detach() if hasattr(array, "detach") else array
+        if kind.home == "opencl":
+            raise TypeError(f"{what} is a {kind.name} array; give one of NumPy, CuPy, torch or JAX.")
+        array = array.detach() if hasattr(array, "detach") else array
+        if kind.dtype(array).kind in "iub":
+            return array.double() if hasattr(array, "double") else array.astype(float)
+        return array
     array = np.asarray(common.unmasked(array))
     if array.dtype.kind == "c":
         raise TypeError(f"{what} has dtype {array.dtype}; KDTree does not work with complex data.")
