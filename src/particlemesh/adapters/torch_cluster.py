@@ -20,7 +20,7 @@ _FLOWS = ("source_to_target", "target_to_source")
 
 
 def radius_graph(
-    x: Any, r: float, batch: Any = None, loop: bool = False, max_num_neighbors: int = 32,
+    x: Any, r: float, batch: Any = None, loop: bool = False, max_num_neighbors: int | None = 32,
     flow: str = "source_to_target", num_workers: int = 1, batch_size: int | None = None, *, cell: Any = None,
     pbc: Any = None, return_shifts: bool = False,
 ) -> Any:  # fmt: skip
@@ -36,9 +36,9 @@ def radius_graph(
         The example of each point, from 0 on, in any order: edges join points of one example.
     loop : bool
         Whether each point has an edge to itself. Its periodic images always count.
-    max_num_neighbors : int
-        Most neighbours of each point. The nearest are kept, of equal distances those with the smaller index.
-        torch_cluster keeps arbitrary ones.
+    max_num_neighbors : int or None
+        Most neighbours of each point; None for all, as in PyTorch Geometric. The nearest are kept, of equal distances
+        those with the smaller index. torch_cluster keeps arbitrary ones.
     flow : {"source_to_target", "target_to_source"}
         With the first, neighbours are in row 0 and the points that see them in row 1; with the second the reverse.
     num_workers : int
@@ -86,7 +86,7 @@ def radius_graph(
 
 
 def radius(
-    x: Any, y: Any, r: float, batch_x: Any = None, batch_y: Any = None, max_num_neighbors: int = 32,
+    x: Any, y: Any, r: float, batch_x: Any = None, batch_y: Any = None, max_num_neighbors: int | None = 32,
     num_workers: int = 1, batch_size: int | None = None, ignore_same_index: bool = False, *, cell: Any = None,
     pbc: Any = None, return_shifts: bool = False,
 ) -> Any:  # fmt: skip
@@ -210,7 +210,8 @@ def _radius(
 ) -> Any:  # fmt: skip
     """Return edges, seeing points first; those of ``x`` around themselves if ``y`` is None."""
     torch = library("torch", "torch", "a neighbour graph")
-    most, r = common.integer(most, "max_num_neighbors", 0, 2**31 - 1), checks.radius(r)
+    most = common.integer(2**31 - 1 if most is None else most, "max_num_neighbors", 0, 2**31 - 1)
+    r = checks.radius(r)
     common.flag(shifts, "return_shifts")
     x, batch_x, queries, batch, points = _given(torch, x, y, batch_x, batch_y, size, cell, pbc, r)
     # The largest distance below r, in the type of the points.
