@@ -5,6 +5,7 @@ from particlemesh.box import Box
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import register
 from particlemesh.functions import gradient, hessian, interpolate, locate, spread
+from particlemesh.grid.forms import neighbour_matrix
 from particlemesh.grid.neighbour_list import neighbor_list, neighbour_list
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
@@ -36,6 +37,7 @@ __all__ = [
     "m4prime",
     "neighbor_list",
     "neighbour_list",
+    "neighbour_matrix",
     "peskin4",
     "prolate",
     "register",

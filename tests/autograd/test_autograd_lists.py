@@ -16,6 +16,7 @@ CASES = {
     "one box": (CELL, None, None, True),
     "lengths": (np.array([1.0, 1.1, 1.2]), None, None, (True, False, True)),
     "systems": ((1.0, 1.0, 1.0), SYSTEM, BOXES, True),
+    "axes of systems": ((1.0, 1.0, 1.0), SYSTEM, BOXES, [[True, True, False], [False] * 3, [True] * 3]),
     "lengths of systems": ((1.0, 1.0, 1.0), SYSTEM, BOXES[:, range(3), range(3)], True),
 }
 

@@ -38,6 +38,8 @@ def text_of(
     }
     if capacity is not None:
         facts["capacity"] = checks.integer(capacity, "capacity", 1, MOST)
+    if np.ndim(periodic) == 2:  # axes of each system
+        facts["each"], periodic = np.asarray(periodic).tolist(), None
     if tensor:
         facts["periodic"] = True if periodic is None else np.asarray(periodic).tolist()
     else:
@@ -60,10 +62,15 @@ def capacity_of(text: str) -> int | None:
 def search(text: str, positions: Any, cell: Any, boxes: Any, system: Any, radii: Any) -> tuple[Any, Any, Any]:
     """Return i, j and S of all pairs, of the kind of the positions."""
     facts = json.loads(text)
-    box = of_grids.box_of(on_host(cell), facts["periodic"]) if cell is not None else None
-    box = Box(np.array(facts["matrix"]), facts["origin"], facts["periodic"]) if box is None else box
-    radius = facts["radius"] if radii is None else radii
     options = facts["options"] | {"half": facts["half"], "system": system, "boxes": boxes}
+    if "each" in facts:
+        options["periodic"] = np.array(facts["each"])
+        box: Any = facts["matrix"] if cell is None else on_host(cell)
+    elif cell is not None:
+        box = of_grids.box_of(on_host(cell), facts["periodic"])
+    else:
+        box = Box(np.array(facts["matrix"]), facts["origin"], facts["periodic"])
+    radius = facts["radius"] if radii is None else radii
     pairs: tuple[Any, Any, Any] = neighbour_list("ijS", positions, box, radius, **options)
     return pairs
 

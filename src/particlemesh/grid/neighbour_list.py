@@ -23,7 +23,7 @@ from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
 from particlemesh.checks import through_forks
-from particlemesh.grid import checks
+from particlemesh.grid import checks, forms
 from particlemesh.grid.cpu.locate import known_cells
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
 from particlemesh.grid.queries.cloud import few_images
@@ -51,6 +51,8 @@ def neighbour_list(
     half: bool = False,
     system: Any = None,
     boxes: Any = None,
+    most: int | None = None,
+    sort_by: str = "i",
     backend: str | None = None,
     threads: int | None = None,
 ) -> Any:
@@ -62,7 +64,7 @@ def neighbour_list(
     Parameters
     ----------
     quantities : str
-        Letters of "ijdDS", each at most once: what to return, and in which order.
+        Letters of "ijdDSns", each at most once: what to return, and in which order.
     positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
         Positions in the user's length unit, on the CPU or a device. Periodic axes fold what is at most 2**20 boxes
         away; along an open axis they may lie anywhere, whatever the box's length. ``d`` and ``D`` of torch tensors that
@@ -72,8 +74,8 @@ def neighbour_list(
     radius : number or array (N,)
         Pairs with distance ≤ ``radius``. With one number per particle, pairs with distance ≤ the sum of both. It may be
         larger than the box.
-    periodic : bool or one for each axis, optional
-        Which axes repeat, for a box given by its lengths; by default all.
+    periodic : bool, one for each axis, or bools (S, d), optional
+        Which axes repeat, for a box given by its lengths; by default all. With ``system`` also those of each system.
     half : bool
         Each pair once, with ``i < j``, or of a particle and its own image with the first shift that is not zero
         positive. By default every pair is returned from both sides.
@@ -82,6 +84,11 @@ def neighbour_list(
     boxes : array (S, d) or (S, d, d), optional
         The box of each of S systems, if they differ: lengths, or lattice vectors as rows. Origin and periodic axes are
         those of ``box``.
+    most : int, optional
+        Keep the nearest neighbours of each particle, so many of them, and sort them by distance. Of equal distances the
+        smaller index comes first, then the smaller image.
+    sort_by : {"i", "j", "d"}
+        "i": by the first particle. "d": also by distance for each of them. "j": by the second particle, then the first.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the positions are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -96,6 +103,9 @@ def neighbour_list(
         - ``S`` (P, d) int32: how many times each lattice vector is added to j's position.
         - ``D`` (P, d): ``x[j] - x[i] + S @ matrix``, with the positions as they were given.
         - ``d`` (P,): the length of ``D``.
+        - ``n`` (N,) int32: how many neighbours each particle has.
+        - ``s`` (N + 1,) int64: where the pairs of each particle begin, as in a sparse matrix by rows. The last number
+          is P. It is for lists sorted by "i" or "d". :func:`particlemesh.neighbour_matrix` makes a matrix of a list.
 
     Raises
     ------
@@ -125,28 +135,59 @@ def neighbour_list(
     >>> pm.neighbour_list("j", x, (1.0, 1.0), 0.25, periodic=False).size
     0
     """
-    checks.letters(quantities)
+    forms.letters(quantities)
     common.flag(half, "half")
-    if not quantities:
-        raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
+    common.one_of(sort_by, "sort_by", forms.SORTS)
+    if most is not None:
+        most = common.integer(most, "most", 0, 2**31 - 1)
+        if half:
+            raise ValueError(
+                "half=True lists a pair at one of its particles, and most counts neighbours of each: give one."
+            )
     recorder = recorder_of(*(positions if isinstance(positions, tuple) else (positions,)), box, boxes)
     if recorder is not None:
-        options = {"half": half, "system": system, "boxes": boxes, "backend": backend, "threads": threads}
+        options = {
+            "half": half,
+            "system": system,
+            "boxes": boxes,
+            "backend": backend,
+            "threads": threads,
+            "most": most,
+            "sort_by": sort_by,
+        }
         return recorder.neighbour_list(quantities, positions, box, radius, periodic=periodic, **options)
     threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
-    domain = _domain(box, periodic)
+    flags = _of_each(periodic)
+    if flags is not None and system is None:
+        raise TypeError("periodic has the axes of each system, but system is missing: give each particle's system.")
+    domain = _domain(box, periodic if flags is None else flags.any(0).tolist())
     kind, home, x = coordinates(positions, len(domain.periodic), None, upload=False)
     checks.few_enough(x.count, "particles")
     reach, radii = _reach(radius, x.count, x.dtype)
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
-        call = _Call(quantities, positions, kind, home, place, x, domain, reach, radii, half, threads, backend)
+        call = _Call(
+            forms.needed(quantities, sort_by, most),
+            positions,
+            kind,
+            home,
+            place,
+            x,
+            domain,
+            reach,
+            radii,
+            half,
+            threads,
+            backend,
+            flags,
+        )
         try:
             arrays = call.answer(radius, system, boxes)
         except MemoryError:
             if not drop_grids():
                 raise
             arrays = call.answer(radius, system, boxes)
+    arrays = forms.arranged(arrays, quantities, x.count, sort_by, most)
     results = tuple([arrays[letter] for letter in quantities])
     return results if len(results) > 1 else results[0]
 
@@ -215,6 +256,7 @@ class _Call:
     half: bool
     threads: int | None
     named: str | None
+    flags: np.ndarray | None  # which axes repeat, of each system
 
     def answer(self, radius: Any, system: Any, boxes: Any) -> dict[str, Any]:
         """Return the arrays by their letters."""
@@ -292,23 +334,29 @@ class _Call:
         """Search particles of several systems with dense cells."""
         if system is None:
             raise TypeError("boxes is given, but not system: give the index of each particle's system.")
-        fits = self.x.count and not all(self.box.periodic)
+        mixed = self.flags is not None and not self.flags.all()
+        fits = self.x.count and (mixed or not all(self.box.periodic))
         if fits or boxes is None:  # their number follows from the indices
             kind, array = operands.adopt(system, "system")
             with kind.scope(array):
                 ids = self._host(array)
-        given: tuple[int, ...] = _systems(ids) if boxes is None else operands.adopt(boxes, "boxes")[1].shape[:1]
+        given: tuple[int, ...] = self._count(ids) if boxes is None else operands.adopt(boxes, "boxes")[1].shape[:1]
         count = given[0] if given else 1
+        if self.flags is not None and self.flags.shape != (count, self.box.ndim):
+            raise ValueError(f"periodic has shape {self.flags.shape}; ({count}, {self.box.ndim}) is needed.")
         domains = self._domains(boxes, count)
         if fits:
             ids = indices(ids, self.x.count, count, backends.current("cpu"), upload=False)
-            domains = fitted(domains, self.columns, ids, self.reach)
+            domains = fitted(domains, self.columns, ids, self.reach, self.flags)
         most = (_CELLS_A_PARTICLE * self.x.count + _FEW_CELLS) / count
         thin = self.place.name != "cpu"
         shape = _cells(domains.thickness, self.reach, max(most, 1.0), self.x.count / count, thin=thin)
         options: Any = dict(shape=shape, systems=count, backend=self.named, threads=self.threads)
         with _grid(self.box, self.place, self.x.dtype, **options) as grid:
             return self._search(grid, radius, system=system, boxes=domains)
+
+    def _count(self, ids: np.ndarray) -> tuple[int, ...]:
+        return _systems(ids) if self.flags is None else self.flags.shape[:1]
 
     def _domains(self, boxes: Any, count: int) -> SystemBoxes:
         """Return the boxes of systems. Those of an earlier call have their inverses, also on the device."""
@@ -342,6 +390,19 @@ def _boxes_of(box: Box, count: int, given: tuple[tuple[int, ...], str, bytes] | 
         return boxes_of(None, count, box, None)
     shape, dtype, numbers = given
     return boxes_of(np.frombuffer(numbers, dtype).reshape(shape), count, box, None)
+
+
+def _of_each(periodic: Any) -> np.ndarray | None:
+    """Return which axes of each system repeat (S, d), if that is what is given."""
+    if np.ndim(periodic) != 2:
+        return None
+    kind, array = operands.adopt(periodic, "periodic")
+    backend = kind.backend(array)
+    with kind.scope(array), backend.scope(kind.native(array)):
+        flags = np.asarray(backend.download(kind.native(array)))
+    if flags.dtype != bool:
+        raise TypeError(f"periodic has dtype {flags.dtype}; give bools, one for each system and axis.")
+    return flags
 
 
 def _reach(radius: Any, count: int, dtype: np.dtype) -> tuple[float, np.ndarray | None]:

@@ -126,10 +126,13 @@ def boxes_of(given: Any, count: int | None, box: Box, before: SystemBoxes | None
     return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
 
 
-def fitted(boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: float) -> SystemBoxes:
+def fitted(
+    boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: float, periodic: np.ndarray | None = None
+) -> SystemBoxes:
     """Return boxes whose open axes are as long as the particles of each system take, neither shorter nor longer.
 
-    ``x`` are d arrays (N,). Particles that are not finite do not count.
+    ``x`` are d arrays (N,). Particles that are not finite do not count. ``periodic`` (S, d) are those of each system.
+    An axis that is open in some of them repeats for the search. These get so much room that no image is within reach.
     """
     finite = np.logical_and.reduce([np.isfinite(column) for column in x])
     system = system[finite]
@@ -139,7 +142,9 @@ def fitted(boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: f
     np.maximum.at(size, system, np.abs(table))
     size += np.abs(boxes.origins)
     near = np.minimum(reach, 4 * size.sum(1))  # no particles are farther apart
-    for axis in np.flatnonzero(~np.array(boxes.box.periodic)):
+    repeats = np.array(boxes.box.periodic)
+    given = np.broadcast_to(repeats, rows.shape[:2]) if periodic is None else periodic
+    for axis in np.flatnonzero(~given.all(0)):
         row = boxes.inverse[:, axis]
         fractions = np.einsum("nd,nd->n", row[system], table - boxes.origins[system])
         low, high = np.full(boxes.count, np.inf), np.full(boxes.count, -np.inf)
@@ -148,7 +153,12 @@ def fitted(boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: f
         low, high = (np.where(np.isfinite(ends), ends, 0.0) for ends in (low, high))  # of systems without particles
         slack = 16 * np.finfo(x[0].dtype).eps * (np.abs(row) * size).sum(1)  # a build's fractions are rounded
         # Particles in a plane need some room across the plane.
-        span = np.maximum.reduce([high - low + 2 * slack, near * np.linalg.norm(row, axis=1), np.full_like(low, 1e-6)])
-        origins += ((low + high - span) / 2)[:, None] * boxes.rows[:, axis]
+        across = np.linalg.norm(row, axis=1)
+        span = np.maximum.reduce([high - low + 2 * slack, near * across, np.full_like(low, 1e-6)])
+        span += 1.01 * reach * across * repeats[axis]
+        span, shift = (
+            np.where(given[:, axis], kept, new) for kept, new in ((1.0, span), (0.0, (low + high - span) / 2))
+        )
+        origins += shift[:, None] * boxes.rows[:, axis]
         rows[:, axis] *= span[:, None]
     return SystemBoxes(boxes.box, rows, origins)
