@@ -75,8 +75,8 @@ def test_the_nearest_are_kept(kind, most):
 @pytest.mark.parametrize("kind", BOXES)
 @pytest.mark.parametrize("k", [1, 4, 12, 150])
 def test_the_nearest_neighbours_come_by_distance(kind, k):
-    x, y, (options, rows, flags) = points(12, 3), points(5, 3, seed=1) * 4 - 1.5, box(3, kind)
-    turns, reach = (8, 3.2) if flags.any() else (0, 100.0)
+    x, y, (options, rows, flags) = points(12, 3), points(3, 3, seed=1) * 2 - 0.5, box(3, kind)
+    turns, reach = (6, 2.8) if flags.any() else (0, 100.0)
     for queries, alone in ((y, False), (x, True)):
         pairs = {p: d for p, d in near(x, queries, reach, rows, flags, turns=turns).items()
                  if not alone or p[0] != p[1] or any(p[2])}  # fmt: skip
@@ -138,6 +138,12 @@ def test_equal_distances_go_by_index():
     assert edges(ours.knn_graph(same, 2, flow="target_to_source")) == edges(
         torch.tensor([[i, j] for i in range(4) for j in [n for n in range(4) if n != i][:2]]).T
     )
+
+
+@pytest.mark.parametrize("most", [10, None])
+def test_a_huge_radius_joins_all_points(most):
+    index = ours.radius_graph(points(10, 3, torch.float32), 1e30, loop=True, max_num_neighbors=most)
+    assert edges(index) == list(itertools.product(range(10), range(10)))
 
 
 def test_a_point_of_the_same_index_is_ignored():

@@ -73,7 +73,8 @@ class Points:
 
     def within(self, y: Any, radius: float, letters: str, system: Any = None) -> dict[str, Any]:
         """Return the points within a distance of each of ``y`` as arrays by letter of "ijdS"; ``i`` ascends."""
-        radius = min(radius, self._reach(y, 1)) if self._once else radius
+        if self._once or not self._repeated.any():  # a radius may be any number that stands for all points
+            radius = min(radius, self._reach(y, 1))
         several = [axis for axis in np.flatnonzero(self._repeated & self._once).tolist()
                    if 2 * radius >= self._rows[axis, axis] * (1 - 1e-5)]  # fmt: skip
         asked = "".join(dict.fromkeys(letters + "ijS" * bool(several)))
