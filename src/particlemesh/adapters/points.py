@@ -121,7 +121,7 @@ class Points:
         indices, distances = np.full((len(y), k), -1, np.int32), np.full((len(y), k), np.inf, y.dtype)
         count = max(1, self._x.shape[0])
         guess, waiting = np.full(len(y), far), np.ones(len(y), bool)
-        if count > _MOST_NEAREST:
+        if count > _MOST_NEAREST or (self._repeated.any() and not self._once):
             known = self._grid.nearest(_MOST_NEAREST, far / 2 if self._once else far, y, system=system)[1][:, -1]
             guess = np.minimum(far, known * 1.1 * (k / _MOST_NEAREST) ** (1 / y.shape[1]))
         while waiting.any():
