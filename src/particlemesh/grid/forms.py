@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ def letters(quantities: Any) -> None:
         raise ValueError("quantities is ''; give at least one letter of 'ijdDSns'.")
 
 
+@functools.cache
 def needed(quantities: str, sort: str, most: int | None) -> str:
     """Return the letters of a list from which that of ``quantities`` is made."""
     listed = "".join(letter for letter in quantities if letter not in COUNTS)

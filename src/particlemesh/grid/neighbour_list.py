@@ -137,14 +137,19 @@ def neighbour_list(
     """
     forms.letters(quantities)
     common.flag(half, "half")
-    common.one_of(sort_by, "sort_by", forms.SORTS)
+    if sort_by != "i":
+        common.one_of(sort_by, "sort_by", forms.SORTS)
     if most is not None:
         most = common.integer(most, "most", 0, 2**31 - 1)
         if half:
             raise ValueError(
                 "half=True lists a pair at one of its particles, and most counts neighbours of each: give one."
             )
-    recorder = recorder_of(*(positions if isinstance(positions, tuple) else (positions,)), box, boxes)
+    first = kind_of(positions[0] if isinstance(positions, tuple) and positions else positions)
+    records = first is not None and first.records
+    recorder = (
+        recorder_of(*(positions if isinstance(positions, tuple) else (positions,)), box, boxes) if records else None
+    )
     if recorder is not None:
         options = {
             "half": half,
@@ -157,7 +162,7 @@ def neighbour_list(
         }
         return recorder.neighbour_list(quantities, positions, box, radius, periodic=periodic, **options)
     threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
-    flags = _of_each(periodic)
+    flags = None if periodic is None or type(periodic) is bool else _of_each(periodic)
     if flags is not None and system is None:
         raise TypeError("periodic has the axes of each system, but system is missing: give each particle's system.")
     domain = _domain(box, periodic if flags is None else flags.any(0).tolist())
