@@ -10,6 +10,7 @@ import pytest
 import particlemesh as pm
 from grid_cases import Case, all_pairs
 from grid_checks import put
+from particlemesh.backends import source
 from particlemesh.grid.queries import sums as sums_of_pairs
 
 CASE = Case("plane", (5, 4), "wrapped", 80, "f8")
@@ -58,6 +59,10 @@ def test_only_functions_that_add_are_shared_by_work_items(text, adds):
 
 def _counted(r2, d, i, j, a, b, p, sum):
     sum[0] += p[0]
+
+
+def _above(r2, d, i, j, a, b, p, sum):
+    sum[0] += p[0] > 1
 
 
 @pytest.mark.parametrize(("members", "lanes"), [(0, 1), (0, 4), (4, 1)])
@@ -178,3 +183,92 @@ def test_a_function_for_one_processor_needs_no_place_for_the_other():
 def test_a_function_with_other_arguments_is_refused():
     with pytest.raises(TypeError, match=r"function takes 2 arguments; f\(r2, d, i, j, a, b, p, sum\) is needed"):
         pm.PairFunction(function=lambda r2, d: None)
+
+
+OWN = """
+#define MINE(x) ((x) * 2)
+%: define TWICE 2
+#if MINE(1) == TWICE /* a
+ b */
+sum[0] += MINE(r2);
+#else
+sum[0] += 1;
+#endif"""
+
+
+@pytest.mark.backends("opencl", "cuda")
+def test_macros_of_a_text_end_with_it(backend):
+    with CASE.grid(deterministic=True) as grid:
+        put(backend, grid, CASE.positions)
+        plain, macros = (
+            backend.host(grid.stream(0.5, pm.PairFunction(text, None, 1))) for text in ("sum[0] += 2 * r2;", OWN)
+        )
+        assert plain.any()
+        np.testing.assert_array_equal(plain, macros)
+        with pytest.raises(
+            ValueError, match="the pair function defines LANE, which the library's kernels use: give oth"
+        ):
+            grid.stream(0.5, pm.PairFunction("#define LANE 2\nsum[0] += LANE;", None, 1))
+
+
+@pytest.mark.parametrize("prelude", ["cuda", "opencl"])
+@pytest.mark.parametrize("file", ["grid/queries/sums.c", "grid/queries/cluster_sums.c", "apps/pme/exclusions.c"])
+def test_names_of_a_program_are_no_macros_of_a_text(file, prelude):
+    def program(text):
+        return source.program(f"backends/{prelude}.h", file, {"RESULTS": 1}, {"pair function": text})
+
+    without = program("")
+    assert program("#define MINE 2\n#undef MINE\n#define YOURS") == without.replace(
+        '"pair function"\n', '"pair function"\n#define MINE 2\n#undef MINE\n#define YOURS\n#undef MINE\n#undef YOURS'
+    )
+    names = set(re.findall(r"\b[A-Za-z_]\w*\b", source.bare(without)))
+    assert {"RESULTS", "real", "KERNEL", "sum", "i64"} <= names and len(names) > 200
+    for name in sorted(names)[::7]:
+        for word in ("define", "undef"):
+            with pytest.raises(ValueError, match=rf"defines {name}, which the library's kernels use"):
+                program(f"# {word} {name}(x) 2\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('#line 7 "x"\nsum[0] += 1;', "source has #line; only #define, #undef and conditions such as #if are allowed"),
+        ("#include <math.h>", "source has #include"), ("  #  pragma unroll", "source has #pragma"),
+        ("#def\\\nine A\n#err\\\nor", "source has #error"), ("/* a */ %:line 3", "source has #line"),
+        ("#", "source has #;"),
+        ("barrier(CLK_LOCAL_MEM_FENCE);", "source has barrier: work-items without a pair never get there"),
+        ("WARP_SYNC(0);", "source has WARP_SYNC"), ("__syncthreads();", "source has __syncthreads"),
+        ("sum[0] += work_group_reduce_add(r2);", "source has work_group_reduce_add"),
+        ('_Pragma("unroll")', "source has _Pragma"),
+        ("#if 0", "source ends within"), ("#endif\n#if 1", "source ends within"), ("#else\n", "source ends within"),
+        ("sum[0] += 1; } DEVICE void f() {", "source ends within"), ("if (r2 > 1) {", "source ends within"),
+        ("sum[0] += 1; /* open", "source ends within"), ("}", "source ends within"),
+    ],
+)  # fmt: skip
+def test_what_would_change_the_kernel_around_a_text_is_refused(text, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        pm.PairFunction(text, None, 1)
+
+
+def test_what_only_looks_like_that_is_allowed():
+    for text in (
+        "", "// barrier( {\nsum[0] += 1; /* } #line */", "{ if (r2 > 1) { sum[0] += 1; } }",
+        "#define A {\n#define B }\nA B",
+        "int barriers = 1; sum[0] += barriers;", '#ifdef A\n#if 1\n#elif 2\n#else\n#endif\n#endif',
+    ):  # fmt: skip
+        assert pm.PairFunction(text, None, 1).text == text
+
+
+def test_parameters_are_numbers_in_the_type_of_positions(backend):
+    with pytest.raises(ValueError, match="NaN is none"):
+        pm.PairFunction("", _counted, parameters=[1.0, np.nan])
+    for value, said in ((1e300, "not all are finite in float32: use float64 positions"), (np.inf, None)):
+        function = pm.PairFunction("sum[0] += p[0] > 1;", _above, 1, 0, [value])
+        for dtype in ("f4", "f8"):
+            with pm.UniformGrid(1.0, shape=4) as grid:
+                put(backend, grid, np.array([0.1, 0.15, 0.92], dtype))
+                if said and dtype == "f4":
+                    with pytest.raises(ValueError, match=said):
+                        grid.stream(0.2, function)
+                else:
+                    assert backend.host(grid.stream(0.2, function)).ravel().tolist() == [2, 1, 1]

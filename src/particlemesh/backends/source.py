@@ -15,6 +15,7 @@ _INCLUDE = re.compile(
 )
 _GIVEN = re.compile(r"^#include <([\w ]+)>$", re.MULTILINE)
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)  # or a string, which may hold "//"
+_MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
 _GUARDED = re.compile(r"\s*(?:#[ \t]*pragma[ \t]+once\b|#[ \t]*ifndef[ \t]+(\w+)\s+#[ \t]*define[ \t]+\1\b)")
 
 Texts = Mapping[str, str]
@@ -125,6 +126,19 @@ def program(prelude: str, file: File, defines: dict[str, Any], texts: Texts | No
     """
     head = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     shared = text("particles/stencil.h") if "SUPPORT" in defines else ""
-    given = texts or {}
-    body = _GIVEN.sub(lambda include: f'#line 1 "{include[1]}"\n{given[include[1]]}', text(file))
-    return head + text(prelude) + shared + body
+    rest = head + text(prelude) + shared
+    given = {name: _enclosed(name, raw, rest + text(file)) for name, raw in (texts or {}).items()}
+    return rest + _GIVEN.sub(lambda include: f'#line 1 "{include[1]}"\n{given[include[1]]}', text(file))
+
+
+def _enclosed(name: str, raw: str, rest: str) -> str:
+    """Return a user's text, at whose end its macros end; a ValueError if the rest of the program has their names."""
+    macros = list(dict.fromkeys(_MACRO.findall(bare(raw))))
+    if taken := [macro for macro in macros if re.search(rf"\b{macro}\b", _COMMENT.sub(" ", rest))]:
+        raise ValueError(f"the {name} defines {', '.join(taken)}, which the library's kernels use: give other names.")
+    return "".join([raw, *(f"\n#undef {macro}" for macro in macros)])
+
+
+def bare(raw: str) -> str:
+    """Return C code as its preprocessor sees it: without comments and line splices, and with # for %:."""
+    return _COMMENT.sub(" ", raw.replace("\\\n", "")).replace("%:", "#")

@@ -218,7 +218,7 @@ class Exclusions(Fixed):
         values : native array (N, values)
         sums : native array (N, results)
         """
-        rows, p = self.on(core.backend, x.count, core.dtype), np.array(function.parameters, core.dtype)
+        rows, p = self.on(core.backend, x.count, core.dtype), function.parameters_as(core.dtype)
         if not core.on_gpu:
             owners = np.empty(0, np.int32) if core.owners is None else core.owners
             run(

@@ -625,7 +625,7 @@ def sums(
     used = max(1, min(threads, -(-len(cloud.order) // POINTS)))
     run(
         loop_with(_sum_rows, "pair_function", function.on_cpu), used, query, search, boxes, cloud.order, by_place,
-        np.array(function.parameters, real), totals, rooms_for(used, search.x), width_for(real),
+        function.parameters_as(real), totals, rooms_for(used, search.x), width_for(real),
         steps=most_steps(query, search),
     )  # fmt: skip
     return totals

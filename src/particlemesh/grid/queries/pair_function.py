@@ -14,7 +14,11 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.backends.base import Backend
+from particlemesh.backends.source import bare
 
+# What a text may not have: it is a part of the library's kernels.
+DIRECTIVES = ("define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif")
+OF_GROUPS = re.compile(r"\b(_Pragma|asm|__asm\w*|barrier|BARRIER|WARP_\w+|(?:work|sub)_group_\w+|__(?:sync|shfl)\w+)\b")
 MOST = 64  # results, and values: they live in a work-item's registers
 
 
@@ -85,7 +89,8 @@ class PairFunction(checks.Fixed):
     source : str, optional
         The body of a C function, in the dialect of the library's kernels. Numbers are ``real``, which is ``float`` or
         ``double`` as the positions are: write ``(real)0.5``. Indices are ``i64``. Functions such as ``sqrt``, ``exp``,
-        ``pow`` and ``floor`` serve both. Braces and ``return`` are allowed, other functions are not.
+        ``pow`` and ``floor`` serve both. Braces, ``return`` and macros with names of their own are allowed. Other
+        functions, barriers and ``#include``, ``#line`` or ``#pragma`` are not.
     function : callable, optional
         A Python function ``f(r2, d, i, j, a, b, p, sum)`` that Numba can compile, or has compiled, with arrays ``d``,
         ``a``, ``b``, ``p`` and ``sum`` of the positions' type.
@@ -94,14 +99,16 @@ class PairFunction(checks.Fixed):
     values : int
         How many values a particle brings along, 0 to 64.
     parameters : array_like
-        Numbers that all pairs share, in C order. New values need no compilation.
+        Numbers that all pairs share, in C order. New values need no compilation. They are not NaN, and stay finite in
+        the type of the positions.
 
     Raises
     ------
     TypeError
         If there is neither a source nor a function, something is of the wrong type, or the function returns a value.
     ValueError
-        If a count is out of range, or the function uses a result, value or parameter that is not there.
+        If a count is out of range, a parameter is NaN, the source has what is not allowed, or the function uses a
+        result, value or parameter that is not there.
 
     Examples
     --------
@@ -159,9 +166,29 @@ class PairFunction(checks.Fixed):
         if given.dtype.kind not in "biuf":
             raise TypeError(f"parameters have dtype {given.dtype}; real numbers are needed.")
         self.parameters: tuple[float, ...] = tuple(given.astype(np.float64).tolist())
+        if np.isnan(self.parameters).any():
+            raise ValueError(f"parameters are {self.parameters}; NaN is none: every sum would become NaN.")
+        self._check_source()
         self._check_indices()
         self._compiled: Any = None
         self._uploaded: dict[Any, Any] = {}  # the parameters, by backend and type
+
+    def _check_source(self) -> None:
+        """Refuse what would change the library's text around the body, or wait for work-items without a pair."""
+        text, depth = bare(self.source or ""), 0
+        for word in re.findall(r"^[ \t]*#[ \t]*(\w*)", text, re.MULTILINE):
+            if word not in DIRECTIVES:
+                raise ValueError(f"source has #{word}; only #define, #undef and conditions such as #if are allowed.")
+            depth += word.startswith("if") - (word == "endif") - 2 * (not depth and word in ("else", "elif"))
+            if depth < 0:
+                break
+        braces = [1 if brace == "{" else -1 for brace in re.findall("[{}]", text)] if "#" not in text else [0]
+        if depth or "/*" in text or sum(braces) or min(np.cumsum(braces), default=0) < 0:
+            raise ValueError(
+                "source ends within a comment, braces or #if, or ends what it did not begin: make it whole."
+            )
+        if group := OF_GROUPS.search(text):
+            raise ValueError(f"source has {group[1]}: work-items without a pair never get there. Leave it out.")
 
     def _check_indices(self) -> None:
         """Find indices beyond what is there, as far as one call in Python and the numbers in the C text show them.
@@ -173,7 +200,7 @@ class PairFunction(checks.Fixed):
             "sum": ("results is", self.results), "a": values, "b": values,
             "p": ("the number of parameters is", len(self.parameters)), "d": ("the number of coordinates is", 3),
         }  # fmt: skip
-        text = re.sub(r"/\*[\s\S]*?\*/|//.*", "", self.source or "")
+        text = bare(self.source or "")
         for name, index in re.findall(r"(?<![\w.>])(sum|a|b|p|d)\s*\[\s*(\d+)\s*\]", text):
             words, size = known[name]
             declared = re.search(rf"\b(real|int|i64|float|double)\s+([\w\s\[\]]*,\s*)*{name}\s*\[", text)  # of the body
@@ -260,6 +287,16 @@ class PairFunction(checks.Fixed):
                 "function, a Python function f(r2, d, i, j, a, b, p, sum)."
             )
         return self.function
+
+    def parameters_as(self, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return the parameters in the type of the positions; a ValueError if one is finite no more."""
+        with np.errstate(over="ignore"):
+            cast = np.array(self.parameters, dtype)
+        if not np.array_equal(np.isfinite(cast), np.isfinite(self.parameters)):
+            raise ValueError(
+                f"parameters are {self.parameters}, and not all are finite in {dtype}: use float64 positions."
+            )
+        return cast
 
     def parameters_on(self, backend: Backend, parameters: np.ndarray) -> Any:
         """Return the parameters on a device, once sent there: before any stream may read them."""

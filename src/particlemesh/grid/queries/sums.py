@@ -80,7 +80,7 @@ def sums(
     backend.clear(totals)
     if not count:
         return totals
-    parameters = np.array(function.parameters or (0.0,), dtype)
+    parameters = function.parameters_as(dtype) if function.parameters else np.zeros(1, dtype)
     few = len(parameters) <= _FEW
     defines = {
         **cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values,
