@@ -4,6 +4,7 @@
 import re
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,3 +184,23 @@ def test_the_nearest_sphere_is_seen_and_lit():
 def test_the_law_is_the_mobility_in_a_box_of_images():
     assert brownian.law(False, 10.0) == 1
     assert brownian.law(True, 16.0) == pytest.approx(1 - 2.83729747948062 / 16 + 4 * np.pi / 3 / 16**3, abs=1e-14)
+
+
+def test_the_checkpoint_of_another_run_is_kept(quick):
+    options = [*SMALL, "--mobility", "drag"]
+    assert run(cli.app, options).exit_code == 0
+    before = Path("out/brownian.h5").read_bytes()
+    result = run(cli.app, [*options, "--seed", "9"])
+    said = " ".join(result.output.split())
+    assert (
+        result.exit_code == 2
+        and "the checkpoint out/brownian.h5 exists: continue it (--restart out/brownian.h5)" in said
+    )
+    assert Path("out/brownian.h5").read_bytes() == before
+    assert run(cli.app, [*options, "--seed", "9", "--overwrite"]).exit_code == 0
+    assert Path("out/brownian.h5").read_bytes() != before
+
+
+def test_the_accuracy_is_a_relative_error(quick):
+    result = run(cli.app, [*SMALL, "--accuracy", "2"])
+    assert result.exit_code == 2 and "--accuracy is 2; give a relative error above 0, below 1." in result.output

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands on files: results are those of calls in memory, what was chosen is printed, errors are one line."""
 
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -171,6 +172,12 @@ ERRORS = {
     "vectors": (("spectrum", "few.npz", "--values", "velocities"), "a spectrum has one weight per particle."),
     "given": (("spectrum", "line.npz", "--field", "--shape", "8"), "--shape has no effect: with --field"),
     "open": (("spectrum", "line.npz", "--field"), "the field has open axes; a spectrum needs a mesh that is periodic"),
+    "factor": (("spread", "few.npz", "--values", "charges*"), "values is 'charges*'; give names of columns, or a prod"),
+    "small": (("spread", "few.npz", "--values", "1e-400"), "values is 1e-400; give a number of double precision"),
+    "origin": (("spread", "few.npz", "--origin", "1e300,0,0"), "--origin is 1e+300,0,0, too far for lengths of 4."),
+    "far": (("neighbours", "few.npz", "--radius", "1", "--box", "4,5,6", "--origin", "1e300,0,0"), "too far for"),
+    "radians": (("spread", "few.npz", "--box", "4,5,6,1.57,1.57,1.57"), "give 3 angles in degrees"),
+    "slope": (("interpolate", "few.npz", "--field", "line.npz", "--gradient", "--window", "ngp"), "slope is zero"),
     "divisor": (("spectrum", "few.npz", "--shape", "8", "--compensation", "x"), "compensation is 'x'; choose from"),
 }  # fmt: skip
 
@@ -449,3 +456,20 @@ def test_columns_are_multiplied(values):
     np.testing.assert_allclose(files.read_field("f.npz").values, pm.spread(X, expected, mesh), atol=1e-12)
     assert "several numbers" in fails("spread", "heavy.npz", "--values", "velocity*velocity", "--out", "g.npz")
     assert "has no column none" in fails("spread", "heavy.npz", "--values", "charges*none", "--out", "g.npz")
+
+
+def test_edges_and_values_of_any_size_are_printed(few):
+    said = run("spread", few, "--shape", "8", "--box", "1e-300,1e200,1", "--values", "0e5")
+    assert "box 1e-300 x 1e+200 x 1, periodic" in said and "values: 0 for each" in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device is always full here")
+def test_a_report_that_cannot_be_printed_is_named(few):
+    words = [sys.executable, "-m", "particlemesh", "spread", few, "--shape", "8"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith(
+        "particlemesh spread: the standard output cannot be written (No space"
+    )
+    assert files.read_field("out/field.npz").values.sum() == pytest.approx(300)

@@ -3,6 +3,8 @@
 
 import itertools
 import re
+import shlex
+import shutil
 import signal
 
 import numpy as np
@@ -108,6 +110,52 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_a_restart_goes_on(here, monkeypat
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
+def test_too_many_steps_are_refused(here):
+    result = run(cli.app, ["dem", "--count", "40", "--time-step", "1e-30"])
+    assert result.exit_code == 2
+    assert re.search(r"4 falls take \S+ steps of 1e-30 s: give --steps, or a larger", " ".join(result.output.split()))
+
+
+def test_a_restart_has_the_options_that_a_checkpoint_does_not_hold(here, monkeypatch):
+    needed("h5py")
+    files = ["--trajectory", "a wave.xyz", "--every", "7", "--checkpoint", "a wave.h5"]
+    with monkeypatch.context() as pressing:
+        interrupted(pressing, 21)
+        result = run(cli.app, [*SMALL, *files])
+    assert result.exit_code == 130, result.output
+    words = shlex.split(re.search("Continue with: particlemesh (.*)$", " ".join(result.output.split()))[1])
+    assert words[:3] == ["dem", "--restart", "a wave.h5"] and words[5:] == [
+        "--every",
+        "7",
+        "--trajectory",
+        "a wave.xyz",
+    ]
+    result = run(cli.app, words)
+    assert result.exit_code == 0, result.output
+    steps = re.findall(r"step=(\d+)", (here / "a wave.xyz").read_text())
+    assert steps == [str(step) for step in range(0, 60, 7)]
+
+
+@pytest.mark.parametrize("name", [None, "a.h5"])
+def test_the_checkpoint_of_another_run_is_kept(name, here):
+    needed("h5py")
+    path, own = here / (name or "out/dem.h5"), [] if name is None else ["--checkpoint", name]
+    assert run(cli.app, [*SMALL, *own]).exit_code == 0
+    before = path.read_bytes()
+    shutil.copy(path, here / "other.h5")
+    for words in ([*SMALL, "--seed", "9"], ["dem", "--restart", "other.h5", "--steps", "5", "--checkpoint", str(path)]):
+        result = run(cli.app, [*words, *own] if words[1] != "--restart" else words)
+        said = " ".join(result.output.split())
+        assert result.exit_code == 2 and "exists: continue it (--restart" in said and "(--overwrite)" in said
+        assert path.read_bytes() == before
+    for words, step in (
+        (["dem", "--restart", str(path), "--steps", "5", *own], 65), ([*SMALL, "--seed", "9", "--overwrite", *own], 60),
+    ):  # fmt: skip
+        result = run(cli.app, words)
+        assert result.exit_code == 0, result.output
+        assert Simulation.load(path).step == step
+
+
 def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
     monkeypatch.setattr(consoles, "find_spec", lambda name: None)
     with monkeypatch.context() as pressing:
@@ -139,6 +187,10 @@ def test_without_h5py_there_are_no_checkpoints(here, monkeypatch):
         (["--trajectory", "a.dcd"], ".gsd, .h5, .vtu, .xyz"),
         (["--restart", "none.h5"], "--count, --deterministic cannot be given with --restart"),
         (["--time-step", "1"], "critical one for this stiffness"),
+        (["--time-step", "1e-300"], "the stiffness would be 0 in units of the time step: give another time_step"),
+        (["--time-step", "1e300"], "the stiffness would be inf"),
+        (["--checkpoint", "a.npz"], "--checkpoint is 'a.npz'; give a name that ends in .h5 or .hdf5"),
+        (["--trajectory", "T.h5", "--checkpoint", "t.H5"], "are T.h5 and t.H5, one file on some disks: give each"),
     ],
 )
 def test_wrong_options(options, said, here):

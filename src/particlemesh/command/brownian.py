@@ -45,6 +45,8 @@ def run(console: Any, options: Mapping[str, Any], given: set[str]) -> None:
     if not 0 < options["fraction"] <= DENSEST:
         raise ValueError(f"--fraction is {options['fraction']:g}; give a number above 0, up to {DENSEST:g}.")
     consoles.check_positive(options, "time_step", "accuracy")
+    if not options["accuracy"] < 1:
+        raise ValueError(f"--accuracy is {options['accuracy']:g}; give a relative error above 0, below 1.")
     consoles.check_choice("mobility", options["mobility"], ("rpy", "drag"))
     consoles.check_choice("integrator", options["integrator"], ("euler", "midpoint"))
     consoles.check_ending(options["out"], ".png")
@@ -60,7 +62,8 @@ def run(console: Any, options: Mapping[str, Any], given: set[str]) -> None:
                 raise consoles.Stopped("interrupted before the first step; there is no checkpoint") from None
     else:
         motion = loaded(options["restart"])
-    saving, trace, last = Saving(motion, checkpoint, options["checkpoint_every"]), Trace(motion), motion.step + steps
+    saving = Saving(motion, checkpoint, options["checkpoint_every"], consoles.again(options, given, STORED))
+    trace, last = Trace(motion), motion.step + steps
     hydrodynamic = isinstance(motion.mobility, RPY)
     fraction = len(motion.positions) * 4 * math.pi / 3 / motion.box.volume
     title = f"{len(motion.positions):,} spheres, volume fraction {fraction:.3g}, "

@@ -64,6 +64,7 @@ Checkpoint = Annotated[
     Path, typer.Option(help="Written at the end and after Ctrl-C; by default the file of --restart, if given.")
 ]
 Often = Annotated[int, typer.Option(min=0, help="Also write the checkpoint every so many steps; 0: never.")]
+Replace = Annotated[bool, typer.Option("--overwrite", help="Replace the checkpoint of another run.")]
 Restart = Annotated[Path | None, _option("Continue from this checkpoint, by --steps further steps.")]
 
 
@@ -149,6 +150,7 @@ def brownian(
     checkpoint: Checkpoint = Path("out/brownian.h5"),
     checkpoint_every: Often = 0,
     restart: Restart = None,
+    overwrite: Replace = False,
     out: Picture = Path("out/brownian.png"),
 ) -> None:
     """Simulate spheres that diffuse in a fluid.
@@ -191,6 +193,7 @@ def dem(
     checkpoint: Checkpoint = Path("out/dem.h5"),
     checkpoint_every: Often = 0,
     restart: Restart = None,
+    overwrite: Replace = False,
     out: Annotated[Path, typer.Option(help="Picture: a series .png, or an animation .gif.")] = Path("out/dem.png"),
 ) -> None:
     """Simulate spheres that fall, collide and settle.

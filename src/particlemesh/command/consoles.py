@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import shlex
+import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -15,6 +18,7 @@ from typing import Any
 import typer
 
 from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.replacing import FULL
 from particlemesh.apps.interrupts import deferred
 
 WIDTH, LABEL = 80, 12  # columns of every table, and of the labels of lines
@@ -52,6 +56,13 @@ def reporting(command: str) -> Iterator[Any]:
         complain(command, stopped, "yellow")
         raise typer.Exit(130) from None  # as shells have it: 128 + SIGINT
     except (ValueError, TypeError, ImportError, OSError, MemoryError, FloatingPointError) as error:
+        if (
+            isinstance(error, OSError)
+            and error.errno in FULL
+            and str(error) == f"[Errno {error.errno}] {error.strerror}"
+        ):
+            error = OSError(f"the standard output cannot be written ({error.strerror})")  # files are named
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - Python would write it again at its end
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         complain(command, f"{error}{notes}")
         raise typer.Exit(2) from None
@@ -73,10 +84,10 @@ def refuse_idle(stated: set[str], names: str, acts: bool, why: str) -> None:
         raise ValueError(f"{', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect: {why}.")
 
 
-def check_ending(out: Path, *endings: str) -> None:
-    """Raise an error unless a picture has one of these endings, which say what it is."""
+def check_ending(out: Path, *endings: str, option: str = "--out") -> None:
+    """Raise an error unless a file has one of these endings, which say what it is."""
     if out.suffix.lower() not in endings:
-        raise ValueError(f"--out is {str(out)!r}; give a name that ends in {' or '.join(endings)}.")
+        raise ValueError(f"{option} is {str(out)!r}; give a name that ends in {' or '.join(endings)}.")
 
 
 def check_choice(option: str, value: str | None, allowed: Collection[str]) -> None:
@@ -109,7 +120,7 @@ def check_outputs(read: Iterable[Path | None], written: Mapping[str, Path | None
     """
     from particlemesh.apps.files import check_free
 
-    places: dict[Path, str] = {}
+    places: dict[str, tuple[str, Path]] = {}
     inputs = {path.resolve() for path in read if path is not None}
     for option, path in written.items():
         if path is None:
@@ -117,9 +128,12 @@ def check_outputs(read: Iterable[Path | None], written: Mapping[str, Path | None
         place = path.resolve()
         if place in inputs or (path.exists() and any(other.exists() and path.samefile(other) for other in inputs)):
             raise ValueError(f"{path} is an input: give the output another name.")
-        if place in places:
-            raise ValueError(f"{places[place]} and {option} are both {path}: give each output its own name.")
-        places[place] = option
+        key = str(place).casefold()  # some disks do not tell letters apart
+        if key in places:
+            other, name = places[key]
+            both = f"both {path}" if name.resolve() == place else f"{name} and {path}, one file on some disks"
+            raise ValueError(f"{other} and {option} are {both}: give each output its own name.")
+        places[key] = option, path
         check_free(path, overwrite)
 
 
@@ -176,7 +190,8 @@ def say_written(console: Any, path: Path, what: str) -> None:
 def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collection[str]) -> Path | None:
     """Return the checkpoint that a run writes, or None without h5py, once all outputs can be written.
 
-    ``given`` are the options that do not have their default, and ``stored`` those that a checkpoint holds.
+    ``given`` are the options that do not have their default, and ``stored`` those that a checkpoint holds. That of
+    another run stays, unless the user overwrites it.
     """
     missing = find_spec("h5py") is None
     if missing and given & {"checkpoint", "checkpoint_every", "restart"}:
@@ -185,18 +200,32 @@ def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collectio
     if options["restart"] is not None and excess:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in excess)
         raise ValueError(f"{names} cannot be given with --restart: the checkpoint contains them.")
-    path = options["checkpoint"] if options["restart"] is None or "checkpoint" in given else options["restart"]
+    restart = options["restart"]
+    path = options["checkpoint"] if restart is None or "checkpoint" in given else restart
+    if "checkpoint" in given:
+        check_ending(path, ".h5", ".hdf5", option="--checkpoint")
     written = {"--out": options["out"], "--trajectory": options.get("trajectory")}
     check_outputs((options["restart"],), written)  # the checkpoint may take the place of the one read
     check_outputs((), written | {"--checkpoint": None if missing else path})
+    if not missing and path.exists() and not options["overwrite"] and not (restart and path.samefile(restart)):
+        raise ValueError(
+            f"the checkpoint {path} exists: continue it (--restart {path}), give another name (--checkpoint), or "
+            "replace it (--overwrite)."
+        )
     return None if missing else path
+
+
+def again(options: Mapping[str, Any], given: set[str], stored: Collection[str]) -> str:
+    """Return the options that a restart needs again: those that were given and that a checkpoint does not hold."""
+    names = sorted(given.difference(stored, ("steps", "restart", "checkpoint", "overwrite")))
+    return "".join(f" --{name.replace('_', '-')} {shlex.quote(str(options[name]))}" for name in names)
 
 
 class Saving:
     """Checkpoints of a simulation with ``step`` and ``save(path)``, at multiples of ``every`` steps and at the end."""
 
-    def __init__(self, simulation: Any, path: Path | None, every: int) -> None:
-        self.simulation, self.path = simulation, path
+    def __init__(self, simulation: Any, path: Path | None, every: int, again: str = "") -> None:
+        self.simulation, self.path, self._again = simulation, path, again
         self.every = 0 if path is None else every
 
     def now(self) -> None:
@@ -225,5 +254,7 @@ class Saving:
             if self.path is None:
                 raise Stopped(f"{said}; no checkpoint, since h5py is missing: pip install h5py") from None
             left = last - self.simulation.step
-            how = f"Continue with: particlemesh {command} --restart {self.path} --steps {left}"
-            raise Stopped(f"{said}; the checkpoint is {self.path}. {how if left else 'All steps are done.'}") from None
+            how = f"particlemesh {command} --restart {shlex.quote(str(self.path))} --steps {left}{self._again}"
+            raise Stopped(
+                f"{said}; the checkpoint is {self.path}. {f'Continue with: {how}' if left else 'All steps are done.'}"
+            ) from None

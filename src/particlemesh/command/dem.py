@@ -27,6 +27,7 @@ WIDEST = 0.9  # polydispersity
 GAP = 1.04  # distance of the sites of the start, in diameters of the largest sphere
 FILLED = 0.25  # part of the sites that rain fills
 FALLS = 4.0  # default length of a run, in times that a sphere takes to fall down the box
+MOST_STEPS = 10**12
 ROWS, POINTS = 10, 60  # rows that are printed, points of the curves of energy
 PIECE = 100  # steps between two looks at the clock
 PAUSE = 0.5  # seconds between two updates of energy and contacts in the progress bar
@@ -120,7 +121,8 @@ def prepare(options: Mapping[str, Any], given: set[str]) -> tuple[Simulation, Sa
         raise ValueError(f"--gravity is {options['gravity']:g}; give 0 or a positive number: it points down.")
     consoles.check_ending(options["out"], ".png", ".gif")
     consoles.check_backend(options["backend"])
-    checkpoint = checkpoint_of(options, given, (*START, *LAW, *OTHERS))
+    stored = (*START, *LAW, *OTHERS)
+    checkpoint = checkpoint_of(options, given, stored)
     consoles.refuse_idle(given, "young", options["contact"] == "hertz", "--contact spring takes --stiffness")
     consoles.refuse_idle(given, "stiffness", options["contact"] == "spring", "--contact hertz takes --young")
     consoles.refuse_idle(given, "every", options["trajectory"] is not None, "it needs --trajectory")
@@ -130,8 +132,13 @@ def prepare(options: Mapping[str, Any], given: set[str]) -> tuple[Simulation, Sa
         if options["steps"] is None:
             raise ValueError("--restart needs --steps, the number of further steps.")
         spheres = Simulation.load(options["restart"], backend=options["backend"])
-    steps = options["steps"] or math.ceil(FALLS * free_fall(spheres) / spheres.time_step)
-    return spheres, Saving(spheres, checkpoint, options["checkpoint_every"]), steps
+    steps = options["steps"] or FALLS * free_fall(spheres) / spheres.time_step
+    if steps > MOST_STEPS:
+        raise ValueError(
+            f"4 falls take {steps:.3g} steps of {spheres.time_step:g} s: give --steps, or a larger --time-step."
+        )
+    again = consoles.again(options, given, stored)
+    return spheres, Saving(spheres, checkpoint, options["checkpoint_every"], again), math.ceil(steps)
 
 
 def run(console: Any, spheres: Simulation, saving: Saving, steps: int, options: Mapping[str, Any]) -> None:

@@ -34,6 +34,7 @@ from particlemesh.window import WINDOWS, Window, window_of
 AXES = "xyz"
 LONGEST = 64  # default nodes along the longest axis
 MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
+FARTHEST = 2**40  # lengths of the box between 0 and its origin: 12 bits of a position are left
 ROWS = 12  # of the table of a spectrum
 METHOD = re.compile(r"^(?P<chosen>[* ]) (?P<name>\w+) .*?(?P<total>[\d.e+-]+ (us|ms|s))  +[\d.]+ \wiB +(?P<how>.+)$")
 
@@ -95,6 +96,10 @@ def interpolate(console: Any, stated: set[str], o: Any) -> None:
     _check(o)
     check_outputs((o.file, o.topology, o.field), {"--out": o.out}, o.overwrite)
     shape_function = summing(window_named(o.window, o.order))
+    if o.gradient and not shape_function.derivative_weights(np.linspace(-0.5, 0.5, 33)).any():
+        raise ValueError(
+            f"--window is {shape_function.name}, whose slope is zero: --gradient needs cic or a smoother one."
+        )
     files.check_table(o.out, o.overwrite)
     values, mesh, name = files.read_field(o.field)
     refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh is periodic along all axes")
@@ -340,6 +345,7 @@ def box_of(
             raise ValueError(
                 f"{particles.path} has a box of {stored.ndim} axes and positions of {ndim}: give --box or --positions."
             )
+        _check_near(corner, stored)
         if flags is None and corner is None:
             return stored, f"from the file{', which does not state the periodicity' if particles.unsaid else ''}"
         return stored, "from the file, but for --periodic or --origin"
@@ -349,12 +355,27 @@ def box_of(
         given = lattice(given[:3], given[3:])
     elif len(given) == ndim * ndim > 1:
         given = given.reshape(ndim, ndim)
-    return Box(given, origin=corner, periodic=True if flags is None else flags), "from --box"
+    domain = Box(given, origin=corner, periodic=True if flags is None else flags)
+    _check_near(corner, domain)
+    return domain, "from --box"
+
+
+def _check_near(corner: np.ndarray | None, box: Box) -> None:
+    """Raise an error if positions in a box whose origin was given would have no digits for its lengths."""
+    if corner is not None and abs(corner).max() > FARTHEST * edges_of(box).min():
+        raise ValueError(
+            f"--origin is {','.join(f'{x:g}' for x in corner)}, too far for lengths of {edges_of(box).min():g}."
+        )
+
+
+def edges_of(box: Box) -> np.ndarray:
+    """Return the lengths of the lattice vectors, also of those whose squares are beyond double precision."""
+    return np.array([math.hypot(*row) for row in box.matrix.tolist()])
 
 
 def mesh_of(box: Box, shape: str | None, spacing: str | None, offset: float) -> tuple[Mesh, str]:
     """Return the mesh of a box, and why it has these nodes."""
-    edges = np.linalg.norm(box.matrix, axis=1)
+    edges = edges_of(box)
     ndim = box.ndim
     if shape is not None and spacing is not None:
         raise ValueError("--shape and --spacing are both given: give one of them.")
@@ -484,7 +505,7 @@ def _say_particles(
 
 def _say_box(console: Any, box: Box, origin: str, unit: str | None) -> None:
     """Print a box and where it is from."""
-    lengths = " x ".join(f"{n:.6g}" for n in np.linalg.norm(box.matrix, axis=1)) + (f" {unit}" if unit else "")
+    lengths = " x ".join(f"{n:.6g}" for n in edges_of(box)) + (f" {unit}" if unit else "")
     shape = "" if box.orthorhombic else ", triclinic"
     repeats = "".join(axis for axis, repeated in zip("xyz", box.periodic, strict=False) if repeated)
     axes = f"periodic along {repeats}" if repeats else "open"

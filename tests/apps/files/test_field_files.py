@@ -148,6 +148,21 @@ def test_an_error_in_the_middle_leaves_what_was_there(suffix, tmp_path, monkeypa
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("suffix", [".NPZ", ".H5", ".VTI", ".MRC", ".CSV", ".Parquet"])
+def test_names_in_capital_letters_are_those_of_the_files(suffix, tmp_path):
+    needs(suffix.lower())
+    path = tmp_path / f"f{suffix}"
+    if suffix in (".CSV", ".Parquet"):
+        with files.writing_table(path) as table:
+            table.append({"x": np.arange(3.0)})
+        assert files.read_particles(path).positions.ravel().tolist() == [0, 1, 2]
+    else:
+        mesh = pm.Mesh((4, 4, 4), (1.0, 1.0, 1.0))
+        files.write_field(path, np.ones(mesh.shape), mesh)
+        assert suffix == ".VTI" or files.read_field(path).values.sum() == 64
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
 COLUMNS = {"position": random.random((9, 3)), "value": random.random(9).astype(np.float32), "n": np.arange(9)}
 
 

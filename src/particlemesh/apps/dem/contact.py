@@ -27,8 +27,13 @@ class Law:
     friction: float
 
     def in_units(self, length: float, mass: float, time: float) -> Law:
-        """Return the law with its stiffness, or its moduli, in other units."""
-        scale = time**2 / mass * (length if self.hertz else 1)
+        """Return the law with its stiffness, or its moduli, in other units; a ValueError if it has none there."""
+        scale = time * time / mass * (length if self.hertz else 1)
+        if not 0 < self.normal * scale < math.inf:
+            raise ValueError(
+                f"the stiffness would be {self.normal * scale:g} in units of the time step: give another time_step, "
+                "nearer to critical_time_step."
+            )
         return replace(self, normal=self.normal * scale, tangential=self.tangential * scale)
 
 

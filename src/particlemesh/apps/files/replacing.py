@@ -89,12 +89,12 @@ def only_writer(path: Path) -> Iterator[None]:
 def replacing(path: Any, overwrite: bool = False) -> Iterator[Path]:
     """Yield the name of a file beside ``path`` that takes its place once it is whole.
 
-    The name has the same ending. After an error there is no such file, and ``path`` is as it was. `check_free` is asked
-    before and after writing. If the disk is full, the error names ``path``.
+    The name has the same ending in small letters. After an error there is no such file, and ``path`` is as it was.
+    `check_free` is asked before and after writing. If the disk is full, the error names ``path``.
     """
     path = check_free(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem[:64]}.{os.getpid()}.part{path.suffix}")
+    part = path.with_name(f".{path.stem[:64]}.{os.getpid()}.part{path.suffix.lower()}")  # as libraries expect it
     try:
         with naming(path):
             yield part

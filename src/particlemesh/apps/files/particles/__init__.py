@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -94,8 +95,9 @@ class Particles:
                 self.values = tuple("*".join(names) for names in self._factors)
             elif number is not None:
                 self.constant = float(number)
-                if not math.isfinite(self.constant):
-                    raise ValueError(f"values is {values}; give a finite number or names of columns.")
+                zero = isinstance(values, str) and not self.constant and re.search("[1-9]", re.split("[eE]", values)[0])
+                if not math.isfinite(self.constant) or zero:  # such as 1e-400
+                    raise ValueError(f"values is {values}; give a number of double precision, or names of columns.")
             self._same_rows()
             with reader.errors_name_file():
                 reader.select(self._columns(), self.ndim)
@@ -112,6 +114,8 @@ class Particles:
     def _product(self, word: str) -> tuple[str, ...]:
         """Return the columns of a name, or of names with ``*`` between them, of which one may have several numbers."""
         words = [word] if word in self.columns else [factor.strip() for factor in word.split("*")]
+        if not all(words):
+            raise ValueError(f"values is {word!r}; give names of columns, or a product of names such as a*b.")
         names = tuple(self._named(name, "values") for name in words)
         wide = [name for name in names if self.columns[name]]
         if len(wide) > 1:
