@@ -139,17 +139,18 @@ def test_a_restart_has_the_options_that_a_checkpoint_does_not_hold(here, monkeyp
 @pytest.mark.parametrize("name", [None, "a.h5"])
 def test_the_checkpoint_of_another_run_is_kept(name, here):
     needed("h5py")
-    path, own = here / (name or "out/dem.h5"), [] if name is None else ["--checkpoint", name]
-    assert run(cli.app, [*SMALL, *own]).exit_code == 0
+    path, named = here / (name or "out/dem.h5"), [] if name is None else ["--checkpoint", name]
+    assert run(cli.app, [*SMALL, *named]).exit_code == 0
     before = path.read_bytes()
     shutil.copy(path, here / "other.h5")
     for words in ([*SMALL, "--seed", "9"], ["dem", "--restart", "other.h5", "--steps", "5", "--checkpoint", str(path)]):
-        result = run(cli.app, [*words, *own] if words[1] != "--restart" else words)
+        result = run(cli.app, [*words, *named] if words[1] != "--restart" else words)
         said = " ".join(result.output.split())
         assert result.exit_code == 2 and "exists: continue it (--restart" in said and "(--overwrite)" in said
         assert path.read_bytes() == before
     for words, step in (
-        (["dem", "--restart", str(path), "--steps", "5", *own], 65), ([*SMALL, "--seed", "9", "--overwrite", *own], 60),
+        (["dem", "--restart", str(path), "--steps", "5", *named], 65),
+        ([*SMALL, "--seed", "9", "--overwrite", *named], 60),
     ):  # fmt: skip
         result = run(cli.app, words)
         assert result.exit_code == 0, result.output

@@ -202,11 +202,11 @@ def checkpoint_of(options: Mapping[str, Any], given: set[str], stored: Collectio
         raise ValueError(f"{names} cannot be given with --restart: the checkpoint contains them.")
     restart = options["restart"]
     path = options["checkpoint"] if restart is None or "checkpoint" in given else restart
-    if "checkpoint" in given:
-        check_ending(path, ".h5", ".hdf5", option="--checkpoint")
     written = {"--out": options["out"], "--trajectory": options.get("trajectory")}
     check_outputs((options["restart"],), written)  # the checkpoint may take the place of the one read
     check_outputs((), written | {"--checkpoint": None if missing else path})
+    if "checkpoint" in given:
+        check_ending(path, ".h5", ".hdf5", option="--checkpoint")
     if not missing and path.exists() and not options["overwrite"] and not (restart and path.samefile(restart)):
         raise ValueError(
             f"the checkpoint {path} exists: continue it (--restart {path}), give another name (--checkpoint), or "

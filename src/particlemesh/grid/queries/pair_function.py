@@ -107,7 +107,7 @@ class PairFunction(checks.Fixed):
     TypeError
         If there is neither a source nor a function, something is of the wrong type, or the function returns a value.
     ValueError
-        If a count is out of range, a parameter is NaN, the source has what is not allowed, or the function uses a
+        If a count is out of range, a parameter is NaN, or the source has what is not allowed. If the function uses a
         result, value or parameter that is not there.
 
     Examples
