@@ -68,7 +68,7 @@ def neighbour_list(
     positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
         Positions in the user's length unit, on the CPU or a device. Periodic axes fold what is at most 2**20 boxes
         away; along an open axis they may lie anywhere, whatever the box's length. ``d`` and ``D`` of torch tensors that
-        require grad are differentiable by positions, box and boxes (:mod:`particlemesh.autograd`).
+        require grad are differentiable by positions, box and boxes (:doc:`/guide/autograd`).
     box : Box, lengths or matrix
         The domain. Lengths or a matrix, whose rows are the lattice vectors, make a box with ``periodic`` axes.
     radius : number or array (N,)

@@ -184,7 +184,7 @@ class _Step(Step):
         self.chi = core.dense("electronegativities", self.like.native, (sets, count), copy=True)
         self.vectors = Vectors(core, sets, count)
         self.unknown = self.vectors.take("of charges")
-        self.stiff = self.upload(self.stiffness)
+        self.stiff, self.squared = self.upload(self.stiffness), self.upload(self.squares[:, None])
         self.operator = Operator(core, self.x, check=True)
 
     def solve_from(self, guess: Any) -> Solution:
@@ -235,8 +235,7 @@ class _Step(Step):
     def of_widths(self, q: Any, *, slopes: bool = False) -> Any:
         """Return sums that Gaussians add to those of points (N, columns): see `damping.widths`."""
         core, count = self.core, self.x.count
-        squares = self.upload(self.squares[:, None])
-        rows = joined(core, count, len(q) + 1, q.T, squares)
+        rows = joined(core, count, len(q) + 1, q.T, self.squared)
         return near_sums(core, self.x, self.reach, damping.widths(len(q), slopes), rows)
 
     def slopes(self, charges: Any, virial: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh.apps.pme.core import Core
-from particlemesh.kernels import Unread, compile_kernel
+from particlemesh.kernels import Replays, Unread, compile_kernel
 
 _FILE = Path(__file__).with_name("vectors.c")
 _SHARE, _MOST_SHARES = 2048, 64  # elements that a group adds up, and groups of a set
@@ -188,7 +188,7 @@ class Vectors:
         Parameters
         ----------
         operate : callable
-            ``operate(p, image)`` writes the image of vectors.
+            ``operate(p, image)`` writes the image of vectors; on a GPU its work is recorded and repeated.
         right : vector
             The right sides, which become residuals.
         x : vector
@@ -218,6 +218,7 @@ class Vectors:
             If residuals are larger than the tolerance after ``most`` iterations, or no longer fall.
         """
         z, p, image = map(self.take, ("z", "p", "image"))
+        replays = Replays(self.core.backend, self.core.solver.plan)  # positions stay until the end
         if not guessed:
             self.core.backend.clear(x)
         (square,) = self.on_host(self.weigh(right, weights, z, inverse, "of the right side"))
@@ -271,7 +272,7 @@ class Vectors:
                 break
             is_true = False
             self._direct(z, p, square, former)
-            operate(p, image)
+            replays("operate", (p, image), lambda: operate(p, image))
             curve = self.products(p, image, "of curves")
             self._advance(x, right, p, image, square, curve)
             former = square
