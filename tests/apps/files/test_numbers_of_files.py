@@ -155,6 +155,12 @@ def test_data_files_have_their_own_digits_and_box(tmp_path):
     read = read_particles(path)
     assert read.box is None
     np.testing.assert_allclose(read.positions, [[0.4, 0.5, 0.6], [0.1, 0.2, 0.3]], atol=1e-14)
+    for style, row, read_as in (("", "7 5 ", "full"), ("", "", "atomic"), ("# full", "7 5 ", None)):
+        header = f"by hand\n\n2 atoms\n1 atom types\n{faces}\nMasses\n\n1 3.7\n\nAtoms {style}\n\n"
+        rows = [f"{n} {row[:2]}1 {row[2:]}.1 .2 .3\n" for n in (1, 2)]
+        path.write_text(header + "".join(rows))
+        with open_particles(path) as particles:
+            assert particles.notes == [f"Atoms has no style: read as {read_as}"] * (read_as is not None)
     for wrong, style, said in (
         ("0 1 xlo xhi\n", "charge", "its box has the faces of x; lines of"),
         (faces, "sphere", "its atoms have the style sphere; atomic, charge, bond, angle, molecular, full are read"),

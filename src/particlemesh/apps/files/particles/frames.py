@@ -288,12 +288,15 @@ class Data(ExtendedXYZ):
         if style and style[1] not in self.styles:
             raise FileError(f"its atoms have the style {style[1]}; {', '.join(self.styles)} are read: write a .dump")
         # These units are not converted. Without a box ASE takes one of its own.
-        return self.library.read(
+        atoms = self.library.read(
             io.StringIO(self._text(frame)),
             format="lammps-data",
             units="ASE",
             read_image_flags=bool(self._corner(frame)),
         )
+        if not style:  # ASE goes by the number of words
+            self.notes = [f"Atoms has no style: read as {'full' if 'initial_charges' in atoms.arrays else 'atomic'}"]
+        return atoms
 
     def arrays(self, frame: int) -> dict[str, np.ndarray]:
         # ASE guesses the others.
