@@ -173,7 +173,7 @@ ERRORS = {
     "given": (("spectrum", "line.npz", "--field", "--shape", "8"), "--shape has no effect: with --field"),
     "open": (("spectrum", "line.npz", "--field"), "the field has open axes; a spectrum needs a mesh that is periodic"),
     "factor": (("spread", "few.npz", "--values", "charges*"), "values is 'charges*'; give names of columns, or a prod"),
-    "small": (("spread", "few.npz", "--values", "1e-400"), "values is 1e-400; give a number of double precision"),
+    "small": (("spread", "few.npz", "--values", "1e-400"), "values is 1e-400, which double precision has as 0; give"),
     "origin": (("spread", "few.npz", "--origin", "1e300,0,0"), "--origin is 1e+300,0,0, too far for lengths of 4."),
     "far": (("neighbours", "few.npz", "--radius", "1", "--box", "4,5,6", "--origin", "1e300,0,0"), "too far for"),
     "radians": (("spread", "few.npz", "--box", "4,5,6,1.57,1.57,1.57"), "give 3 angles in degrees"),

@@ -97,7 +97,8 @@ class Particles:
                 self.constant = float(number)
                 zero = isinstance(values, str) and not self.constant and re.search("[1-9]", re.split("[eE]", values)[0])
                 if not math.isfinite(self.constant) or zero:  # such as 1e-400
-                    raise ValueError(f"values is {values}; give a number of double precision, or names of columns.")
+                    small = ", which double precision has as 0" if zero else ""
+                    raise ValueError(f"values is {values}{small}; give a finite number or names of columns.")
             self._same_rows()
             with reader.errors_name_file():
                 reader.select(self._columns(), self.ndim)
