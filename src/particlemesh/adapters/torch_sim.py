@@ -77,22 +77,18 @@ def torchsim_nl(
         raise ValueError(f"system_idx has {ids.min()}; allowed are 0 to {len(lattices) - 1}.")
     # The largest distance below the cutoff, in the type of the positions.
     below = float(torch.nextafter(torch.tensor(reach, dtype=x.dtype), torch.zeros((), dtype=x.dtype)))
-    parts = [(x.new_zeros((2, 0), dtype=torch.int64), x.new_zeros((0, 3), dtype=torch.int32))]
-    patterns, pattern = np.unique(flags, axis=0, return_inverse=True)
-    for number, periodic in enumerate(map(tuple, patterns.tolist()) if reach else ()):
-        members = np.flatnonzero(pattern == number)  # systems with the same axes, of one call
-        rows = completed(lattices[members], periodic)
-        atoms = torch.as_tensor(np.flatnonzero(pattern[ids] == number), device=x.device)
-        several: dict[str, Any] = {}
-        if len(members) > 1:
-            several = {"system": np.searchsorted(members, ids[on_host(atoms)]), "boxes": rows}
-            several["system"] = torch.as_tensor(several["system"], device=x.device)
-        i, j, shifts = search("ijS", x[atoms], Box(rows[0], periodic=periodic), below, **several)
-        parts.append((atoms[torch.stack([i, j]).long()], shifts))
-    mapping, shifts = torch.cat([part[0] for part in parts], 1), torch.cat([part[1] for part in parts])
-    if len(patterns) > 1:
-        order = torch.argsort(mapping[0], stable=True)
-        mapping, shifts = mapping[:, order], shifts[order]
+    rows = np.empty(lattices.shape)
+    for periodic in map(tuple, np.unique(flags, axis=0).tolist()):
+        members = (flags == periodic).all(1)
+        rows[members] = completed(lattices[members], periodic)
+    if reach:
+        given: dict[str, Any] = {"box": (1.0, 1.0, 1.0), "system": system_idx, "boxes": rows, "periodic": flags}
+        if len(rows) == 1:  # cells of one system may be sparse
+            given = {"box": Box(rows[0], periodic=flags[0].tolist())}
+        i, j, shifts = search("ijS", x, radius=below, **given)
+        mapping = torch.stack([i, j]).long()
+    else:
+        mapping, shifts = x.new_zeros((2, 0), dtype=torch.int64), x.new_zeros((0, 3), dtype=torch.int32)
     if self_interaction:
         selves = torch.arange(len(x), device=x.device)
         mapping = torch.cat([mapping, selves.expand(2, -1)], 1)
