@@ -82,10 +82,10 @@ def torchsim_nl(
         members = (flags == periodic).all(1)
         rows[members] = completed(lattices[members], periodic)
     if reach:
-        given: dict[str, Any] = {"box": (1.0, 1.0, 1.0), "system": system_idx, "boxes": rows, "periodic": flags}
+        searched: dict[str, Any] = {"box": (1.0, 1.0, 1.0), "system": system_idx, "boxes": rows, "periodic": flags}
         if len(rows) == 1:  # cells of one system may be sparse
-            given = {"box": Box(rows[0], periodic=flags[0].tolist())}
-        i, j, shifts = search("ijS", x, radius=below, **given)
+            searched = {"box": Box(rows[0], periodic=flags[0].tolist())}
+        i, j, shifts = search("ijS", x, radius=below, **searched)
         mapping = torch.stack([i, j]).long()
     else:
         mapping, shifts = x.new_zeros((2, 0), dtype=torch.int64), x.new_zeros((0, 3), dtype=torch.int32)
