@@ -278,6 +278,37 @@ def per_axis(value: Any, ndim: int, what: str) -> tuple[float, ...]:
     return tuple(array.tolist())
 
 
+def threads(value: Any, backend: str | None) -> int | None:
+    """Return the number of CPU threads that a user gave, or None.
+
+    Parameters
+    ----------
+    value : int or None
+        What the user gave.
+    backend : str or None
+        The backend that the user named.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no number from 1 to 4096, or stands beside the name of a GPU's backend, which would ignore it.
+
+    Examples
+    --------
+    >>> threads(2, "cuda")
+    Traceback (most recent call last):
+        ...
+    ValueError: threads is 2 and backend is 'cuda': threads are those of the CPU. Leave one of them out.
+    """
+    if value is None:
+        return None
+    if backend not in (None, "cpu"):
+        raise ValueError(
+            f"threads is {value!r} and backend is {backend!r}: threads are those of the CPU. Leave one of them out."
+        )
+    return integer(value, "threads", 1, 4096)
+
+
 def real_type(value: Any) -> np.dtype[Any]:
     """Return float32 or float64 from its name or type.
 

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A flag is True or False: "no" is not taken for yes."""
 
-import importlib
-import inspect
-
 import numpy as np
 import pytest
 
-from public_calls import CALLS, bound
+from public_calls import CALLS, bound, parameters_of
 
 MODULES = ["", "fourier", "kernels", "distributed", *(f"apps.{n}" for n in ("brownian", "dem", "pme", "files", "mri"))]
 # What some flags need beside the arguments of the call.
@@ -26,21 +23,11 @@ OTHERS = {
 }  # fmt: skip
 
 
-def flags_of(name):
+def flags_of(module):
     """Return the flags of a module's public calls and of the methods of its classes."""
-    module = importlib.import_module(f"particlemesh.{name}".removesuffix("."))
-    calls = {n: getattr(module, n) for n in module.__all__ if callable(getattr(module, n))}
-    for label, thing in list(calls.items()):
-        if inspect.isclass(thing):
-            public = (n for n in dir(thing) if not n.startswith("_") or (n == "__call__" and n in vars(thing)))
-            calls |= {f"{label}.{n}": getattr(thing, n) for n in public if inspect.isfunction(getattr(thing, n))}
-    for label, function in calls.items():
-        if inspect.isclass(function) and issubclass(function, Exception):
-            continue
-        if function.__module__.startswith("particlemesh"):
-            for parameter in inspect.signature(function).parameters.values():
-                if parameter.annotation in {"bool", bool}:
-                    yield f"{name}.{label}".removeprefix("."), parameter.name
+    return (
+        (name, parameter.name) for name, parameter in parameters_of(module) if parameter.annotation in {"bool", bool}
+    )
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -173,7 +173,7 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="even orders"):
         power_spectrum(x, w, mesh, multipoles=(0, 1))
     with pytest.raises(ValueError, match="direction of 2 numbers"):
-        power_spectrum(x, w, mesh, line_of_sight=[0.0, 0.0])
+        power_spectrum(x, w, mesh, mu_bins=2, line_of_sight=[0.0, 0.0])
     with pytest.raises(ValueError, match="power has shape"):
         binned_power(transform, np.ones((8, 8)))
     with pytest.raises(TypeError, match="power has dtype"):

@@ -180,6 +180,29 @@ CALLS = {
 }  # fmt: skip
 
 
+def parameters_of(name):
+    """Return the parameters of a module's public calls and of the methods of its classes, each with the call's name."""
+    module = importlib.import_module(f"particlemesh.{name}".removesuffix("."))
+    public = getattr(module, "__all__", [n for n, thing in vars(module).items() if is_own(thing, module)])
+    calls = {n: getattr(module, n) for n in public if callable(getattr(module, n))}
+    for label, thing in list(calls.items()):
+        if inspect.isclass(thing):
+            verbs = (n for n in dir(thing) if not n.startswith("_") or (n == "__call__" and n in vars(thing)))
+            calls |= {f"{label}.{n}": getattr(thing, n) for n in verbs if inspect.isfunction(getattr(thing, n))}
+    for label, function in calls.items():
+        if inspect.isclass(function) and issubclass(function, Exception):
+            continue
+        if function.__module__.startswith("particlemesh"):
+            for parameter in inspect.signature(function).parameters.values():
+                yield f"{name}.{label}".removeprefix("."), parameter
+
+
+def is_own(thing, module):
+    """Return whether a module without ``__all__`` defines something public."""
+    named = getattr(thing, "__name__", "_")
+    return getattr(thing, "__module__", None) == module.__name__ and not named.startswith("_")
+
+
 def bound(name, folder):
     """Return the call of a public name, whose arguments may be changed."""
     if callable(CALLS[name]):

@@ -120,7 +120,7 @@ class FFT(checks.Fixed):
         self._layouts = layouts
         self.part: Part = layouts[-1].parts[rank][0]
         fair = fair_threads(world)  # all ranks ask, also where one of them names a number
-        threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
+        threads = at_most_cores(checks.threads(threads, None))
         self.threads = fair if threads is None else threads
 
     def __repr__(self) -> str:

@@ -117,6 +117,8 @@ def table(
         raise ValueError(f"zero is {zero!r}; with open axes the value at k = 0 follows from free space: leave it out.")
     function = known(green, parameters)
     if function is not None:
+        if of != "k2":
+            raise ValueError(f"of is {of!r} beside green={green!r}, which is no function of yours: leave out of.")
         if not all(modes.mesh.periodic):
             return free_space(function, modes, divisor, slope)
         with np.errstate(divide="ignore"):

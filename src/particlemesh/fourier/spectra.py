@@ -211,6 +211,8 @@ def binned_power(
     orders = [checks.integer(order, "an order of multipoles", 0, 100) for order in multipoles]
     if any(order % 2 for order in orders):
         raise ValueError(f"multipoles are {tuple(orders)}; odd orders of k and -k cancel: give even orders.")
+    if line_of_sight is not None and mu_bins is None and not orders:
+        raise ValueError("line_of_sight is for mu_bins and multipoles: give one of these, or leave it out.")
     slices = 1 if mu_bins is None else checks.integer(mu_bins, "mu_bins", 1, 10**6)
     shape, bins, axes = modes.spectrum_shape, len(bounds) - 1, range(len(modes.shape))
     weights = np.broadcast_to(_multiplicity(modes) * modes.share(axes), shape)

@@ -77,7 +77,7 @@ class Transform(checks.Fixed):
         self.mesh, self.window = mesh, window_of(window)
         self.real = checks.flag(real, "real")
         self.dtype: Any = None if dtype is None else checks.real_type(dtype)
-        self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
+        self.threads = at_most_cores(checks.threads(threads, backend))
         self._named = backend
         self._given: dict[str, Any] = dict(real=self.real, backend=backend, dtype=self.dtype, threads=self.threads)
         self._device = None if backend is None else backends.current(backend)

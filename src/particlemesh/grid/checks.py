@@ -163,6 +163,16 @@ def good_points(not_finite: int, outside: int, first: int) -> None:
         )
 
 
+def room_for_pairs(form: str, width: Any, capacity: Any) -> tuple[int | None, int | None]:
+    """Return the width of a dense list and the capacity of another; check that the list has what is given."""
+    for what, value, dense in (("width", width, True), ("capacity", capacity, False)):
+        if value is not None and (form == "dense") != dense:
+            has = "rows of one width" if form == "dense" else "a capacity, and no width"
+            raise ValueError(f"{what} is {value!r} and format is {form!r}, which has {has}: leave out {what}.")
+    width = None if width is None else checks.integer(width, "width", 0, 2**31 - 1)
+    return width, None if capacity is None else checks.integer(capacity, "capacity", 0, 2**62)
+
+
 def wide_enough(longest: int, width: int | None) -> None:
     """Check that rows of a dense list hold the pairs of the longest one."""
     if width is not None and longest > width:

@@ -161,7 +161,7 @@ def neighbour_list(
             "sort_by": sort_by,
         }
         return recorder.neighbour_list(quantities, positions, box, radius, periodic=periodic, **options)
-    threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
+    threads = None if threads is None else at_most_cores(common.threads(threads, backend))
     flags = None if periodic is None or type(periodic) is bool else _of_each(periodic)
     if flags is not None and system is None:
         raise TypeError("periodic has the axes of each system, but system is missing: give each particle's system.")

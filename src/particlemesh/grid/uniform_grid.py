@@ -133,7 +133,7 @@ class UniformGrid(common.Fixed):
         domain = checks.box_of(box, periodic)
         cells = checks.cells_along(domain, cell_size, shape)
         number = 1 if levels is None else common.integer(levels, "levels", 1, checks.MOST_LEVELS)
-        threads = at_most_cores(None if threads is None else common.integer(threads, "threads", 1, 4096))
+        threads = at_most_cores(common.threads(threads, backend))
         self._sizes = Sizes(
             domain, cells, number, levels is None, common.flag(deterministic, "deterministic"),
             common.flag(queries, "queries"), threads, options,
@@ -378,10 +378,7 @@ class UniformGrid(common.Fixed):
         common.one_of(order, "order", ("input", "grid"))
         common.one_of(format, "format", ("csr", "coo", "dense"))
         checks.letters(quantities)
-        if width is not None:
-            width = common.integer(width, "width", 0, 2**31 - 1)
-        if capacity is not None:
-            capacity = common.integer(capacity, "capacity", 0, 2**62)
+        width, capacity = checks.room_for_pairs(format, width, capacity)
         half, check = common.flag(half, "half"), common.flag(check, "check")
         arguments = (half, order, format, quantities, width, capacity, check)
         if check or not isinstance(radius, (int, float)):

@@ -11,6 +11,7 @@ from particlemesh.checks import (
     per_axis,
     positive,
     real_type,
+    threads,
 )
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "per_axis",
     "positive",
     "real_type",
+    "threads",
 ]

@@ -137,12 +137,12 @@ class Plan(checks.Fixed):
         self._dtype: Any = None if dtype is None else checks.real_type(dtype)
         self.components = checks.integer(components, "components", 1, 2**31)
         self.applications = checks.integer(applications, "applications", 1, 2**63)
-        self.threads = at_most_cores(None if threads is None else checks.integer(threads, "threads", 1, 4096))
+        self.threads = at_most_cores(checks.threads(threads, backend))
         self.deterministic = checks.flag(deterministic, "deterministic")
         choice = Choice({"spread": method, "interpolate": interpolation}, self.deterministic)
         for what, name in choice.names.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
-        self.options = candidates.options_of(options, METHODS.values())
+        self.options = candidates.options_of(options, METHODS, choice.names)
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend

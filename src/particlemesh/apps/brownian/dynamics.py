@@ -238,10 +238,13 @@ class BrownianDynamics(Fixed):
         seed = secrets.randbits(128) if seed is None else seed
         self.difference = None if difference is None else checks.positive(difference, "difference")
         self._check_drift(temperature)
-        free = getattr(mobility, "divergence_free", False)
+        if self.difference is not None and getattr(mobility, "divergence_free", False):
+            raise ValueError(
+                f"difference is {difference!r}, and the divergence of {type(mobility).__name__} vanishes: leave it out."
+            )
         self._problem = Problem(
             None if self._forces is None else self._force, mobility, temperature, time_step, self._noise(seed),
-            None if free else self.difference,
+            self.difference,
         )  # fmt: skip
         mobility.set_positions(self._positions)  # what it refuses is refused now
         self.busy = threading.RLock()
@@ -380,6 +383,8 @@ class BrownianDynamics(Fixed):
         """
         steps = checks.integer(steps, "steps", 0, 2**62)
         every = checks.integer(every, "every", 1, 2**62)
+        if every > 1 and trajectory is None:
+            raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
         checks.flag(progress, "progress")
         scheme = SCHEMES[self.integrator]
         with contextlib.ExitStack() as stack:

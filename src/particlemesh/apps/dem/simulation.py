@@ -143,7 +143,7 @@ class Simulation(Fixed):
                 )
         self._time_step = checks.positive(time_step, "time_step")
         self._step, self._since = 0, (0, 0.0)
-        self._start(given, threads)
+        self._start(given, checks.threads(threads, backend))
         self._warn()
         self._warn_of_distance(given)
 
@@ -196,7 +196,8 @@ class Simulation(Fixed):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has arrays of NumPy, and goes on where this simulation is.
-        return functools.partial(self.restore, backend=self.backend, threads=self._threads), (self.state(),)
+        threads = self._threads if self.backend == "cpu" else None
+        return functools.partial(self.restore, backend=self.backend, threads=threads), (self.state(),)
 
     def __len__(self) -> int:
         return self._motion.count
@@ -385,6 +386,8 @@ class Simulation(Fixed):
         """
         steps = checks.integer(steps, "steps", 0, 2**62)
         every = checks.integer(every, "every", 1, 2**62)
+        if every > 1 and trajectory is None:
+            raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
         recorder = Recorder(self, steps, every, trajectory, checks.flag(progress, "progress"))
         with deferred() as interrupted, recorder:
             while recorder.left and not interrupted():
@@ -480,7 +483,7 @@ class Simulation(Fixed):
             held["positions"], held["radii"], held["velocities"], held["spins"], 1.0, backend, str(held["dtype"])
         )
         given.masses = np.array(held["masses"], given.dtype)
-        new._start(given, threads, restored=True)
+        new._start(given, checks.threads(threads, backend), restored=True)
         new._motion.restore(held)
         new._made = frozenset(new.__dict__)
         return new

@@ -217,6 +217,8 @@ class Plan(Fixed):
             If there is too little memory. A plan of type 3 may have no points then, which `execute` says.
         """
         points, others = [x, y, z], [s, t, u]
+        if self._type != 3 and any(a is not None for a in others):
+            raise ArgumentError(f"s, t and u are frequencies of type 3, and this plan is of type {self._type}.")
         count = shapes.check_points(points, "xyz", self._dim, self._real_dtype)
         targets = shapes.check_points(others, "stu", self._dim, self._real_dtype) if self._type == 3 else 0
         kinds = {shapes.kind(a, name) for a, name in zip(points + others, "xyzstu", strict=True) if a is not None}

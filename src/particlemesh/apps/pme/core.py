@@ -228,11 +228,12 @@ class Core:
         check_powers(parameters.cutoff, split.power, dtype)
         self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
         self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions
-        self.threads, self.owner, self.on_gpu = threads, backend, backend.name != "cpu"
+        self.owner, self.on_gpu = backend, backend.name != "cpu"
+        self.threads = None if self.on_gpu else threads
         self.backend: Any = kept(backend) if self.on_gpu else backend
         # Twice the energy of a charge q is ``constant * q * (sum + mesh * potential - itself * q)``.
         self.factors = constant, split.mesh, split.itself
-        options = dict(options, dtype=dtype.name, backend=named or backend.name, threads=threads)
+        options = dict(options, dtype=dtype.name, backend=named or backend.name, threads=self.threads)
         # Nearest images are sought in a box in which nothing wraps around along open axes.
         self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
         sides = cells(box, parameters.cutoff + (skin or 0.0), count * self.on_gpu)
@@ -639,7 +640,7 @@ class Calculation(Fixed):
         given["shape"] = None if shape is None else pm.Mesh(shape, self.box).shape
         given["window"] = None if given["window"] is None else pm.window_of(given["window"])
         self._given: dict[str, Any] = given
-        self._threads = None if threads is None else checks.integer(threads, "threads", 1, 4096)
+        self._threads = checks.threads(threads, backend)
         self._dtype = None if dtype is None else checks.real_type(dtype)
         self._named = backend
         self._backend: Any = None if backend is None else kernels.backend(backend)

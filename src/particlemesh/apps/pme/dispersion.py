@@ -153,6 +153,8 @@ class Dispersion(Calculation):
         """
         if (coefficients is None) == (sigma is None) or (sigma is None) != (epsilon is None):
             raise TypeError("give either coefficients, or sigma and epsilon.")
+        if sigma is None and self.mixing != MIXING[0]:
+            raise ValueError(f"mixing is {self.mixing!r}, of sigma and epsilon: give these instead of coefficients.")
         numbers = {"coefficients": coefficients} if sigma is None else {"sigma": sigma, "epsilon": epsilon}
         backend, x, taken = self._taken(positions, check, out, Result, **numbers)
         pairs = self._known.of(exclusions, factors, x.count)

@@ -239,6 +239,8 @@ class PME(Calculation):
         kind = Result if dipoles is None else DipoleResult
         backend, x, taken = self._taken(positions, check, out, kind, sets=dipoles is None, **numbers)
         if dipoles is not None:
+            if self._options["gradient"] != "window":
+                raise ValueError("gradient is 'ik', and dipoles need slopes of the window: leave out one of them.")
             self._choose_for_dipoles()
         with self._in_order(*taken.values()):
             core = self._core_for(x, backend, parameters.fourth_power, taken["charges"].native)
