@@ -44,11 +44,14 @@ def of(name, verb="__call__"):
     return lambda *arguments, **options: getattr(OBJECTS[name](), verb)(*arguments, **options)
 
 
-def potential(library):
+def recorded(library, verb, *arguments):
+    """Return a call of a function that torch or JAX records, which gets positions first."""
+
     def call(**options):
-        module = pytest.importorskip(f"particlemesh.autograd.{library}")
         array = pytest.importorskip({"torch": "torch", "jax": "jax.numpy"}[library])
-        module.potential(array.asarray(X), array.asarray(Q), MESH, **options)
+        module = pytest.importorskip(f"particlemesh.autograd.{library}")
+        given = [array.asarray(a) if isinstance(a, np.ndarray) else a for a in (*arguments, *options.values())]
+        getattr(module, verb)(*given[: len(arguments)], **dict(zip(options, given[len(arguments) :], strict=True)))
 
     return call
 
@@ -152,8 +155,11 @@ NEED_A_PARTNER = {
         "`y` was" if name == "y" else "`z` was" if name == "z" else "s, t and u are frequencies of type 3")
        for name in "yzstu"},
     **{(f"autograd.{library}.potential", name): (
-        lambda library=library, name=name: potential(library)(**{name: 1.0}), f"green='poisson' has no {name}")
-       for library in ("torch", "jax") for name in ("kappa", "alpha")},
+        lambda library=library, name=name: recorded(library, "potential", X, Q, MESH)(**{name: 1.0}),
+        f"green='poisson' has no {name}") for library in ("torch", "jax") for name in ("kappa", "alpha")},
+    **{(f"autograd.{library}.neighbour_list", "boxes"): (
+        lambda library=library: recorded(library, "neighbour_list", "ij", X, BOX, 0.1)(boxes=HALVES), "but not system")
+       for library in ("torch", "jax")},
 }  # fmt: skip
 
 EVERYWHERE = {
@@ -170,7 +176,8 @@ UniformGrid: shape levels queries systems
 Window: cite value_error derivative_error
 fitted: degree normalise derivative derivative_tol name cite
 kaiser_bessel prolate: sigma tol
-neighbour_list: half system
+neighbour_list: half system most sort_by
+autograd.torch.neighbour_list autograd.jax.neighbour_list: capacity half periodic system
 Mesh.compensation: kind power real
 Mesh.nodes Mesh.part: ghosts
 Mesh.wavenumbers fourier.Transform: real
@@ -181,6 +188,7 @@ Plan.lost: outside
 UniformGrid.build UniformGrid.reserve: radii
 UniformGrid.count Window.derivative Window.derivative_weights fourier.ProlateGreen.potential: order
 UniformGrid.nearest: points
+neighbour_matrix: columns fill
 UniformGrid.neighbours UniformGrid.overlaps: quantities
 UniformGrid.pairs: half order format quantities
 fourier.Bands: factors order real threads

@@ -43,7 +43,8 @@ class Case:
             sigma, epsilon = rng.uniform(0.2, 0.35, 50), rng.uniform(0.5, 2, 50)
             self.arrays = (x, sigma, epsilon) if kind == "wells" else (x, 2 * np.sqrt(epsilon) * sigma**3)
             self.names = ("sigma", "epsilon") if kind == "wells" else ("coefficients",)
-            self.make = lambda **more: Dispersion(TRICLINIC, **COARSE, mixing="lorentz-berthelot", shift=True, **more)
+            mixing = "lorentz-berthelot" if kind == "wells" else "geometric"
+            self.make = lambda **more: Dispersion(TRICLINIC, **COARSE, mixing=mixing, shift=True, **more)
         else:
             pairs, mu = {} if kind == "all pairs" else PAIRS, np.sin(np.arange(150.0)).reshape(50, 3) * 0.3
             if kind == "dipoles":

@@ -111,12 +111,16 @@ def test_copies_are_objects_of_their_own_and_attributes_are_read_only(way):
     with pytest.raises(ValueError, match="read-only"):
         pme.exclusions.factors[0] = 1.0
     for value, arguments in (
-        (pme, (x, q)), (Dispersion(box, **options, shift=True, mixing="lorentz-berthelot"), (x, abs(q))),
-        (PMEBatch(box, 2, **options, coulomb_constant=2.0, dtype="float64"), (x, q, np.repeat([0, 1], 3))),
-    ):  # fmt: skip
-        result, copied = value(*arguments), way(value)
+        (pme, dict(charges=q)),
+        (Dispersion(box, **options, shift=True, mixing="lorentz-berthelot"), dict(sigma=abs(q), epsilon=abs(q))),
+        (
+            PMEBatch(box, 2, **options, coulomb_constant=2.0, dtype="float64"),
+            dict(charges=q, system=[0, 0, 0, 1, 1, 1]),
+        ),
+    ):
+        result, copied = value(x, **arguments), way(value)
         assert copied.nbytes == 0  # it chooses again, and has memory of its own
-        np.testing.assert_array_equal(copied(*arguments).forces, result.forces)
+        np.testing.assert_array_equal(copied(x, **arguments).forces, result.forces)
 
 
 @pytest.mark.parametrize("use", [
