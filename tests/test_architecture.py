@@ -149,6 +149,13 @@ def test_names_say_what_they_hold(folder):
     assert {name: words for name, words in named.items() if words} == {}
 
 
+def test_no_message_says_1_axes():
+    others = ("apps/files", "command")  # where files are named
+    texts = {path: (ROOT / path).read_text() for path in MODULES if not folder_of(path).startswith(others)}
+    wrong = {path: found for path, text in texts.items() if (found := re.findall(r"\{[^{}]*\} axes", text))}
+    assert not wrong, "say 'in {ndim}-D', or take checks.plural"
+
+
 def test_no_test_reads_another_folders_tests():
     """A folder's tests run by themselves; what several folders need lies in support."""
     tests = Path(__file__).parent

@@ -718,9 +718,9 @@ def real_positions(positions: Any, ndim: int) -> NDArray[np.floating]:
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if ndim > 1 and (array.ndim == 0 or array.shape[-1] != ndim):
-        raise ValueError(f"positions has shape {array.shape}; this box has {ndim} axes, so (..., {ndim}) is needed.")
+        raise ValueError(f"positions have shape {array.shape}; in {ndim}-D (..., {ndim}) is needed.")
     if ndim == 1 and array.ndim > 1 and array.shape[-1] != 1:
-        raise ValueError(f"positions has shape {array.shape}; this box has 1 axis, so (n,) or (..., 1) is needed.")
+        raise ValueError(f"positions have shape {array.shape}; in 1-D (n,) or (..., 1) is needed.")
     return array
 
 

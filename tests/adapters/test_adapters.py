@@ -139,7 +139,7 @@ def test_what_does_not_fit_a_mesh_is_refused():
     with pytest.raises(ValueError, match=r"the attributes describe a mesh \[3, 4\], not \(1, 4\)"):
         of_xarray.from_xarray(array.isel(x=[0]))  # a layer of nodes is no mesh of one
     array.attrs["mesh_offset"] = [0.0]
-    with pytest.raises(ValueError, match="not those of a mesh with 2 axes"):
+    with pytest.raises(ValueError, match="not those of a 2-D mesh"):
         of_xarray.from_xarray(array)
 
 

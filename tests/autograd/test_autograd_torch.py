@@ -115,7 +115,7 @@ def test_lengths_are_a_cell_of_their_own():
         torch.testing.assert_close(by_lengths, by_matrix.diagonal())
     with pytest.raises(ValueError, match=r"cell has shape \(3,\); give lengths \(2,\) or lattice vectors"):
         transfer.spread(case.x, case.values, case.mesh, cell=torch.ones(3))
-    with pytest.raises(ValueError, match=r"positions has shape \(4, 2\); \(n, 1\) is needed"):
+    with pytest.raises(ValueError, match=r"positions have shape \(4, 2\); \(n, 1\) is needed"):
         transfer.spread(case.x, case.values, MESHES["line"])
 
 

@@ -172,7 +172,7 @@ def test_more_precision_than_the_plans_is_refused():
 def test_shapes_that_do_not_fit_are_named():
     with pm.Plan(MESH, "tsc") as plan:
         for bad in (np.zeros((40, 2)), np.zeros(40), np.zeros((40, 3, 1)), np.float64(1.0)):
-            with pytest.raises(ValueError, match=r"positions has shape .*; there are 3 axes, so \(n, 3\)"):
+            with pytest.raises(ValueError, match=r"positions have shape .*; in 3-D \(n, 3\)"):
                 plan.set_positions(bad)
         with pytest.raises(RuntimeError, match="this plan has no particles yet: call set_positions first"):
             plan.spread(Q)

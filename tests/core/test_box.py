@@ -196,9 +196,9 @@ def test_another_unit_of_length_makes_no_vectors_dependent(axes, power):
 
 
 def test_refused_positions():
-    with pytest.raises(ValueError, match=r"shape \(5, 2\); this box has 3 axes, so \(\.\.\., 3\) is needed"):
+    with pytest.raises(ValueError, match=r"shape \(5, 2\); in 3-D \(\.\.\., 3\) is needed"):
         Box((1, 1, 1)).fold(np.zeros((5, 2)))
-    with pytest.raises(ValueError, match="this box has 1 axis"):
+    with pytest.raises(ValueError, match="in 1-D"):
         Box(1).fold(np.zeros((5, 2)))
     with pytest.raises(TypeError, match="complex128; real numbers"):
         Box(1).fold(np.zeros(3, complex))

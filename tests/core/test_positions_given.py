@@ -133,7 +133,7 @@ def test_other_things_are_refused_in_words(call):
         with pytest.raises(TypeError, match="positions is of type .*; give an array of one of these kinds: NumPy"):
             CALLS[call](bad, 3)
     for shape in ((3,), (2, 2), (1, 3, 1), (0, 2)):
-        with pytest.raises(ValueError, match=r"positions has shape .*; there are 3 axes, so \(n, 3\) or a tuple of 3"):
+        with pytest.raises(ValueError, match=r"positions have shape .*; in 3-D \(n, 3\) or a tuple"):
             CALLS[call](np.zeros(shape), 3)
 
 

@@ -113,7 +113,7 @@ BAD = {
     "letters": (lambda x: pm.neighbour_list("ijk", x, (1.0,) * 3, 0.2), ValueError, "quantities is 'ijk'"),
     "radius": (lambda x: pm.neighbour_list("ij", x, (1.0,) * 3, -0.2), ValueError, "radius is -0.2"),
     "true": (lambda x: pm.neighbour_list("ij", x, (1.0,) * 3, True), TypeError, "radius is True"),
-    "axes": (lambda x: pm.neighbour_list("ij", x[:, :2], (1.0,) * 3, 0.2), ValueError, "positions has shape"),
+    "axes": (lambda x: pm.neighbour_list("ij", x[:, :2], (1.0,) * 3, 0.2), ValueError, "positions have shape"),
     "box": (lambda x: pm.neighbour_list("ij", x, (1.0, -1.0, 1.0), 0.2), ValueError, "-1"),
     "type": (lambda x: pm.neighbour_list("ij", x.astype(complex), (1.0,) * 3, 0.2), TypeError, "complex128"),
     "nan": (

@@ -234,7 +234,7 @@ REFUSED = [
     ({"cell_size": "thin"}, TypeError, "cell_size is 'thin'; real numbers are needed"),
     ({"cell_size": 1e-4}, ValueError, r"10000 x 10000 x 10000 = 1,000,000,000,000 cells; fewer than 2\*\*31 are"),
     ({"cell_size": 1e-300}, ValueError, r"cells; fewer than 2\*\*31 are possible \(some 1290 an axis\): give larger"),
-    ({"shape": (2, 2)}, ValueError, r"shape \(2, 2\) is for 2 axes; the box has 3"),
+    ({"shape": (2, 2)}, ValueError, r"shape \(2, 2\) is for 2-D; the box is 3-D"),
     ({"shape": (0, 1, 1)}, ValueError, r"shape\[0\] is 0; 1 to 2147483647 is allowed"),
     ({"shape": (2.0, 2, 2)}, TypeError, r"shape\[0\] is 2\.0; an integer of 1 to 2147483647 is needed"),
     ({"shape": (2**31, 1, 1)}, ValueError, r"shape\[0\] is 2147483648; 1 to 2147483647 is allowed"),
@@ -302,7 +302,7 @@ def test_types_that_do_not_fit_are_refused(backend):
             grid.build_keys(backend.array(keys), n)
     assert len(grid.rank) == 200
     for bad in (X[:, :2], X[0], X[None]):
-        with pytest.raises(ValueError, match=r"positions has shape \(.*\); there are 3 axes, so \(n, 3\)"):
+        with pytest.raises(ValueError, match=r"positions have shape \(.*\); in 3-D \(n, 3\)"):
             put(backend, grid, np.ascontiguousarray(bad))
 
 

@@ -145,7 +145,7 @@ def test_rows_dealt_in_turn_meet_in_no_bank(support, parts, size):
 @pytest.mark.parametrize("method", [Tile, Ring])
 def test_tiles_too_large_are_declined_in_words(method):
     assert "of local memory" in method.declines(problem(256, 10**6, 6, "float64", 2, shape=(64, 64, 64)))
-    assert "tiles of 2 lengths" in method.declines(problem(256, 10**6, 6, "float64", 2, shape=(8, 8)))
+    assert "shape (8, 8) for a 3-D mesh" in method.declines(problem(256, 10**6, 6, "float64", 2, shape=(8, 8)))
     assert Direct.declines(problem(256, 10**6, 6, "float64", 2)) is None
 
 

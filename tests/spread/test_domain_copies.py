@@ -139,7 +139,7 @@ def test_a_crowd_in_a_small_mesh_has_bounded_memory():
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ({"block": (4, 4)}, "blocks of 2 lengths; the mesh has 3 axes"),
+        ({"block": (4, 4)}, r"block \(4, 4\) for a 3-D mesh"),
         ({"ranks": "atomic"}, "ranks='atomic' is not deterministic"),
     ],
 )

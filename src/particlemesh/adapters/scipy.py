@@ -349,7 +349,7 @@ class KDTree(common.Fixed):
         if (other := kind_of(y)) is not kind:
             raise TypeError(f"x is of {other and other.name}, and the data of {kind.name}: give both in one kind.")
         if not y.ndim or y.shape[-1] != self.m:
-            raise ValueError(f"x has shape {tuple(y.shape)}; points of {self.m} axes are needed: (..., {self.m}).")
+            raise ValueError(f"x has shape {tuple(y.shape)}; points in {self.m}-D are needed: (..., {self.m}).")
         shape = tuple(map(int, y.shape[:-1]))
         return y.reshape(math.prod(shape), self.m), shape
 

@@ -184,7 +184,7 @@ def _described(attributes: Any, shape: tuple[int, ...]) -> Mesh:
         np.atleast_1d(attributes.get(f"mesh_{name}", [])) for name in ("box", "origin", "periodic", "offset")
     )
     if (len(rows), len(origin), len(periodic), len(offset)) != (d * d, d, d, d):
-        raise ValueError(f"the attributes mesh_box, ... are not those of a mesh with {d} axes: delete 'mesh_box'.")
+        raise ValueError(f"the attributes mesh_box, ... are not those of a {d}-D mesh: delete 'mesh_box'.")
     if "mesh_shape" in attributes and tuple(np.atleast_1d(attributes["mesh_shape"])) != shape:
         raise ValueError(f"the attributes describe a mesh {attributes['mesh_shape']}, not {shape}: delete 'mesh_box'.")
     box = Box(rows.reshape(d, d), origin, [bool(flag) for flag in periodic])

@@ -126,8 +126,7 @@ def _columns(positions: Any, ndim: int) -> tuple[Kind, list[Any]]:
         return kind, [array]
     also = " or (n,)" if ndim == 1 else ""
     raise ValueError(
-        f"positions has shape {shape}; there are {ndim} axes, so (n, {ndim}){also} or a tuple of {ndim} arrays (n,) "
-        "is needed."
+        f"positions have shape {shape}; in {ndim}-D (n, {ndim}){also} or a tuple of {ndim} arrays (n,) is needed."
     )
 
 

@@ -47,7 +47,7 @@ class Frame:
         if positions.ndim == 1 and axes == 1:
             positions = positions[:, None]
         if positions.ndim != 2 or positions.shape[1] != axes:
-            raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, {axes}) is needed.")
+            raise ValueError(f"positions have shape {tuple(positions.shape)}; (n, {axes}) is needed.")
         real = str(positions.dtype).removeprefix("torch.")
         if real not in ("float32", "float64"):  # the box would be rounded to another type
             raise TypeError(f"positions have dtype {real}; give float32 or float64.")

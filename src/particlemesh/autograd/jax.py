@@ -37,7 +37,7 @@ def _shape(spreads: bool, *arguments: Any) -> tuple[int, ...]:
     core = (count, *(axes,) * order) if spreads else nodes
     if array.shape[array.ndim - len(core) :] != core:
         what = "values" if spreads else "field"
-        raise ValueError(f"{what} has shape {array.shape}; its last {len(core)} axes must be {core}.")
+        raise ValueError(f"{what} has shape {array.shape}; it must end with {core}.")
     batch = array.shape[: array.ndim - len(core)]
     return (*batch, *nodes) if spreads else (*batch, count, *(axes,) * order)
 

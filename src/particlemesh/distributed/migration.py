@@ -46,13 +46,13 @@ class UserPositions:
         """Check shapes and dtypes, as a local plan does: (N, d), (N,) in 1-D, one (N,) per axis, or an empty list."""
         shapes, d = [tuple(native.shape) for native in self._natives], self._ndim
         if self._by_axis and (len(shapes) != d or len(set(shapes)) > 1 or len(shapes[0]) != 1):
-            raise ValueError(f"positions has {len(shapes)} parts of shapes {shapes}; a tuple has {d} of (N,).")
+            raise ValueError(f"positions have parts of shapes {shapes}; a tuple has one of (N,) per axis, {d} in all.")
         flat = d == 1 or not (self.count or hasattr(self.user, "dtype"))
         if not self._by_axis and shapes[0] not in ((self.count, d), *[(self.count,)] * flat):
-            raise ValueError(f"positions has shape {shapes[0]}; this domain has {d} axes, so (N, {d}) is needed.")
+            raise ValueError(f"positions have shape {shapes[0]}; in {d}-D (N, {d}) is needed.")
         for native in self._natives:
             if native.dtype.kind not in "iubf":
-                raise TypeError(f"positions has dtype {native.dtype}; float32 or float64 is needed.")
+                raise TypeError(f"positions have dtype {native.dtype}; float32 or float64 is needed.")
 
     def local(self) -> Any:
         """Return what a local plan takes."""

@@ -74,7 +74,7 @@ def cells_along(box: Box, cell_size: Any, shape: Any) -> tuple[int, ...]:
     if shape is not None:
         cells = checks.mesh_shape(shape)
         if len(cells) != box.ndim:
-            raise ValueError(f"shape {cells} is for {len(cells)} axes; the box has {box.ndim}.")
+            raise ValueError(f"shape {cells} is for {len(cells)}-D; the box is {box.ndim}-D: give a number per axis.")
     else:
         sizes = checks.per_axis(cell_size, box.ndim, "cell_size")
         if min(sizes) <= 0:

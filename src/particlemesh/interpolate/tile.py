@@ -70,7 +70,7 @@ class Tile(ByBlock):
     def declines(cls, problem: Problem) -> str | None:
         shape = cls.option(problem, "shape")
         if shape is not None and len(shape) != problem.mesh.ndim:
-            return f"tiles of {len(shape)} lengths; the mesh has {problem.mesh.ndim} axes"
+            return f"shape {shape} for a {problem.mesh.ndim}-D mesh: it needs one length per axis"
         reason = super().declines(problem)
         if reason is None:
             blocks = block_order.blocks_of(problem.axes, cls.cells(problem, problem.count))

@@ -42,7 +42,7 @@ class ByCopy(KernelMethod):
     def declines(cls, problem: Problem) -> str | None:
         shape = cls.option(problem, "block")
         if shape is not None and len(shape) != problem.mesh.ndim:
-            return f"blocks of {len(shape)} lengths; the mesh has {problem.mesh.ndim} axes"
+            return f"block {shape} for a {problem.mesh.ndim}-D mesh: it needs one length per axis"
         if math.prod(cls.blocks(problem, problem.count).room) >= 2**31:
             return "a block that reaches 2**31 nodes or more"
         return node_order.declines(problem)

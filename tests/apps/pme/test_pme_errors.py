@@ -31,7 +31,7 @@ def test_arguments_are_checked(options, message):
 
 
 def test_a_box_has_three_axes_and_right_angles_where_one_is_open():
-    with pytest.raises(ValueError, match="has 2 axes; PME needs three"):
+    with pytest.raises(ValueError, match="is 2-D; PME needs a 3-D"):
         PME((1.0, 1.0))
     slab = pm.Box(TRICLINIC, periodic=(True, True, False))
     with pytest.raises(ValueError, match=r"triclinic and periodic along \(True, True, False\) only"):

@@ -205,7 +205,7 @@ class WCA(Settled):
     def __init__(self, box: Any, epsilon: float = 1.0, sigma: Any = 2.0, backend: str | None = None) -> None:
         self.box = Box.of(box)
         if self.box.ndim != 3:
-            raise ValueError(f"the box has {self.box.ndim} axes; give three.")
+            raise ValueError(f"the box is {self.box.ndim}-D; give a 3-D one.")
         self.epsilon = checks.positive(epsilon, "epsilon")
         self.sigma = radii(sigma, "sigma")
         self.backend = backend

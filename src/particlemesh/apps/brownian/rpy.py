@@ -102,8 +102,7 @@ class RPY(kernels.Fixed):
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
         if self.box.ndim != 3 or not all(self.box.periodic):
             raise ValueError(
-                f"the box has {self.box.ndim} axes, periodic {self.box.periodic}; this mobility needs three periodic "
-                "axes."
+                f"the box is {self.box.ndim}-D, periodic {self.box.periodic}; this mobility needs three periodic axes."
             )
         self.radii, self._many = np.atleast_1d(radii(radius)), bool(np.ndim(radius))
         self.viscosity = checks.positive(viscosity, "viscosity")

@@ -141,7 +141,7 @@ class Plan(Fixed):
             with_factor = f" and upsampfac={self._options.upsampfac}" if self._options.upsampfac else ""
             warnings.warn(
                 f"eps tolerance too small to achieve: eps is {eps:g}; {self._dtype}{with_factor} reaches about "
-                f"{reachable:.1e} for {self._dim} axes of type {self._type}, which is used.",
+                f"{reachable:.1e} in {self._dim}-D of type {self._type}, which is used.",
                 stacklevel=3,
             )
         return reachable
@@ -177,7 +177,7 @@ class Plan(Fixed):
         return self._eps
 
     def __repr__(self) -> str:
-        size = f"{self._dim} axes" if self._type == 3 else " x ".join(map(str, self._n_modes)) + " modes"
+        size = f"{self._dim}-D" if self._type == 3 else " x ".join(map(str, self._n_modes)) + " modes"
         state = "no points" if self._spaces is None else f"{self._spaces.ends['points'].shape[0]:,} points"
         core = ""
         if isinstance(self._core, (Uniform, NonUniform)):

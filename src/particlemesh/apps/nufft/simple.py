@@ -104,7 +104,7 @@ def _n_modes(n_modes: Any, ndim: int) -> tuple[int, ...] | None:
     if not isinstance(n_modes, tuple):
         raise ArgumentError(f"input n_modes must be a tuple or an integer; it is {n_modes!r}.")
     if len(n_modes) != ndim:
-        raise ArgumentError(f"input n_modes dimension does not match problem dimension: {n_modes} for {ndim} axes.")
+        raise ArgumentError(f"input n_modes dimension does not match problem dimension: {n_modes} in {ndim}-D.")
     if not all(isinstance(n, numbers.Integral) for n in n_modes):
         raise ArgumentError(f"all elements of input n_modes must be integer; they are {n_modes}.")
     return tuple(int(n) for n in n_modes)
@@ -116,7 +116,7 @@ def _split(modes: Any, ndim: int, n_trans: int | None, n_modes: tuple[int, ...] 
     if len(shape) not in (ndim, ndim + 1):
         raise ArgumentError(
             "type 1 output dimension or type 2 input dimension must be either dim (n_trans==1) or dim+1 (n_trans>=1): "
-            f"the array has shape {shape}, and there are {ndim} axes."
+            f"the array has shape {shape}, and the transform is {ndim}-D."
         )
     vectors = shape[0] if len(shape) > ndim else 1
     if n_trans is not None and vectors != n_trans:

@@ -614,7 +614,7 @@ class Calculation(Fixed):
         """Take the arguments that all have: ``given`` are cutoff, splitting, bandwidth, shape and window."""
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
         if self.box.ndim != 3:
-            raise ValueError(f"the box has {self.box.ndim} axes; {type(self).__name__} needs three.")
+            raise ValueError(f"the box is {self.box.ndim}-D; {type(self).__name__} needs a 3-D one.")
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         splitting, bandwidth = given["splitting"], given.get("bandwidth")
         if isinstance(splitting, str) and self._splits:

@@ -66,7 +66,7 @@ def check(pme: Any, positions: Any, charges: Any, system: Any, exclusions: Any) 
     if not all(pme.box.periodic):
         raise ValueError(f"the box is periodic along {pme.box.periodic}; derivatives need three periodic axes.")
     if positions.ndim != 2 or positions.shape[1] != 3:
-        raise ValueError(f"positions has shape {tuple(positions.shape)}; (n, 3) is needed.")
+        raise ValueError(f"positions have shape {tuple(positions.shape)}; (n, 3) is needed.")
     if tuple(charges.shape) != (positions.shape[0],):
         raise ValueError(f"charges has shape {tuple(charges.shape)}; one for each of {positions.shape[0]} is needed.")
     if charges.dtype != positions.dtype:

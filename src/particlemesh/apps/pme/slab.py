@@ -66,7 +66,7 @@ def slab_correction(
     """
     box = pm.Box.of(box)
     if box.ndim != 3:
-        raise ValueError(f"the box has {box.ndim} axes; a slab needs 3.")
+        raise ValueError(f"the box is {box.ndim}-D; a slab needs a 3-D one.")
     checks.flag(fields, "fields")
     axis = checks.integer(axis, "axis", 0, 2)
     c = checks.positive(coulomb_constant, "coulomb_constant")

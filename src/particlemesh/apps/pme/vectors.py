@@ -231,6 +231,7 @@ class Vectors:
                     tolerance=tolerance, most=most, inverse=inverse, indefinite=indefinite,
                 )  # fmt: skip
         given, true, is_true = self.take("of given right sides"), math.inf, True
+        or_double = ", or float64" * (self.core.dtype.itemsize < 8)
         self.core.backend.copy(given, right)
 
         def look() -> None:
@@ -263,7 +264,7 @@ class Vectors:
                 if tolerance < residual >= true / 2:
                     raise RuntimeError(
                         f"the residual no longer falls: it is {residual:.2g} of the right side, and tolerance is "
-                        f"{tolerance:g}: give a larger tolerance, or float64."
+                        f"{tolerance:g}: give a larger tolerance{or_double}."
                     )
                 true = residual
             if residual <= tolerance:
@@ -278,7 +279,7 @@ class Vectors:
             former = square
         raise RuntimeError(
             f"after {most} iterations the residual is {residual:.2g} of the right side, and tolerance is {tolerance:g}"
-            ": give more iterations, a larger tolerance, or float64."
+            f": give more iterations, or a larger tolerance{or_double}."
         )
 
 
