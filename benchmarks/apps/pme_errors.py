@@ -13,7 +13,7 @@ for each window; none if 139 are too few. Pairs leave about 0.8 of the error.
 ``pme-dipoles-DEVICE.csv``: errors of forces and fields of 500 ions with dipoles, over a typical force and field, beside
 the accuracy that was asked for charges.
 
-    python benchmarks/apps/pme_errors.py [--small] [--clouds 8] [--only clouds nodes dipoles]
+    python benchmarks/apps/pme_errors.py [--small] [--clouds 8] [--first 0] [--only clouds nodes dipoles]
 """
 
 from __future__ import annotations
@@ -196,11 +196,13 @@ def main() -> None:
     """Measure what the command line asks for."""
     parser = runs.parser(__doc__, ("clouds", "nodes", "dipoles"), "cpu")
     parser.add_argument("--clouds", type=int, default=8, help="of each kind")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first cloud of each kind")
     asked = parser.parse_args()
     with runs.Run(Place(asked.backend), asked.out) as run:
         for part in asked.only:
             if part == "clouds":
-                cases: list[Any] = [(k, s) for s in range(1 if asked.small else asked.clouds) for k in KINDS]
+                seeds = range(asked.first, asked.first + (1 if asked.small else asked.clouds))
+                cases: list[Any] = [(k, s) for s in seeds for k in KINDS]
             elif part == "dipoles":
                 cases = [(a, s) for a in ACCURACIES for s in range(1, 4)][: 1 if asked.small else None]
             else:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, ChargeEquilibration, InducedDipoles, damping, dipoles, direct, operators
+from particlemesh.apps.pme import PME, ChargeEquilibration, InducedDipoles, close, damping, dipoles, direct, operators
 from particlemesh.apps.pme.split import NONE, Gaussian
 from particlemesh.backends import cuda
-from pme_cases import close
+from pme_cases import close as same
 from polarizable import BOX, COARSE, FINE, Polarizable, system
 from ptx import without_nvrtc
 
@@ -153,7 +153,7 @@ def test_without_polarizabilities_it_is_pme():
     x, q, m, _ = system()
     result = model()(x, q, 0.0, dipoles=m)
     plain = PME(BOX, **FINE, coulomb_constant=2.0)(x, q, dipoles=m)
-    close(result.__class__(**{n: getattr(result, n) for n in vars(plain)}), plain, 1e-12)
+    same(result.__class__(**{n: getattr(result, n) for n in vars(plain)}), plain, 1e-12)
     assert result.iterations == 0
 
 
@@ -253,13 +253,16 @@ def test_no_particles_have_no_energy():
 
 
 KERNELS = ("add", "scale", "dots", "cross_products", "products", "weigh", "direct", "advance")
+TABLE = (1.0, 0.2, 10.0, 0.0, 20.0, 0.0, 20.0, 0.0, 20.0)  # of two particles without partners
 FUNCTIONS = {
-    "slopes of dipoles": operators._slopes(Gaussian(2.0), 1.2, True),
-    "damped slopes": damping.slopes(0.39),
-    "damped moments": damping.moments(0.39, False),
-    "listed moments": damping.moments(0.39, True),
+    "slopes of dipoles": operators._slopes(Gaussian(2.0), 1.2, True, None),
+    "damped slopes": operators._slopes(Gaussian(2.0), 1.2, True, 0.39),
+    "damped moments": damping.moments(0.39),
+    "listed moments": damping.listed(0.39, 0.2),
     "listed charges": direct.pair_function(NONE, 2, True),
-    "listed dipoles": dipoles.pair_function(NONE, True),
+    "listed dipoles": dipoles.pair_function(NONE, True, close.LISTED, (1.0, 0.2, 10.0)),
+    "dipoles beside listed ones": dipoles.pair_function(NONE, True, close.NEIGHBOURS, TABLE),
+    "moments beside listed ones": damping.moments(0.39, close.NEIGHBOURS, TABLE),
     "potentials": operators._potentials_of(Gaussian(2.0), 1.2, True, True, 3),
     "widths of sets": damping.widths(3, False),
     "widths with slopes": damping.widths(1, True),

@@ -244,6 +244,7 @@ class Core:
             applications=applications, **split.green(all(box.periodic)), **options,
         )  # fmt: skip
         self._functions: dict[Any, pm.PairFunction] = {}
+        self.close_functions: dict[Any, tuple[int, pm.PairFunction]] = {}  # with tables of so many particles
         self._memory: dict[str, Any] = {}
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `StepErrors`

@@ -20,9 +20,11 @@ import numba
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.dipoles import slopes_of
+from particlemesh.apps.pme import close
+from particlemesh.apps.pme.dipoles import factors, factors_text, parameters_of, size_of, slopes_of
+from particlemesh.apps.pme.split import Smooth
 
-_MOST = 80.0  # of w: its exponential is no number of float32 beyond
+_MOST = 40.0  # of w: beyond it damping is less than rounding
 # Columns of `moments`: energy, force (3), potential, slopes by permanent and by induced dipoles (3 each), w times the
 # slope by w, virial (9).
 FORCE, POTENTIAL, PERMANENT, INDUCED, BY_W, VIRIAL = 1, 4, 5, 8, 11, 12
@@ -41,52 +43,118 @@ def reach_of_widths(largest: float, dtype: np.dtype) -> float:
 
 # ---- Thole's damping --------------------------------------------------------------------------------------
 
-# Roots of polarizabilities are the last values; a product of 0 means no damping.
+# Roots of polarizabilities are the last values; a product of 0 means no damping. l1 to l3 are 1 less e1 to e3: below
+# w = 1 e1 times what the series of exp(w) has beyond its first terms, since differences would lose digits.
 _DAMP = """
-const real inverse = (real)1 / r2, far = p[0] * r2 * sqrt(r2), size = a[LAST] * b[LAST];
-const real w = far < p[1] * size ? far / size : p[1];
-const real e1 = exp(-w), e2 = (1 + w) * e1, e3 = (1 + w + (real)0.6 * w * w) * e1;
-const real r1 = inverse * sqrt(inverse), b1 = -e1 * r1, b2 = -3 * e2 * r1 * inverse;
+const real over = r2 > 0 ? (real)1 / r2 : (real)0, far = p[AT] * r2 * sqrt(r2), size = a[LAST] * b[LAST];
+const real w = far < p[AT + 1] * size ? far / size : p[AT + 1];
+const real e1 = exp(-w), e2 = (1 + w) * e1, e3 = (1 + w + (real)0.6 * w * w) * e1, r1 = over * sqrt(over);
+real l1 = 1 - e1, l2 = 1 - e2, l3 = 1 - e3;
+if (w < 1) {
+    real series = 1;
+    for (int n = 18; n > 2; n--) series = 1 + series * w / n;
+    series *= (real)0.5 * w * w;
+    l1 = (w + series) * e1;
+    l2 = series * e1;
+    l3 = (series - (real)0.6 * w * w) * e1;
+}
 """
 
 
-def _parameters(a: float, listed: bool) -> tuple[float, ...]:
-    return a, _MOST, float(listed), 0.5, 0.6, 1.0, 3.0, 15.0
+def _parameters(a: float) -> tuple[float, ...]:
+    return a, _MOST, 0.5, 0.6, 1.0, 3.0, 15.0, 18.0
 
 
-@numba.njit(nogil=True, error_model="numpy", forceinline=True)
-def _thole(r2, a, b, p):
-    """Return w and b1 to b3, as in C."""
+@functools.cache
+def _thole(at: int) -> Any:
+    """Return the compiled function of w, e1 to e3 and l1 to l3, as in C; its parameters begin at ``at``."""
+
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
-    inverse, far, size = p[5] / r2, p[0] * r2 * np.sqrt(r2), a[-1] * b[-1]
-    w = far / size if far < p[1] * size else p[1]
-    b1 = -np.exp(-w) * inverse * np.sqrt(inverse)
-    b2 = p[6] * (p[5] + w) * b1 * inverse
-    return w, b1, b2, p[7] * (p[5] + w + p[4] * w * w) * b1 * inverse * inverse
+    def damp(r2, a, b, p):
+        one, far, size = p[at + 4], p[at] * r2 * np.sqrt(r2), a[-1] * b[-1]
+        w = far / size if far < p[at + 1] * size else p[at + 1]
+        e1, more = np.exp(-w), p[at + 3] * w * w
+        e2, e3 = (one + w) * e1, (one + w + more) * e1
+        if w >= one:
+            return w, e1, e2, e3, one - e1, one - e2, one - e3
+        series, n = one, p[at + 7]
+        while n > one + one:
+            series = one + series * w / n
+            n -= one
+        series *= p[at + 2] * w * w
+        return w, e1, e2, e3, (w + series) * e1, series * e1, (series - more) * e1
+
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(damp)
 
 
-@functools.cache
-def slopes(a: float) -> pm.PairFunction:
-    """Return the pair function of what is added to slopes of potentials of induced dipoles.
+def slopes(smooth: Smooth, cutoff: float, a: float) -> pm.PairFunction:
+    """Return the pair function of slopes of potentials of damped dipoles, minus the smooth part up to the cutoff.
 
-    Its values are a dipole and the root of a polarizability.
+    Its values are a dipole and the root of a polarizability. Beyond the cutoff it has what damping adds to points.
     """
-    return slopes_of(_DAMP.replace("LAST", "3"), _thole, 4, _parameters(a, False))
+    at = size_of(smooth) + 1  # of the damping's, after the number of `close`
+    head = f"""
+real c1 = r2 > 0 ? (real)0 : -p[{at - 4}], c2 = 0;
+if (r2 > 0) {{
+    {factors_text(smooth)}
+    const int within = r2 <= p[{at + 8}];
+    if (within) {{
+        c1 = p1 - s1;
+        c2 = p2 - s2;
+    }}
+    if (p[{at}] * r2 * sqrt(r2) < p[{at + 1}] * a[3] * b[3]) {{  // few pairs
+        {_DAMP.replace("LAST", "3").replace("AT + 1", str(at + 1)).replace("AT", str(at))}
+        c1 = within ? l1 * p1 - s1 : -e1 * p1;
+        c2 = within ? l2 * p2 - s2 : -e2 * p2;
+    }}
+}} else if (a[3] * b[3] > 0) c1 += p[{at}] / (a[3] * b[3]);
+"""
+    parameters = *parameters_of(smooth), *close.ALL, *_parameters(a), cutoff**2
+    return slopes_of(head, _damped(smooth.coefficients.shape[1], at), 4, parameters)
 
 
 @functools.cache
-def moments(a: float, listed: bool) -> pm.PairFunction:
+def _damped(terms: int, at: int) -> Any:
+    of_pair, damp = factors(terms, at - 1), _thole(at)
+
+    def c1_and_c2(r2, i, j, a, b, p):
+        if r2 <= 0:
+            size = a[3] * b[3]
+            return (p[at] / size if size > 0 else size) - p[at - 4], r2
+        _, p1, p2, _, _, s1, s2, _ = of_pair(r2, i, j, p)
+        within = r2 <= p[at + 8]
+        if p[at] * r2 * np.sqrt(r2) < p[at + 1] * a[3] * b[3]:  # few pairs
+            _, e1, e2, _, l1, l2, _ = damp(r2, a, b, p)
+            if within:
+                return l1 * p1 - s1, l2 * p2 - s2
+            return -e1 * p1, -e2 * p2
+        if within:
+            return p1 - s1, p2 - s2
+        return r2 - r2, r2 - r2
+
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(c1_and_c2)
+
+
+@functools.lru_cache(maxsize=8)
+def listed(a: float, square: float) -> pm.PairFunction:
+    """Return `moments` for listed pairs, which are close below a square."""
+    return moments(a, close.LISTED, (1.0, square, 2 / square))
+
+
+def moments(a: float, kind: int = close.FREE, numbers: tuple[float, ...] = close.ALL) -> pm.PairFunction:
     """Return the pair function of what is added to energy and derivatives of permanent and induced moments.
 
     Values are a charge q, a dipole m, an induced dipole u, and the root of its polarizability. Damped are q and m with
-    u, and u with u. Of ``listed`` pairs u with u is what points have, with the other sign.
+    u, and u with u. Listed pairs lose the former by their factor, and keep the latter: what q, m and u have lost as
+    points is added to u and u. ``kind`` and ``numbers`` are those of `close`.
     """
+    listed = kind == close.LISTED
+    # In one place there is no field of a point, and the damped one of u is uniform.
     source = f"""
-if (!(r2 > 0) && p[2] == 0) return;
-{_DAMP.replace("LAST", "7")}
-const real r5 = r1 * inverse * inverse, b3 = -15 * e3 * r5;
-const real c1 = p[2] > 0 ? -r1 : b1, c2 = p[2] > 0 ? -3 * r1 * inverse : b2, c3 = p[2] > 0 ? -15 * r5 : b3;
-const real turn_1 = p[2] > 0 ? (real)0 : w * e1 * r1, turn_2 = p[2] > 0 ? (real)0 : 3 * w * w * e1 * r1 * inverse;
+{_DAMP.replace("LAST", "7").replace("AT + 1", "1").replace("AT", "0")}
+{close.text(kind, AT)}
+const real r3 = r1 * over, r5 = r3 * over, w1 = w * e1 * r1, w2 = 3 * w * w * e1 * r3;
+const real b1 = -whole * e1 * r1, b2 = -3 * whole * e2 * r3, b3 = -15 * whole * e3 * r5;
 real mi = 0, mj = 0, ui = 0, uj = 0, cross = 0, both = 0;
 for (int n = 0; n < 3; n++) {{
     mi += a[1 + n] * d[n];
@@ -96,12 +164,13 @@ for (int n = 0; n < 3; n++) {{
     cross += a[1 + n] * b[4 + n] + a[4 + n] * b[1 + n];
     both += a[4 + n] * b[4 + n];
 }}
+{_LISTED if listed else _NEIGHBOURS}
 const real charge = b[0] * ui - a[0] * uj, twice = mi * uj + ui * mj;
 const real energy = (charge + cross) * b1 - twice * b2 + both * c1 - ui * uj * c2;
 const real along = -(charge + cross) * b2 + twice * b3 - both * c2 + ui * uj * c3;
 sum[0] += (real)0.5 * energy;
 sum[4] -= uj * b1;
-sum[11] += (charge + cross) * w * e1 * r1 - 3 * twice * w * w * e1 * r1 * inverse + both * turn_1 - ui * uj * turn_2;
+sum[11] += whole * ((charge + cross) * w1 - twice * w2) + both * turn_1 - ui * uj * turn_2;
 for (int n = 0; n < 3; n++) {{
     const real pull = along * d[n] + b1 * (b[0] * a[4 + n] - a[0] * b[4 + n])
                     - b2 * (a[1 + n] * uj + mi * b[4 + n] + a[4 + n] * mj + ui * b[1 + n])
@@ -112,39 +181,69 @@ for (int n = 0; n < 3; n++) {{
     for (int m = 0; m < 3; m++) sum[12 + 3 * n + m] += (real)0.5 * pull * d[m];
 }}
 """
-    return pm.PairFunction(source, _moments, RESULTS, VALUES, _parameters(a, listed))
+    return pm.PairFunction(source, _moments(kind), RESULTS, VALUES, (*_parameters(a), *numbers))
 
 
-def _moments(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
-    if r2 <= 0 and p[2] == 0:
-        return
-    half, three, inverse = p[3], p[6], p[5] / r2
-    w, b1, b2, b3 = _thole(r2, a, b, p)
-    by_1, by_2 = -w * b1, -three * w * w * b1 * inverse
-    turn_1, turn_2, c1, c2, c3 = by_1, by_2, b1, b2, b3
-    if p[2] > 0:
-        r1 = inverse * np.sqrt(inverse)
-        c1, c2, c3, by_1, by_2 = -r1, -three * r1 * inverse, -p[7] * r1 * inverse * inverse, r1 - r1, r1 - r1
-    mi = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
-    mj = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
-    ui = a[4] * d[0] + a[5] * d[1] + a[6] * d[2]
-    uj = b[4] * d[0] + b[5] * d[1] + b[6] * d[2]
-    cross = a[1] * b[4] + a[2] * b[5] + a[3] * b[6] + a[4] * b[1] + a[5] * b[2] + a[6] * b[3]
-    both = a[4] * b[4] + a[5] * b[5] + a[6] * b[6]
-    charge, twice = b[0] * ui - a[0] * uj, mi * uj + ui * mj
-    along = -(charge + cross) * b2 + twice * b3 - both * c2 + ui * uj * c3
-    sum[0] += half * ((charge + cross) * b1 - twice * b2 + both * c1 - ui * uj * c2)
-    sum[4] -= uj * b1
-    sum[11] += (charge + cross) * turn_1 - twice * turn_2 + both * by_1 - ui * uj * by_2
-    for n in range(3):
-        pull = along * d[n] + b1 * (b[0] * a[4 + n] - a[0] * b[4 + n])
-        pull -= b2 * (a[1 + n] * uj + mi * b[4 + n] + a[4 + n] * mj + ui * b[1 + n])
-        pull -= c2 * (a[4 + n] * uj + ui * b[4 + n])
-        sum[1 + n] += pull
-        sum[5 + n] += b1 * b[4 + n] - b2 * uj * d[n]
-        sum[8 + n] += (b[0] * b1 - mj * b2 - uj * c2) * d[n] + b1 * b[1 + n] + c1 * b[4 + n]
-        for m in range(3):
-            sum[12 + 3 * n + m] += half * pull * d[m]
+AT = 8  # the first of the numbers of `close` among the parameters of `moments`
+_LISTED = """
+const real c1 = -whole * r1, c2 = -3 * whole * r3, c3 = -15 * whole * r5, turn_1 = 0, turn_2 = 0;
+"""
+_NEIGHBOURS = """
+const int apart = r2 > 0 || both == 0;
+const real uniform = size > 0 ? p[0] / size : (real)1 / r2;
+const real c1 = apart ? (l1 - whole) * r1 : uniform, turn_1 = apart ? w1 : uniform, turn_2 = w2;
+const real c2 = 3 * (l2 - whole) * r3, c3 = 15 * (l3 - whole) * r5;
+"""
+
+
+@functools.cache
+def _moments(kind: int) -> Any:
+    of_pair, damp, listed = close.compiled(kind, AT), _thole(0), kind == close.LISTED
+
+    def moments_of_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
+        half, three, fifteen = p[2], p[5], p[6]
+        w, e1, e2, e3, l1, l2, l3 = damp(r2, a, b, p)
+        whole, over = of_pair(r2, i, j, p), p[4] / r2 if r2 > 0 else r2
+        r1 = over * np.sqrt(over)
+        r3 = r1 * over
+        r5 = r3 * over
+        w1, w2 = w * e1 * r1, three * w * w * e1 * r3
+        b1, b2, b3 = -whole * e1 * r1, -three * whole * e2 * r3, -fifteen * whole * e3 * r5
+        mi = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
+        mj = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
+        ui = a[4] * d[0] + a[5] * d[1] + a[6] * d[2]
+        uj = b[4] * d[0] + b[5] * d[1] + b[6] * d[2]
+        cross = a[1] * b[4] + a[2] * b[5] + a[3] * b[6] + a[4] * b[1] + a[5] * b[2] + a[6] * b[3]
+        both = a[4] * b[4] + a[5] * b[5] + a[6] * b[6]
+        if listed:
+            c1, c2, c3, turn_1, turn_2 = -whole * r1, -three * whole * r3, -fifteen * whole * r5, r1 - r1, r1 - r1
+        else:
+            c1, c2, c3, turn_1, turn_2 = (
+                (l1 - whole) * r1,
+                three * (l2 - whole) * r3,
+                fifteen * (l3 - whole) * r5,
+                w1,
+                w2,
+            )
+            if r2 <= 0 and both != 0:
+                size = a[7] * b[7]
+                c1 = turn_1 = p[0] / size if size > 0 else p[4] / r2
+        charge, twice = b[0] * ui - a[0] * uj, mi * uj + ui * mj
+        along = -(charge + cross) * b2 + twice * b3 - both * c2 + ui * uj * c3
+        sum[0] += half * ((charge + cross) * b1 - twice * b2 + both * c1 - ui * uj * c2)
+        sum[4] -= uj * b1
+        sum[11] += whole * ((charge + cross) * w1 - twice * w2) + both * turn_1 - ui * uj * turn_2
+        for n in range(3):
+            pull = along * d[n] + b1 * (b[0] * a[4 + n] - a[0] * b[4 + n])
+            pull -= b2 * (a[1 + n] * uj + mi * b[4 + n] + a[4 + n] * mj + ui * b[1 + n])
+            pull -= c2 * (a[4 + n] * uj + ui * b[4 + n])
+            sum[1 + n] += pull
+            sum[5 + n] += b1 * b[4 + n] - b2 * uj * d[n]
+            sum[8 + n] += (b[0] * b1 - mj * b2 - uj * c2) * d[n] + b1 * b[1 + n] + c1 * b[4 + n]
+            for m in range(3):
+                sum[12 + 3 * n + m] += half * pull * d[m]
+
+    return moments_of_pair
 
 
 # ---- Gaussian charges -------------------------------------------------------------------------------------

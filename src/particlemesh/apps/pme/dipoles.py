@@ -20,6 +20,7 @@ import numba
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import Core, Result, check_powers, native, word_of
 from particlemesh.apps.pme.split import NONE, Smooth, with_derivatives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
@@ -69,8 +70,9 @@ class Dipoles:
     def __init__(self, core: Core) -> None:
         check_powers(core.parameters.cutoff, 7, core.dtype)
         self.core = core
-        smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
-        self.functions, self.listed = ([pair_function(s, virial) for virial in (False, True)] for s in (smooth, NONE))
+        self._smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
+        numbers = close.numbers(core, 0, size_of(NONE))
+        self.listed = [pair_function(NONE, virial, close.LISTED, numbers) for virial in (False, True)]
         self.factors = core.constant, core.split.mesh, core.split.itself, core.split.twist
 
     def take(self, name: str, *shape: int) -> Any:
@@ -83,6 +85,14 @@ class Dipoles:
             self.take(name, *shape)
         if self.core.on_gpu:
             self.core.partial(1, count, _TERMS)
+
+    def function(self, count: int, virial: bool) -> pm.PairFunction:
+        """Return the pair function of sums over neighbours."""
+
+        def made(kind: int, numbers: tuple[float, ...], at: int) -> pm.PairFunction:
+            return pair_function(self._smooth, virial, kind, numbers)
+
+        return close.function(self.core, ("dipoles", virial), count, made, size_of(self._smooth))
 
     def _scratch(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
         nodes = self.core.solver.plan.mesh.field_shape
@@ -140,7 +150,7 @@ class Dipoles:
             self._kernel("pack", virial)(count, q, mu, values, core.status, count, core.at(q), core.at(mu))
         else:
             values[:, 0], values[:, 1:] = q, mu
-        core.grid.stream(core.parameters.cutoff, self.functions[virial], values, out=sums)
+        core.grid.stream(core.parameters.cutoff, self.function(count, virial), values, out=sums)
         if len(core.exclusions):
             core.exclusions.add(core, x, self.listed[virial], values, sums)
         return sums
@@ -181,23 +191,40 @@ def _on_cpu(
 # ---- the pair function -----------------------------------------------------------------------------
 
 
-def pair_function(smooth: Smooth, virial: bool = False) -> pm.PairFunction:
-    """Return the pair function of charges and dipoles, of four values each, for ``1 / r`` minus a smooth part."""
-    width, terms = columns(virial), smooth.coefficients.shape[1]
+def pair_function(
+    smooth: Smooth, virial: bool = False, kind: int = close.FREE, numbers: tuple[float, ...] = close.ALL
+) -> pm.PairFunction:
+    """Return the pair function of charges and dipoles, of four values each, for ``1 / r`` minus a smooth part.
+
+    ``kind`` and ``numbers`` say how it leaves out close pairs (`close`).
+    """
+    width, terms, at = columns(virial), smooth.coefficients.shape[1], size_of(smooth)
     source = _SOURCE.replace("LAST", str(width - 1)).replace("VIRIAL", _VIRIAL if virial else "")
-    source = source.replace("TERMS", str(terms)).replace("LIMITS", str(len(smooth.parameters())))
-    return pm.PairFunction(source, _function(width, terms), width, 4, parameters_of(smooth))
+    source = source.replace("FACTORS", factors_text(smooth, kind))
+    source = source.replace("LIMITS", str(at - 4))
+    return pm.PairFunction(source, _function(width, terms, at, kind), width, 4, (*parameters_of(smooth), *numbers))
 
 
 def parameters_of(smooth: Smooth) -> tuple[float, ...]:
-    """Return the parameters of pair functions that take `factors`."""
+    """Return the parameters of pair functions that take `factors`; others may follow them."""
     value, slope = map(float, smooth(0.0))
     return *smooth.parameters(), value, -2 * slope, 3.0, 5.0
 
 
-# b0 to b3: ``1 / r`` minus the smooth part, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one
-# before. t0 to t3 are the smooth part and its derivatives by t, over 1, 1, 2 and 6.
-FACTORS = """
+def size_of(smooth: Smooth) -> int:
+    """Return how many these are."""
+    return len(smooth.parameters()) + 4
+
+
+def factors_text(smooth: Smooth, kind: int = close.FREE) -> str:
+    """Return C that defines p0 to p3, and s0 to s3 of a smooth part."""
+    terms = str(smooth.coefficients.shape[1])
+    return close.text(kind, size_of(smooth)) + _FACTORS.replace("TERMS", terms)
+
+
+# p0 to p3: what is left of ``1 / r``, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one before.
+# s0 to s3 are those of the smooth part. t0 to t3 are this and its derivatives by t, over 1, 1, 2 and 6.
+_FACTORS = """
 const real t = r2 * p[0];
 const i64 at = 3 + (TERMS + 1) * (i64)(t < p[2] ? t : p[2]);
 const real s = t - p[at + TERMS], turn_of_t = -2 * p[0];
@@ -208,48 +235,53 @@ for (int n = TERMS - 2; n >= 0; n--) {
     t1 = t1 * s + t0;
     t0 = t0 * s + p[at + n];
 }
-const real inverse = (real)1 / r2, p0 = sqrt(inverse), p1 = p0 * inverse, p2 = 3 * p1 * inverse;
-const real b0 = p0 - t0, b1 = p1 - turn_of_t * t1, b2 = p2 - 2 * turn_of_t * turn_of_t * t2;
-const real b3 = 5 * p2 * inverse - 6 * turn_of_t * turn_of_t * turn_of_t * t3;
+const real inverse = (real)1 / r2, p0 = whole * sqrt(inverse), p1 = p0 * inverse, p2 = 3 * p1 * inverse;
+const real p3 = 5 * p2 * inverse, s0 = t0, s1 = turn_of_t * t1, s2 = 2 * turn_of_t * turn_of_t * t2;
+const real s3 = 6 * turn_of_t * turn_of_t * turn_of_t * t3;
 """
 # Particles in one place have minus the smooth part, so that an excluded pair loses what the mesh has of it.
-_SOURCE = f"""
-if (!(r2 > 0)) {{
+_SOURCE = """
+if (!(r2 > 0)) {
     sum[LAST] += (real)1;
     sum[0] -= b[0] * p[LIMITS];
-    for (int n = 0; n < 3; n++) {{
+    for (int n = 0; n < 3; n++) {
         sum[1 + n] -= b[1 + n] * p[LIMITS + 1];
         sum[4 + n] += a[1 + n] * b[0] * p[LIMITS + 1];
-    }}
+    }
     return;
-}}
-{FACTORS}
+}
+FACTORS
+const real b0 = p0 - s0, b1 = p1 - s1, b2 = p2 - s2, b3 = p3 - s3;
 real along_j = 0, along_i = 0, both = 0;
-for (int n = 0; n < 3; n++) {{
+for (int n = 0; n < 3; n++) {
     along_j += b[1 + n] * d[n];
     along_i += a[1 + n] * d[n];
     both += a[1 + n] * b[1 + n];
-}}
+}
 sum[0] += b[0] * b0 - along_j * b1;
 const real along = b[0] * b1 - along_j * b2, second = b[0] * along_i * b2 - along_j * along_i * b3 + both * b2;
-for (int n = 0; n < 3; n++) {{
+for (int n = 0; n < 3; n++) {
     const real slope = along * d[n] + b1 * b[1 + n];
     const real turn = second * d[n] + along_i * b2 * b[1 + n] - along * a[1 + n];
     sum[1 + n] += slope;
     sum[4 + n] += turn;
     VIRIAL
-}}
+}
 """
 # The derivative of the pair's energy by d, times d.
 _VIRIAL = "for (int m = 0; m < 3; m++) sum[7 + 3 * n + m] -= (a[0] * slope + turn) * d[m];"
 
 
 @functools.cache
-def factors(terms: int) -> Callable[..., Any]:
-    """Return the compiled function ``(r2, a, b, p)`` of b0 to b3, for polynomials of so many coefficients."""
+def factors(terms: int, at: int, kind: int = close.FREE) -> Callable[..., Any]:
+    """Return the compiled function ``(r2, i, j, p)`` of p0 to p3 and s0 to s3, as in C.
+
+    Polynomials have so many terms, and the numbers of `close` are the parameters from ``at`` on.
+    """
+    of_pair, last = close.compiled(kind, at), at
 
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
-    def b0_to_b3(r2, a, b, p):
+    def both_parts(r2, i, j, p):
         t = r2 * p[0]
         at = 3 + (terms + 1) * int(min(t, p[2]))
         s = t - p[at + terms]
@@ -260,31 +292,32 @@ def factors(terms: int) -> Callable[..., Any]:
             t2 = t2 * s + t1
             t1 = t1 * s + t0
             t0 = t0 * s + p[at + n]
-        turn_of_t, three = -(p[0] + p[0]), p[-2]
+        turn_of_t, three = -(p[0] + p[0]), p[last - 2]
         inverse = p[1] / r2
-        p0 = np.sqrt(inverse)
+        p0 = of_pair(r2, i, j, p) * np.sqrt(inverse)
         p1 = p0 * inverse
         p2 = three * p1 * inverse
         square = turn_of_t * turn_of_t
-        b3 = p[-1] * p2 * inverse - (three + three) * square * turn_of_t * t3
-        return p0 - t0, p1 - turn_of_t * t1, p2 - (square + square) * t2, b3
+        s3 = (three + three) * square * turn_of_t * t3
+        return p0, p1, p2, p[last - 1] * p2 * inverse, t0, turn_of_t * t1, (square + square) * t2, s3
 
-    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(b0_to_b3)
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(both_parts)
 
 
 @functools.cache
-def _function(width: int, terms: int) -> Callable[..., None]:
-    last, of_pair = width - 1, factors(terms)
+def _function(width: int, terms: int, at: int, kind: int) -> Callable[..., None]:
+    last, of_pair = width - 1, factors(terms, at, kind)
 
     def dipole_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         if r2 <= 0:
             sum[last] += p[1]
-            sum[0] -= b[0] * p[-4]
+            sum[0] -= b[0] * p[at - 4]
             for n in range(3):
-                sum[1 + n] -= b[1 + n] * p[-3]
-                sum[4 + n] += a[1 + n] * b[0] * p[-3]
+                sum[1 + n] -= b[1 + n] * p[at - 3]
+                sum[4 + n] += a[1 + n] * b[0] * p[at - 3]
             return
-        b0, b1, b2, b3 = of_pair(r2, a, b, p)
+        p0, p1, p2, p3, s0, s1, s2, s3 = of_pair(r2, i, j, p)
+        b0, b1, b2, b3 = p0 - s0, p1 - s1, p2 - s2, p3 - s3
         along_j = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
         along_i = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
         both = a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
@@ -309,15 +342,14 @@ def slopes_of(head: str, of_pair: Callable[..., Any], values: int, parameters: S
     Parameters
     ----------
     head : str
-        C that defines b1 and b2.
+        C that defines c1 and c2, the factors of the dipole and of its part along d.
     of_pair : callable
-        Compiled: ``(r2, a, b, p)`` returns four numbers, of which the second and third are b1 and b2.
+        Compiled: ``(r2, i, j, a, b, p)`` returns these.
     """
     source = f"""
-if (!(r2 > 0)) return;
 {head}
-const real along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2;
-for (int n = 0; n < 3; n++) sum[n] += b1 * b[n] - along * d[n];
+const real along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * c2;
+for (int n = 0; n < 3; n++) sum[n] += c1 * b[n] - along * d[n];
 """
     return pm.PairFunction(source, _slopes(of_pair), 3, values, parameters)
 
@@ -325,11 +357,9 @@ for (int n = 0; n < 3; n++) sum[n] += b1 * b[n] - along * d[n];
 @functools.cache
 def _slopes(of_pair: Callable[..., Any]) -> Callable[..., None]:
     def slopes_of_dipole(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
-        if r2 <= 0:
-            return
-        _, b1, b2, _ = of_pair(r2, a, b, p)
-        along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * b2
+        c1, c2 = of_pair(r2, i, j, a, b, p)
+        along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * c2
         for n in range(3):
-            sum[n] += b1 * b[n] - along * d[n]
+            sum[n] += c1 * b[n] - along * d[n]
 
     return slopes_of_dipole

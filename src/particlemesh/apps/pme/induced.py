@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import kernels
-from particlemesh.apps.pme import damping
+from particlemesh.apps.pme import close, damping
 from particlemesh.apps.pme.core import native
 from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.operators import Equations, Operator, Step, joined, near_sums, numbers, virial_of
@@ -232,11 +232,7 @@ class _Step(Step):
 
         def operate(p: Any, image: Any) -> None:
             self.vectors.scale(image, stiff, p)
-            operator.dipoles(p, self.vectors, image)
-            if self.reach:
-                rows = joined(core, count, 4, p.reshape(count, 3), self.root)
-                sums = near_sums(core, self.x, self.reach, damping.slopes(self.thole), rows)
-                self.vectors.add_columns(image, sums, columns=3)
+            operator.dipoles(p, self.vectors, image, self.thole, self.root, self.reach)
 
         return self.vectors.solve(
             operate, right, x.reshape(1, -1), weights, guessed=guessed, tolerance=model.tolerance,
@@ -245,11 +241,17 @@ class _Step(Step):
 
     def extra(self, induced: Any) -> Any:
         """Return the columns of `damping.moments` for all particles, without Coulomb's constant."""
-        core, a = self.core, self.thole or 1.0
-        rows = joined(core, self.x.count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
-        sums = near_sums(core, self.x, self.reach, damping.moments(a, False), rows)
+        core, a, count, near = self.core, self.thole or 1.0, self.x.count, close.reach(self.core)
+
+        def made(kind: int, numbers: tuple[float, ...], at: int) -> Any:
+            return damping.moments(a, kind, numbers)
+
+        rows = joined(core, count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
+        reach = max(self.reach, near) if len(core.exclusions) else self.reach
+        function = close.function(core, ("moments", a), count, made, damping.AT)
+        sums = near_sums(core, self.x, reach, function, rows)
         if len(core.exclusions):
-            core.exclusions.add(core, self.x, damping.moments(a, True), rows, sums)
+            core.exclusions.add(core, self.x, damping.listed(a, near**2), rows, sums)
         return sums
 
     def slopes(self, induced: Any, virial: bool) -> dict[str, Any]:

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import numba
 import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme import direct
+from particlemesh.apps.pme import close, damping, direct
 from particlemesh.apps.pme.core import Core, Result, native
-from particlemesh.apps.pme.dipoles import FACTORS, factors, parameters_of, slopes_of
+from particlemesh.apps.pme.dipoles import factors, factors_text, parameters_of, size_of, slopes_of
 from particlemesh.apps.pme.parameters import FOURTH, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Split, polynomials, with_derivatives
@@ -211,8 +212,13 @@ class Operator:
             core.grid.stream(core.parameters.cutoff, function, part.T, out=sums)
             Vectors(core, len(part), count).add_columns(out[begin : begin + core.together], sums)
 
-    def dipoles(self, mu: Any, vectors: Vectors, out: Any) -> None:
-        """Add the slopes of the potentials of dipoles, both (N, 3), without Coulomb's constant."""
+    def dipoles(
+        self, mu: Any, vectors: Vectors, out: Any, thole: float | None = None, roots: Any = None, reach: float = 0.0
+    ) -> None:  # fmt: skip
+        """Add the slopes of the potentials of dipoles, both (N, 3), without Coulomb's constant.
+
+        They are damped up to a reach, if roots (N, 1) of polarizabilities are given.
+        """
         core, count = self.core, self.x.count
         mu, nodes = mu.reshape(count, 3), core.solver.plan.mesh.field_shape
         density, field, slopes = (
@@ -224,8 +230,10 @@ class Operator:
         core.solver.plan.gradient(field, out=slopes)
         vectors.add(out, slopes.reshape(out.shape), core.split.mesh)
         vectors.add(out, mu.reshape(out.shape), -core.split.twist)
-        function = _slopes(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
-        core.grid.stream(core.parameters.cutoff, function, mu, out=slopes)
+        cutoff = core.parameters.cutoff
+        function = _slopes(core.split, cutoff, core.dtype.itemsize == 4, thole)
+        values = mu if thole is None else joined(core, count, 4, mu, roots)
+        core.grid.stream(max(cutoff, reach), function, values, out=slopes)
         vectors.add(out, slopes.reshape(out.shape))
 
 
@@ -310,8 +318,32 @@ def _potentials_of(split: Split, cutoff: float, single: bool, one: bool, sets: i
 
 
 @functools.lru_cache(maxsize=32)
-def _slopes(split: Split, cutoff: float, single: bool) -> pm.PairFunction:
-    """Return the pair function of slopes of potentials of dipoles, for ``1 / r`` minus a smooth part."""
+def _slopes(split: Split, cutoff: float, single: bool, thole: float | None) -> pm.PairFunction:
+    """Return the pair function of slopes of potentials of dipoles, for ``1 / r`` minus a smooth part, and damped."""
     smooth = with_derivatives(split, cutoff, single)
-    terms = smooth.coefficients.shape[1]
-    return slopes_of(FACTORS.replace("TERMS", str(terms)), factors(terms), 3, parameters_of(smooth))
+    if thole is not None:
+        return damping.slopes(smooth, cutoff, thole)
+    at = size_of(smooth)
+    head = f"""
+real c1 = -p[{at - 3}], c2 = 0;
+if (r2 > 0) {{
+    {factors_text(smooth)}
+    c1 = p1 - s1;
+    c2 = p2 - s2;
+}}
+"""
+    of_pair = _of_points(smooth.coefficients.shape[1], at)
+    return slopes_of(head, of_pair, 3, (*parameters_of(smooth), *close.ALL))
+
+
+@functools.cache
+def _of_points(terms: int, at: int) -> Any:
+    both = factors(terms, at)
+
+    def c1_and_c2(r2, i, j, a, b, p):
+        if r2 <= 0:
+            return -p[at - 3], r2
+        _, p1, p2, _, _, s1, s2, _ = both(r2, i, j, p)
+        return p1 - s1, p2 - s2
+
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(c1_and_c2)

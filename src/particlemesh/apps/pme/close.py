@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Excluded pairs that are close to each other: sums over neighbours leave them out themselves.
+
+Taking a huge pair back from a sum would cost digits. So the sum over neighbours multiplies ``1 / r`` of a close pair
+with its factor, and the correction leaves the pair to it. The share of either is a continuous function of the
+distance, since a distance may be rounded differently in both.
+
+Pair functions find the factor in a table among their parameters. An integer there is two reals, since float32 has 24
+bits: a multiple of 4096 and a rest.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+import particlemesh as pm
+from particlemesh.apps.pme.exclusions import Exclusions, Images
+
+FREE, NEIGHBOURS, LISTED = range(3)  # no pair is listed; a sum over neighbours; a correction of listed pairs
+ALL = (1.0,)  # the numbers of pairs of which none is listed
+_FAR = 1 / 3  # of the cutoff: beyond it taking a pair back costs no digits
+
+
+def reach(core: Any) -> float:
+    """Return the distance below which pairs are close: there an image is the nearest one."""
+    return min(_FAR * core.parameters.cutoff, Images.of(core.images_box.matrix, core.dtype).near ** 0.5)
+
+
+def function(
+    core: Any, name: Any, count: int, make: Callable[[int, tuple[float, ...], int], pm.PairFunction], at: int
+) -> pm.PairFunction:  # fmt: skip
+    """Return a pair function for sums over so many neighbours, kept under a name.
+
+    ``make`` takes the kind of the sum, the numbers that begin at ``at`` among the parameters, and ``at``.
+    """
+    if not len(core.exclusions):
+        count = 0
+    known = core.close_functions.get(name)
+    if known is None or known[0] < count:
+        known = count, make(NEIGHBOURS if count else FREE, numbers(core, count, at), at)
+        core.close_functions[name] = known
+    return known[1]
+
+
+def numbers(core: Any, count: int, at: int) -> tuple[float, ...]:
+    """Return 1, the square of the reach, a slope, and the table of so many particles; no table of 0."""
+    square = reach(core) ** 2
+    head = *ALL, square, 2 / square
+    return head + (_table(core.exclusions, count, at + len(head)) if count else ())
+
+
+def _table(exclusions: Exclusions, count: int, at: int) -> tuple[float, ...]:
+    """Return where each row begins among all parameters, and the rows: partners and factors minus 1."""
+    start, partners, weights = exclusions.rows(count)
+    begins = at + 2 * (count + 1) + 3 * start.astype(np.int64)
+    rows = np.column_stack([partners // 4096, partners % 4096, weights])
+    return *np.column_stack([begins // 4096, begins % 4096]).ravel().tolist(), *rows.ravel().tolist()
+
+
+def text(kind: int, at: int) -> str:
+    """Return C that defines ``whole``, what ``1 / r`` is multiplied with."""
+    if kind == FREE:
+        return "const real whole = 1;"
+    share = f"const real rise = (p[{at + 1}] - r2) * p[{at + 2}], share = rise < 1 ? rise : (real)1;"
+    if kind == LISTED:
+        return f"{share} const real whole = share > 0 ? 1 - share : (real)1;"
+    return f"""
+real whole = 1;
+if (r2 < p[{at + 1}]) {{
+    {share}
+    const i64 row = {at + 3} + 2 * i, end = (i64)p[row + 2] * 4096 + (i64)p[row + 3];
+    for (i64 n = (i64)p[row] * 4096 + (i64)p[row + 1]; n < end; n += 3)
+        if ((i64)p[n] * 4096 + (i64)p[n + 1] == j) whole += p[n + 2] * share;
+}}
+"""
+
+
+@functools.cache
+def compiled(kind: int, at: int) -> Callable[..., Any]:
+    """Return the compiled function ``(r2, i, j, p)`` of the same."""
+
+    def free(r2, i, j, p):
+        return p[at]
+
+    def neighbours(r2, i, j, p):
+        whole = p[at]
+        if r2 < p[at + 1]:
+            share = min((p[at + 1] - r2) * p[at + 2], p[at])
+            row = at + 3 + 2 * i
+            for n in range(int(p[row]) * 4096 + int(p[row + 1]), int(p[row + 2]) * 4096 + int(p[row + 3]), 3):
+                if int(p[n]) * 4096 + int(p[n + 1]) == j:
+                    whole += p[n + 2] * share
+        return whole
+
+    def listed(r2, i, j, p):
+        if r2 < p[at + 1]:
+            return p[at] - min((p[at + 1] - r2) * p[at + 2], p[at])
+        return p[at]
+
+    return numba.njit(nogil=True, error_model="numpy", forceinline=True)((free, neighbours, listed)[kind])
