@@ -145,8 +145,8 @@ def moments(a: float, kind: int = close.FREE, numbers: tuple[float, ...] = close
     """Return the pair function of what is added to energy and derivatives of permanent and induced moments.
 
     Values are a charge q, a dipole m, an induced dipole u, and the root of its polarizability. Damped are q and m with
-    u, and u with u. Listed pairs lose the former by their factor, and keep the latter: what q, m and u have lost as
-    points is added to u and u. ``kind`` and ``numbers`` are those of `close`.
+    u, and u with u. Listed pairs lose the former by their factor, and keep the latter. So u and u get back what they
+    have lost as points. ``kind`` and ``numbers`` are those of `close`.
     """
     listed = kind == close.LISTED
     # In one place there is no field of a point, and the damped one of u is uniform.
