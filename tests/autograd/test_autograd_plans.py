@@ -8,6 +8,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
+from particlemesh.fourier import Solver, VectorSolver
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install particlemesh[torch]")
 
@@ -74,7 +75,7 @@ def test_without_grad_tensors_are_data():
         assert not field.requires_grad
         np.testing.assert_allclose(field, expected, atol=1e-13)
         np.testing.assert_array_equal(out, field)
-        pm.neighbour_list("ij", x, (1.0, 1.0), 0.2)
+        pm.UniformGrid((1.0, 1.0), shape=(4, 4)).build(x)
         np.testing.assert_allclose(plan.lost(given["spread"]), 0)
     assert not plan.spread(given["spread"].detach()).requires_grad  # these positions were data
     with torch.inference_mode():
@@ -90,7 +91,10 @@ def test_what_has_no_derivatives_is_refused():
     with pytest.raises(TypeError, match=r"requires grad, and this call is not differentiable.*Pass tensor.detach\(\)"):
         plan.lost(given["spread"])
     with pytest.raises(TypeError, match="requires grad, and this call is not differentiable"):
-        pm.neighbour_list("ij", x, (1.0, 1.0), 0.2)
+        pm.UniformGrid((1.0, 1.0), shape=(4, 4)).build(x)
+    for solver, words in ((Solver(MESHES[0]), "call .*torch.potential"), (VectorSolver(MESHES[0]), "detach them")):
+        with pytest.raises(TypeError, match=rf"positions require grad, and a \w*Solver has no derivatives.*{words}"):
+            solver.set_positions(x)
     with pytest.raises(TypeError, match="the positions require grad, and this array is a ndarray: give a tensor"):
         plan.spread(np.ones(4))
     with pytest.raises(ValueError, match="not finite"):

@@ -147,6 +147,13 @@ def test_device_arrays_give_the_same_spectrum(backend):
     np.testing.assert_allclose(named.power, expected.power, rtol=1e-9)
 
 
+def test_a_spectrum_is_shown_in_one_line():
+    mesh = pm.Mesh((8, 8), (1.0, 1.0))
+    assert repr(power_spectrum(*clustered(mesh), mesh, mu_bins=2, multipoles=(0, 2))) == (
+        "<Spectrum: bins (4, 2) of k from 3.142 to 28.27, multipoles [0, 2]>"
+    )
+
+
 def test_bad_arguments_are_refused():
     mesh = pm.Mesh((8, 8), (1.0, 1.0))
     x, w = clustered(mesh)

@@ -189,3 +189,9 @@ def test_streams_read_values_that_are_read_only_and_write_elsewhere():
         grid.stream(0.3, VALUES, out[:, 0], out=out)
     with pytest.raises(ValueError, match="read-only"):
         grid.stream(0.3, VALUES, out[:, 0], out=values[:, None])
+
+
+def test_pairs_are_shown_by_their_shapes():
+    pairs = pm.UniformGrid(1.0, shape=4).build(np.array([0.05, 0.5, 0.95])).pairs(0.2)
+    assert repr(pairs) == "<Pairs: start (4,), j (2,)>"
+    assert repr(pm.Pairs(j=[1])) == "<Pairs: j (1,)>"

@@ -178,7 +178,8 @@ class _Torch(Kind):
         if array.requires_grad and sys.modules["torch"].is_grad_enabled():
             raise TypeError(
                 "this tensor requires grad, and this call is not differentiable: gradients would be lost. "
-                "Pass tensor.detach(), or call it under torch.no_grad()."
+                "Pass tensor.detach(), or call it under torch.no_grad(). Functions of particlemesh.autograd.torch "
+                "have derivatives."
             )
         self.dtype(array)
         return array.detach().resolve_conj().resolve_neg()

@@ -14,6 +14,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import recorder_of
 from particlemesh.arrays.positions import check_size
 from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.backends.tapes import Replays
@@ -90,6 +91,12 @@ class MeshSolver(checks.Fixed):
         # The arguments, never handles: the copy starts without positions.
         kind: Any = type(self)
         return functools.partial(kind, self.mesh, self.window, **self._given), ()
+
+    def _not_recorded(self, positions: Any, instead: str = "") -> None:
+        """Check that torch does not record what happens to positions: their gradients would be lost."""
+        if recorder_of(*(positions if isinstance(positions, tuple) else (positions,))) is not None:
+            name = type(self).__name__
+            raise TypeError(f"the positions require grad, and a {name} has no derivatives: {instead}detach them.")
 
     def _operand(
         self, work: Work, array: Any, core: tuple[int, ...], axes: int, name: str, parts: str = "channels"
@@ -317,6 +324,7 @@ class Solver(MeshSolver):
         Solver
             The solver itself.
         """
+        self._not_recorded(positions, "call particlemesh.autograd.torch.potential, or ")
         rows, factors, each = None, self._common, [self._modes]
         if boxes is not None and self.plan.stack is not None:
             boxes = rows = matrices(boxes, self.plan.stack)

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 COMPENSATIONS = ("window", "aliases")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Spectrum:
     r"""A power spectrum in bins of k, and of mu if asked for.
 
@@ -56,6 +56,10 @@ class Spectrum:
     edges: Array
     mu: Array | None
     multipoles: dict[int, Array]
+
+    def __repr__(self) -> str:
+        first, last = self.edges[0], self.edges[-1]
+        return f"<Spectrum: bins {self.k.shape} of k from {first:.4g} to {last:.4g}, multipoles {[*self.multipoles]}>"
 
 
 def power_spectrum(

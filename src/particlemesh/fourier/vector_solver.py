@@ -139,6 +139,7 @@ class VectorSolver(MeshSolver):
         VectorSolver
             The solver itself.
         """
+        self._not_recorded(positions)
         self.plan.set_positions(positions, check=check)
         return self
 

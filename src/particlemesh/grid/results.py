@@ -12,7 +12,7 @@ import numpy as np
 from particlemesh.arrays.kinds import kind_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Pairs:
     """Pairs of particles within a distance; quantities that were not requested are None.
 
@@ -59,6 +59,11 @@ class Pairs:
     distance: Any = None
     vector: Any = None
     count: Any = None
+
+    def __repr__(self) -> str:
+        held = ((name, getattr(self, name)) for name in self.__slots__)
+        shapes = [f"{name} {getattr(array, 'shape', (len(array),))}" for name, array in held if array is not None]
+        return f"<Pairs: {', '.join(shapes)}>"
 
     def __len__(self) -> int:
         if self.count is not None:

@@ -119,7 +119,7 @@ class Dispersion(Calculation):
         return (
             f"cutoff {p.cutoff:.4g}, {p.split}, {nodes} nodes, {p.window.name}, "
             f"mixing {self.mixing}; "
-            f"expected errors {p.real_error:.1e} beyond the cutoff and {p.mesh_error:.1e} of the mesh"
+            f"expected errors: pairs within the cutoff {p.real_error:.1e}, mesh {p.mesh_error:.1e}"
         )
 
     @alone

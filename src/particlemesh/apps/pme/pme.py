@@ -273,11 +273,11 @@ class PME(Calculation):
         pairs = f"a list, made {core.list.builds} times, skin {self.skin:g}" if core.list else "without a list"
         lines = [
             f"accuracy asked for: {asked}, expected: {math.hypot(p.error, FLOOR[core.dtype]):.1e} of a typical force",
-            f"  pairs {p.real_error:.1e}, mesh {p.mesh_error:.1e}, rounding about {FLOOR[core.dtype]:.0e}",
+            f"  pairs within the cutoff {p.real_error:.1e}, mesh {p.mesh_error:.1e}, rounding {FLOOR[core.dtype]:.0e}",
             f"cutoff {p.cutoff:.6g}, {p.split}",
             f"mesh {' x '.join(map(str, p.shape))}, window {p.window.name}, gradient {self._options['gradient']!r}",
             f"given: {', '.join(given) or 'nothing'}; the rest for the least time predicted, {p.seconds:.2g} s",
-            f"pairs: {pairs}; {len(self.exclusions)} pairs excluded or scaled; memory: {core.nbytes:,} bytes",
+            f"pairs within the cutoff: {pairs}; excluded or scaled: {len(self.exclusions)}; memory: {core.nbytes:,} bytes",
             core.solver.explain(),
         ]
         return "\n".join(lines)
