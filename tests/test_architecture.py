@@ -49,7 +49,7 @@ BUDGET = {
     "apps/files": 3270,
     "apps/mri": 440,
     "apps/nufft": 1470,
-    "apps/pme": 4380,
+    "apps/pme": 4390,
     "arrays": 810,
     "autograd": 1080,
     "backends": 3210,

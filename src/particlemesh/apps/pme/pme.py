@@ -277,7 +277,7 @@ class PME(Calculation):
             f"cutoff {p.cutoff:.6g}, {p.split}",
             f"mesh {' x '.join(map(str, p.shape))}, window {p.window.name}, gradient {self._options['gradient']!r}",
             f"given: {', '.join(given) or 'nothing'}; the rest for the least time predicted, {p.seconds:.2g} s",
-            f"pairs within the cutoff: {pairs}; excluded or scaled: {len(self.exclusions)}; memory: {core.nbytes:,} bytes",
+            f"pairs within the cutoff: {pairs}; excluded or scaled: {len(self.exclusions)}; {core.nbytes:,} bytes",
             core.solver.explain(),
         ]
         return "\n".join(lines)
