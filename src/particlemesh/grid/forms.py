@@ -17,30 +17,38 @@ SORTS = ("i", "j", "d")
 COUNTS = "ns"  # letters of what is counted: neighbours of each particle, and where the pairs of each begin
 
 
-def letters(quantities: Any) -> None:
-    """Check that quantities are letters of "ijdDSns", each once, and one at least."""
-    if not isinstance(quantities, str) or set(quantities) - set("ijdDSns") or len(set(quantities)) < len(quantities):
-        raise ValueError(f"quantities is {quantities!r}; give letters of 'ijdDSns', each at most once.")
-    if not quantities:
-        raise ValueError("quantities is ''; give at least one letter of 'ijdDSns'.")
+def checked(quantities: Any, sort_by: Any, most: Any, *, half: bool) -> int | None:
+    """Check what a list is asked for, and return ``most`` as an integer."""
+    if not isinstance(quantities, str):
+        raise _wrong_letters(quantities)
+    checks.one_of(sort_by, "sort_by", SORTS)
+    if most is not None and half:
+        raise ValueError(
+            "half=True lists a pair at one of its particles, and most counts neighbours of each: give one."
+        )
+    return None if most is None else checks.integer(most, "most", 0, 2**31 - 1)
 
 
 @functools.cache
-def needed(quantities: str, sort: str, most: int | None) -> str:
+def needed(quantities: str, sort_by: str, most: int | None) -> str:
     """Return the letters of a list from which that of ``quantities`` is made."""
+    if not quantities or set(quantities) - set("ijdDSns") or len(set(quantities)) < len(quantities):
+        raise _wrong_letters(quantities)
     listed = "".join(letter for letter in quantities if letter not in COUNTS)
-    if sort != "i" or most is not None:  # of equal distances, the smaller index and image come first
+    if sort_by != "i" or most is not None:  # of equal distances, the smaller index and image come first
         return listed + "".join(letter for letter in "ijSd" if letter not in listed)
     return listed + "i" * (listed != quantities and "i" not in listed)
 
 
-def arranged(arrays: dict[str, Any], quantities: str, count: int, sort: str, most: int | None) -> dict[str, Any]:
+def _wrong_letters(quantities: Any) -> ValueError:
+    return ValueError(f"quantities is {quantities!r}; give letters of 'ijdDSns', each at most once.")
+
+
+def arranged(arrays: dict[str, Any], quantities: str, count: int, sort_by: str, most: int | None) -> dict[str, Any]:
     """Return the arrays of ``quantities`` for ``count`` particles, from those of :func:`needed`, sorted by i."""
-    if sort == "i" and most is None and not set(quantities) & set(COUNTS):
-        return arrays
 
     def make(xp: Any, **by_letter: Any) -> dict[str, Any]:
-        if most is not None or sort == "d":
+        if most is not None or sort_by == "d":
             by_letter = _by(xp, by_letter, "jdi")
         if most is not None:
             begin = xp.searchsorted(by_letter["i"], by_letter["i"])
@@ -50,7 +58,7 @@ def arranged(arrays: dict[str, Any], quantities: str, count: int, sort: str, mos
             numbers = xp.bincount(by_letter["i"], minlength=count)
             starts = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(numbers, dtype=np.int64)])
             by_letter |= {"n": numbers.astype(np.int32), "s": starts}
-        if sort == "j":
+        if sort_by == "j":
             by_letter = _by(
                 xp, {letter: array for letter, array in by_letter.items() if letter not in COUNTS}, "ij"
             ) | {letter: array for letter, array in by_letter.items() if letter in COUNTS}

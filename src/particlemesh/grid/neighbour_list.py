@@ -135,21 +135,13 @@ def neighbour_list(
     >>> pm.neighbour_list("j", x, (1.0, 1.0), 0.25, periodic=False).size
     0
     """
-    forms.letters(quantities)
+    if type(quantities) is not str or sort_by != "i" or most is not None:
+        most = forms.checked(quantities, sort_by, most, half=half)
+    listed = forms.needed(quantities, sort_by, most)
     common.flag(half, "half")
-    if sort_by != "i":
-        common.one_of(sort_by, "sort_by", forms.SORTS)
-    if most is not None:
-        most = common.integer(most, "most", 0, 2**31 - 1)
-        if half:
-            raise ValueError(
-                "half=True lists a pair at one of its particles, and most counts neighbours of each: give one."
-            )
-    first = kind_of(positions[0] if isinstance(positions, tuple) and positions else positions)
-    records = first is not None and first.records
-    recorder = (
-        recorder_of(*(positions if isinstance(positions, tuple) else (positions,)), box, boxes) if records else None
-    )
+    columns = positions if type(positions) is tuple else (positions,)
+    kind = kind_of(columns[0]) if columns else None
+    recorder = recorder_of(*columns, box, boxes) if kind is not None and kind.records else None
     if recorder is not None:
         options = {
             "half": half,
@@ -172,7 +164,7 @@ def neighbour_list(
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(
-            forms.needed(quantities, sort_by, most),
+            listed,
             positions,
             kind,
             home,
@@ -192,7 +184,8 @@ def neighbour_list(
             if not drop_grids():
                 raise
             arrays = call.answer(radius, system, boxes)
-    arrays = forms.arranged(arrays, quantities, x.count, sort_by, most)
+    if listed != quantities or sort_by != "i" or most is not None:
+        arrays = forms.arranged(arrays, quantities, x.count, sort_by, most)
     results = tuple([arrays[letter] for letter in quantities])
     return results if len(results) > 1 else results[0]
 
