@@ -152,7 +152,7 @@ def test_names_say_what_they_hold(folder):
 def test_no_message_says_1_axes():
     others = ("apps/files", "command")  # where files are named
     texts = {path: (ROOT / path).read_text() for path in MODULES if not folder_of(path).startswith(others)}
-    wrong = {path: found for path, text in texts.items() if (found := re.findall(r"\{[^{}]*\} axes", text))}
+    wrong = {path: plurals for path, text in texts.items() if (plurals := re.findall(r"\{[^{}]*\} axes", text))}
     assert not wrong, "say 'in {ndim}-D', or take checks.plural"
 
 
