@@ -52,11 +52,6 @@ def test_dipoles_energy_and_forces_are_those_of_amoeba(thole, near):
     induced, energy, forces = amoeba(x, q, alpha, thole, 0.79)
     pme = PME((LENGTH,) * 3, cutoff=0.79, splitting=SPLITTING, shape=64, window="bspline10", coulomb_constant=COULOMB)
     result = InducedDipoles(pme, 1e-10, thole=thole)(x, q, alpha / COULOMB)
-    print(
-        f"thole {thole}, near {near}: dipoles {np.linalg.norm(result.induced - induced) / np.linalg.norm(induced):.1e}, "
-        f"energy {abs(result.energy / energy - 1):.1e}, "
-        f"forces {np.linalg.norm(result.forces - forces) / np.linalg.norm(forces):.1e}"
-    )
-    assert np.linalg.norm(result.induced - induced) <= 1e-5 * np.linalg.norm(induced)
-    assert abs(result.energy / energy - 1) <= 1e-5
-    assert np.linalg.norm(result.forces - forces) <= 1e-5 * np.linalg.norm(forces)
+    assert np.linalg.norm(result.induced - induced) <= 3e-6 * np.linalg.norm(induced)
+    assert abs(result.energy / energy - 1) <= 1e-7
+    assert np.linalg.norm(result.forces - forces) <= 4e-6 * np.linalg.norm(forces)
