@@ -16,7 +16,7 @@ from test_sentences import LONGEST, paragraphs, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools" / "docs"))
-PACKAGES = importlib.import_module("public_names").PACKAGES
+PACKAGES = (*importlib.import_module("public_names").PACKAGES, "particlemesh.apps.pme.torch")  # which needs torch
 EXAMPLES = sorted(path.name for path in (ROOT / "examples" / "gallery").glob("plot_*.py"))
 AT_ONCE = 1
 

@@ -18,6 +18,8 @@ from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
 from particlemesh.autograd.torch import potential
 
+__all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
+
 
 def energy(
     pme: PME | PMEBatch, positions: Tensor, charges: Tensor, system: Tensor | None = None, *,
