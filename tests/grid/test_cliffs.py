@@ -105,7 +105,7 @@ def in_reach(search):
     """Pairs of particles that a search with radii may compare in a periodic unit cube: those of cells in reach."""
     n = search.numbers.size - 16
     level = np.searchsorted(search.start[search.first[1:]], np.arange(n), side="right")
-    reach = search.sizes[0, :n, None] + search.most[level, 0]
+    reach = search.sizes[0, :n, None] + search.most[0, level, 0]
     compared = np.ones((n, n), bool)
     for a, x in enumerate((search.x, search.y, search.z)):
         away = np.abs(x[:n, None] - x[:n])

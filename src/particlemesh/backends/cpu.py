@@ -261,6 +261,21 @@ def ranges(counter, count, size):
 
 
 @compiled
+def shares_of(begins, size):
+    """Return ranges of up to ``size`` places of one system each, (shares, 3): begin, end, system.
+
+    ``begins`` (S + 1,) is where the places of each system begin.
+    """
+    shares = np.empty((((begins[1:] - begins[:-1] + (size - 1)) // size).sum(), 3), np.int64)
+    share = 0
+    for s in range(begins.size - 1):
+        for begin in range(begins[s], begins[s + 1], size):
+            shares[share, 0], shares[share, 1], shares[share, 2] = begin, min(begin + size, begins[s + 1]), s
+            share += 1
+    return shares
+
+
+@compiled
 def _fill_zero(numbers, share, counter):
     for begin, end in ranges(counter, numbers.size, share):
         numbers[begin:end] = 0

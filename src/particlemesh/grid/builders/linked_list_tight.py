@@ -189,7 +189,7 @@ def tight_lists(
     entries = 1 << (3 - cells.missing)
     touched = np.empty(count * entries, np.int32)
     used = shares_for(count, threads_for(threads, count))
-    reciprocal, margin = np.sqrt((cells.inverse**2).sum(1)), margins(cells)
+    reciprocal, margin = np.sqrt((cells.inverse**2).sum(1)), margins(cells.origin, cells.inverse, cells.rows)
     extents = half if half.ndim > 1 else half[:, None]  # of a box of one axis radius and half extent are the same
     run(_touched_cells, used, keys, folded, np.ascontiguousarray(extents), cells, reciprocal, margin, touched)
     lists = linked_lists(touched, cells.total, threads)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.arrays.positions import bounds_of, check_range, tails_of
-from particlemesh.backends.cpu import claimed, run, threads_for
+from particlemesh.backends.cpu import claimed, run, shares_of, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fuse, fused, peek
 from particlemesh.box import Box
@@ -119,11 +119,12 @@ def cpu_boxes(boxes: SystemBoxes, dtype: Any) -> CpuBoxes:
     )  # fmt: skip
 
 
-def margins(cells: CpuCells, images: int = 1) -> np.ndarray:
-    """Return a bound (3,) on the rounding error of fractions, for images up to ``images`` boxes away."""
-    inverse, rows = np.abs(cells.inverse.astype(float)), np.abs(cells.rows.astype(float))
-    size = np.abs(cells.origin.astype(float)) + (2 + images) * rows.sum(0)
-    return (8 * np.finfo(cells.dtype).eps * (inverse @ size)).astype(cells.dtype)
+def margins(origin: np.ndarray, inverse: np.ndarray, rows: np.ndarray, images: Any = 1) -> np.ndarray:
+    """Return a bound (..., 3) on the rounding error of fractions, for images up to ``images`` (...) boxes away."""
+    size = np.abs(origin.astype(float)) + (2 + np.asarray(images))[..., None] * np.abs(rows.astype(float)).sum(-2)
+    return (8 * np.finfo(origin.dtype).eps * (np.abs(inverse.astype(float)) @ size[..., None])[..., 0]).astype(
+        origin.dtype
+    )
 
 
 @compiled
@@ -411,7 +412,7 @@ def locate(
     if boxes is None or system is None:
         shares = (count + SHARE - 1) // SHARE
     else:
-        pieces = pieces_of(np.searchsorted(system, np.arange(boxes.total + 1)).astype(np.int64), SHARE)
+        pieces = shares_of(np.searchsorted(system, np.arange(boxes.total + 1)), SHARE)
         shares = len(pieces)
     faults = np.zeros((shares, 5), np.int64)
     faults[:, 3] = -1
@@ -430,15 +431,3 @@ def locate(
     if placed is not None:
         keys, folded, turns = keys[placed.rank], folded[placed.rank], turns[placed.rank]
     return keys, folded, turns if far else None, GridStatus(count, not_finite, outside, bad_radius, first)
-
-
-def pieces_of(begins: np.ndarray, size: int) -> np.ndarray:
-    """Return ranges of up to ``size`` places of one system each, (P, 3): begin, end, system.
-
-    ``begins`` (S + 1,) is where the places of each system begin.
-    """
-    counts = -(-np.diff(begins) // size)
-    system = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(system)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begin = begins[system] + within * size
-    return np.ascontiguousarray(np.stack([begin, np.minimum(begin + size, begins[system + 1]), system], 1), np.int64)

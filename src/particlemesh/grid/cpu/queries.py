@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.cpu import PARTICLES_PER_THREAD, STOPPED, claimed, ranges, run, threads_for
+from particlemesh.backends.cpu import PARTICLES_PER_THREAD, STOPPED, claimed, ranges, run, shares_of, threads_for
 from particlemesh.backends.jit import compiled, loop_with
 from particlemesh.backends.memory import check_room, empty
 from particlemesh.backends.simd import acquire, fetch_add, unowned
@@ -32,7 +32,6 @@ from particlemesh.grid.cpu.search import (
     Query,
     Same,
     Search,
-    SearchBoxes,
     begin_search,
     gather,
     group_of,
@@ -41,10 +40,8 @@ from particlemesh.grid.cpu.search import (
     list_few,
     most_steps,
     no_rows,
-    query_in,
     room_of,
     rooms_for,
-    search_boxes,
     search_for,
     search_in,
     search_of,
@@ -84,10 +81,10 @@ class CpuQueries:
         search = search_of(
             cloud, names_of(cloud, "grid" if named else order), uniform, forward=half and (by_place or named)
         )
-        query, boxes = _own_query(cloud, search, half=half, radius=uniform)
+        query = _own_query(cloud, search, half=half, radius=uniform)
         return self._list(
-            cloud, search, query, boxes, cloud.turns, len(cloud.order) if by_place or named else cloud.particles,
-            letters, form, ordered=by_place or named, named=named, width=width,
+            cloud, search, query, cloud.turns, len(cloud.order) if by_place or named else cloud.particles, letters,
+            form, ordered=by_place or named, named=named, width=width,
         )  # fmt: skip
 
     def count(self, radius: ArrayLike, order: str, check: bool) -> np.ndarray:
@@ -95,18 +92,18 @@ class CpuQueries:
         cloud, uniform, order = self._sized(radius, order)
         search = search_of(cloud, names_of(cloud, order), uniform)
         counts = np.zeros(len(cloud.order) if order == "grid" else cloud.particles, np.int64)
-        query, boxes = _own_query(cloud, search, half=False, radius=uniform)
+        query = _own_query(cloud, search, half=False, radius=uniform)
         if (least := _least_pairs(cloud, search, query)) > checks.MOST_COUNTED:
             raise checks.too_many(least, at_least=True)
-        search_for(query, search, boxes, self._threads(), counts=counts)
+        search_for(query, search, self._threads(), counts=counts)
         return _counted(counts)
 
     def neighbours(self, radius: float, quantities: str, points: Coordinates, system: Any) -> Pairs:
         """Return the particles near each point as a csr list. Points have a ``system`` each, if particles have one."""
         cloud = self.cloud
         search = search_of(cloud, names_of(cloud, "input"), radius, points=True)
-        query, boxes, turned = self._at_points(points.arrays, system, search)
-        return self._list(cloud, search, query, boxes, turned, points.count, quantities, "csr")
+        query, turned = self._at_points(points.arrays, system)
+        return self._list(cloud, search, query, turned, points.count, quantities, "csr")
 
     def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the k nearest particles of each particle, or of each point, and their distances.
@@ -118,15 +115,14 @@ class CpuQueries:
         search = search_of(cloud, names_of(cloud, "input"), radius, points=points is not None)
         if points is None:
             # No image counts that has k nearer ones along the shortest lattice vector.
-            lengths = np.linalg.norm(cloud.lattices.rows.astype(float), axis=-1)
-            lengths = lengths[..., np.array(cloud.cells.periodic) != 0]
-            farthest = (k // 2 + 1) * lengths.min(-1, initial=math.inf)
-            query, boxes = _own_query(cloud, search, half=False, reach=farthest)
+            lengths = np.linalg.norm(search.rows.astype(float), axis=2)[:, search.periodic != 0]
+            farthest = (k // 2 + 1) * lengths.min(1, initial=math.inf)
+            query = _own_query(cloud, search, half=False, reach=farthest)
             rows = cloud.particles
         else:
-            query, boxes, _ = self._at_points(points.arrays, system, search)
+            query, _ = self._at_points(points.arrays, system)
             rows = points.count
-        return nearest(cloud, search, query, boxes, k, rows, threads_for(self.threads, rows))
+        return nearest(cloud, search, query, k, rows, threads_for(self.threads, rows))
 
     def overlaps(self, shape: str | None, quantities: str) -> Pairs:
         """Return the pairs of particles that overlap as a coo list, each once, ``i < j``."""
@@ -137,16 +133,15 @@ class CpuQueries:
             cubes[cloud.cells.missing :] = sizes
             cloud = cloud._replace(sizes=cubes)
         search = search_of(cloud, names_of(cloud, "grid"), None, forward=True)
-        query, boxes = _own_query(cloud, search, half=True)
-        rows = len(cloud.order)
-        return self._list(cloud, search, query, boxes, cloud.turns, rows, quantities, "coo", ordered=True, named=True)
+        query, rows = _own_query(cloud, search, half=True), len(cloud.order)
+        return self._list(cloud, search, query, cloud.turns, rows, quantities, "coo", ordered=True, named=True)
 
     def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> np.ndarray:
         """Return the sums (N, results) of a pair function over each particle's neighbours, images included."""
         cloud = self.cloud
         search = search_of(cloud, names_of(cloud, "grid"), radius)
-        query, boxes = _own_query(cloud, search, half=False, radius=radius)
-        totals = sums(cloud, search, query, boxes, function, values, self._threads())
+        query = _own_query(cloud, search, half=False, radius=radius)
+        totals = sums(cloud, search, query, function, values, self._threads())
         if out is None:
             return totals
         out[...] = totals
@@ -176,10 +171,8 @@ class CpuQueries:
         cloud = cloud._replace(sizes=sizes, by_sizes=same)
         return (cloud, None, order) if cloud.occupied.size else _on_levels(cloud, order, self._threads())
 
-    def _at_points(
-        self, x: Sequence[np.ndarray], system: np.ndarray | None, search: Search
-    ) -> tuple[Query, SearchBoxes | None, np.ndarray | None]:
-        """Return points as a query in the order of cells, the boxes of their systems, and their turns.
+    def _at_points(self, x: Sequence[np.ndarray], system: np.ndarray | None) -> tuple[Query, np.ndarray | None]:
+        """Return points as a query in the order of cells, and their turns.
 
         Raises
         ------
@@ -200,17 +193,17 @@ class CpuQueries:
         checks.good_points(status.not_finite, status.outside, status.first_bad)
         ordered = counting_sort(keys, anywhere.total * self.cloud.boxes, threads)
         order = ordered.order[: int(ordered.start[-1])]
-        none = np.empty((0, 3), np.int64)
+        none, images = np.empty((0, 3), np.int64), np.zeros(self.cloud.boxes + 1, np.int64)
         query = Query(
             sorted_points(folded, order, threads), np.empty((0, PAD), cells.dtype),
-            np.concatenate([order, np.zeros(PAD, np.int32)]), 0, 0, none, none.astype(cells.dtype), 0, len(order),
+            np.concatenate([order, np.zeros(PAD, np.int32)]), 0, 0, none, none.astype(cells.dtype), images,
+            shares_of(ordered.start[:: anywhere.total], POINTS),
         )  # fmt: skip
-        begins = ordered.start[:: anywhere.total]
-        return query, None if boxes is None else search_boxes(self.cloud, search, begins), turns
+        return query, turns
 
     def _list(
-        self, cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, turned: np.ndarray | None,
-        rows: int, quantities: str, form: str, *, ordered: bool = False, named: bool = False, width: int | None = None,
+        self, cloud: CpuCloud, search: Search, query: Query, turned: np.ndarray | None, rows: int, quantities: str,
+        form: str, *, ordered: bool = False, named: bool = False, width: int | None = None,
     ) -> Pairs:  # fmt: skip
         """Count, make room and write; ``ordered``: numbers are places, not the caller's indices."""
         real, axes, none = search.x.dtype, 3 - cloud.cells.missing, np.empty((0, 3), np.int32)
@@ -219,8 +212,8 @@ class CpuQueries:
             "turns": none if cloud.turns is None else cloud.turns, "turned": none if turned is None else turned,
             "order": cloud.order if ordered else np.empty(0, np.int32), "named": int(named),
         }  # fmt: skip
-        few = boxes is None and form != "dense" and most_steps(query, search) < _FEW
-        if few and threads_of(query, boxes, threads) == 1:  # no signal waits for long, and no memory needs a check
+        few = form != "dense" and most_steps(query, search) < _FEW
+        if few and min(threads, len(query.shares)) <= 1:  # no signal waits for long, and no memory needs a check
             places = [PairRows._fields.index(checks.FIELDS[letter]) for letter in quantities]
             want = sum([1 << place for place in places])
             lists = list_few(query, search, rows, want, axes, *named_by.values(), width_for(real))
@@ -230,7 +223,7 @@ class CpuQueries:
             least *= checks.bytes_per_pair(quantities, axes, real.itemsize)
             check_room(least, f"pairs within {float(search.radius):g} (a lower bound)")
         counts, start = np.zeros(rows, np.int64), np.zeros(rows + 1, np.int64)
-        search_for(query, search, boxes, threads, counts=counts)
+        search_for(query, search, threads, counts=counts)
         if form == "dense":
             counts = _counted(counts)
             longest = int(counts.max(initial=0))
@@ -247,7 +240,7 @@ class CpuQueries:
                 array.fill(-1 if field in "ij" else 0)
         if total and quantities:
             filled = no_rows(real, axes)._replace(start=start, **named_by, **made)
-            search_for(query, search, boxes, threads, rows=filled)
+            search_for(query, search, threads, rows=filled)
         if form == "dense":
             tables = {field: array.reshape(rows, columns, *array.shape[1:]) for field, array in made.items()}
             return Pairs(count=counts, **tables)
@@ -262,29 +255,27 @@ def names_of(cloud: CpuCloud, order: str) -> np.ndarray:
 
 
 def _own_query(
-    cloud: CpuCloud, search: Search, *, half: bool, reach: Any = None, radius: float | None = None
-) -> tuple[Query, SearchBoxes | None]:  # fmt: skip
-    """Return particles as points that look for neighbours, and the boxes of their systems.
+    cloud: CpuCloud, search: Search, *, half: bool, reach: Any = math.inf, radius: float | None = None
+) -> Query:
+    """Return particles as points that look for neighbours.
 
     Images of themselves beyond ``reach``, one number or (S,), do not matter. With ``radius``, that of the search, what
     another search within it made is taken.
     """
-    boxes = None
     if cloud.systems is None and radius is not None:
         images = images_within(Same(cloud.cells), radius, half)
-    elif cloud.systems is None:
-        images = images_of(search, half=half, reach=math.inf if reach is None else float(reach))
     else:
-        boxes = search_boxes(cloud, search, half=half, reach=reach)
-        images = boxes.images, boxes.vectors
-    return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images, 0, len(cloud.order)), boxes
+        images = images_of(search, half=half, reach=reach)
+    begins = cloud.start[:: len(cloud.start) - 1 or 1 if cloud.systems is None else cloud.cells.total]
+    shares = shares_of(begins, POINTS)
+    return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images, shares)
 
 
 def _least_pairs(cloud: CpuCloud, search: Search, query: Query) -> int:
     """Return how many pairs a row has at least."""
     if search.criterion != UNIFORM or search.spans < 1 or cloud.systems is not None:
         return 0  # some particles may have none
-    images = checks.least_images(float(search.radius), search.rows, search.periodic.tolist())
+    images = checks.least_images(float(search.radius), search.rows[0], search.periodic.tolist())
     return images * (len(cloud.order) - query.is_particle) // (1 + query.half)
 
 
@@ -421,22 +412,22 @@ def _insert(squares, indices, row, length, square, index):
 
 
 @compiled
-def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter):
+def _nearest_rows(query, systems, guess, squares, indices, rooms, width, counter):
     """List the nearest particles of shares of points until no share is left."""
-    query, search, squares, indices = unowned(query), unowned(search), unowned(squares), unowned(indices)
+    query, systems, squares, indices = unowned(query), unowned(systems), unowned(squares), unowned(indices)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
     low, high, extent = unowned(room.bounds[0]), unowned(room.bounds[1]), unowned(room.bounds[2])
     bx, by, bz = unowned(room.real[0]), unowned(room.real[1]), unowned(room.real[2])
     points, sizes, runs, shifts, hits, held = query.points, query.sizes, room.runs, room.shifts, room.hits, room.place
-    called, numbers = room.called, query.numbers
-    first, count, most = query.begin, query.end - query.begin, squares.shape[1]
+    called, numbers, most = room.called, query.numbers, squares.shape[1]
     real = squares.dtype.type
-    scale, mean, power = guess
-    while True:  # measured: with ranges() a search takes up to a twentieth longer
+    scales, mean, power = guess
+    while True:  # as in `search_rows`
         share = fetch_add(counter, 0, 1)
-        if share * POINTS >= count:
+        if share >= query.shares.shape[0]:
             return
-        k, last = first + share * POINTS, first + min(count, (share + 1) * POINTS)
+        k, last, s = query.shares[share, 0], query.shares[share, 1], query.shares[share, 2]
+        search, scale = unowned(search_in(systems, s)), scales[s]
         while k < last:
             if acquire(counter, 0) >= STOPPED:
                 return
@@ -476,7 +467,7 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
                 full = True
                 for n in range(members):
                     number = np.int64(numbers[k + n])
-                    for m in range(query.images.shape[0]):
+                    for m in range(query.first[s], query.first[s + 1]):
                         square = squared(query.vectors[m, 0], query.vectors[m, 1], query.vectors[m, 2])
                         if square <= reach:
                             held[n] = _insert(squares, indices, number, held[n], square, number)
@@ -493,37 +484,22 @@ def _nearest_rows(query, search, guess, squares, indices, rooms, width, counter)
             k += members
 
 
-@compiled
-def _nearest_pieces(query, search, boxes, guess, squares, indices, rooms, width, counter):
-    """List the nearest particles of pieces of systems until no piece is left."""
-    state = np.array([0, fetch_add(counter, 1, 1)])
-    scale, mean, power = guess
-    for p in claimed(counter, boxes.pieces.shape[0]):
-        begin, end, s = boxes.pieces[p, 0], boxes.pieces[p, 1], boxes.pieces[p, 2]
-        state[0], thread = 0, state[1]
-        _nearest_rows(
-            query_in(query, boxes, begin, end, s), search_in(search, boxes, s), (scale * boxes.scale[s], mean, power),
-            squares, indices, rooms, width, state,
-        )  # fmt: skip
-        state[1] = thread
-
-
 def nearest(
-    cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, k: int, rows: int, threads: int
+    cloud: CpuCloud, search: Search, query: Query, k: int, rows: int, threads: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return indices and distances (rows, k) of the particles nearest to each point of a query."""
     real = search.x.dtype
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
-    used = threads_of(query, boxes, threads)
+    used = threads_of(query, threads)
     missing = cloud.cells.missing
     volume = abs(np.linalg.det(cloud.cells.rows[missing:, missing:].astype(float)))
     first = checks.first_radius(k, volume, cloud.cells.shape[missing:], len(cloud.order) / cloud.boxes)
-    guess = tuple(real.type(number) for number in first)
-    results = guess, distances, indices, rooms_for(used, search.x), width_for(real)
-    if boxes is None:
-        run(_nearest_rows, used, query, search, *results, steps=most_steps(query, search))
-    else:
-        run(_nearest_pieces, used, query, search, boxes, *results, steps=most_steps(query, search))
+    scale, mean, power = (real.type(number) for number in first)
+    scales = np.full(1, scale) if cloud.systems is None else scale * cloud.systems.scale
+    run(
+        _nearest_rows, used, query, search, (scales, mean, power), distances, indices, rooms_for(used, search.x),
+        width_for(real), steps=most_steps(query, search),
+    )  # fmt: skip
     return indices, distances
 
 
@@ -566,28 +542,20 @@ def pair_function(r2, d, i, j, a, b, p, sums):
     raise NotImplementedError
 
 
-def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, width, counter):
-    """Add up over the neighbours of shares of particles until no share is left; ``pair_function`` is the user's.
-
-    Without systems ``boxes`` is None, and nothing is compiled for them.
-    """
-    query, search, order = unowned(query), unowned(search), unowned(order)
+def _sum_rows(query, systems, order, values, parameters, totals, rooms, width, counter):
+    """Add up over the neighbours of shares of particles until no share is left; ``pair_function`` is the user's."""
+    query, systems, order = unowned(query), unowned(systems), unowned(order)
     values, parameters, totals = unowned(values), unowned(parameters), unowned(totals)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
     b, hits, called, shifts, points = room.real, room.hits, room.called, room.shifts, query.points
     vector = unowned(room.bounds[3])
-    here, first_image, last_image = search, np.int64(0), np.int64(query.images.shape[0])
-    for begin, last in ranges(counter, order.size, POINTS):
-        k, end = begin, last
+    for share in claimed(counter, query.shares.shape[0]):
+        k, last, s = query.shares[share, 0], query.shares[share, 1], query.shares[share, 2]
+        search = unowned(search_in(systems, s))
         while k < last:
-            if boxes is not None and k in (begin, end):  # of the next system
-                s = np.searchsorted(boxes.begins, k, side="right") - 1
-                end = min(last, boxes.begins[s + 1])
-                here = unowned(search_in(search, boxes, s))
-                first_image, last_image = boxes.first[s], boxes.first[s + 1]
-            members = _begin(query, here, room, k, end)
+            members = _begin(query, search, room, k, last)
             while room.state[DONE] == 0:
-                run_count = _candidates(here, room, k, width)
+                run_count = _candidates(search, room, k, width)
                 for q in range(k, k + members):
                     x, y, z = points[0, q], points[1, q], points[2, q]
                     i = np.int64(order[q])
@@ -604,7 +572,7 @@ def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, wi
                             )
             for q in range(k, k + members):
                 i = np.int64(order[q])
-                for m in range(first_image, last_image):
+                for m in range(query.first[s], query.first[s + 1]):
                     vector[:] = query.vectors[m]
                     square = squared(vector[0], vector[1], vector[2])
                     if square <= search.square:
@@ -613,18 +581,17 @@ def _sum_rows(query, search, boxes, order, values, parameters, totals, rooms, wi
 
 
 def sums(
-    cloud: CpuCloud, search: Search, query: Query, boxes: SearchBoxes | None, function: PairFunction, values: Any,
-    threads: int,
-) -> np.ndarray:  # fmt: skip
+    cloud: CpuCloud, search: Search, query: Query, function: PairFunction, values: Any, threads: int
+) -> np.ndarray:
     """Return the sums (count, results) of a pair function over the neighbours of the particles of a query."""
     real = search.x.dtype
     per_particle = np.empty((cloud.particles, 0), real) if values is None else values
     per_particle = per_particle if per_particle.ndim == 2 else per_particle[:, None]
     by_place = np.ascontiguousarray(per_particle[cloud.order], real)
     totals = np.zeros((cloud.particles, function.results), real)
-    used = max(1, min(threads, -(-len(cloud.order) // POINTS)))
+    used = threads_of(query, threads)
     run(
-        loop_with(_sum_rows, "pair_function", function.on_cpu), used, query, search, boxes, cloud.order, by_place,
+        loop_with(_sum_rows, "pair_function", function.on_cpu), used, query, search, cloud.order, by_place,
         function.parameters_as(real), totals, rooms_for(used, search.x), width_for(real),
         steps=most_steps(query, search),
     )  # fmt: skip

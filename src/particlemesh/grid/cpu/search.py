@@ -7,8 +7,8 @@ a row of cells is one strip of places. The strips that a group can reach are cop
 There each point of the group is compared with vectors of candidates. Copying is shared by the group and leaves no short
 loops.
 
-Of systems, threads claim pieces: ranges of points of one system. The search of a piece sees the cells of this system
-only, and its lattice.
+What differs between systems has an axis for them, of length 1 without systems. A share has points of one system; its
+search sees the cells and the lattice of this system only.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particlemesh.backends.cpu import STOPPED, claimed, run
+from particlemesh.backends.cpu import STOPPED, run
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import WIDTHS, acquire, add, fetch_add, fma, fuse, load, mul, splat, store, sub, unowned
 from particlemesh.grid.checks import check_squares, square_within
 from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unpack
-from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, level_shape, margins, pieces_of
+from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, level_shape, margins
 
 UNIFORM, SPHERES, BOXES = 0, 1, 2  # what is near: closer than a number, than the sum of radii, boxes that overlap
 MOST_POINTS = 8  # of a group: more share a copy, but their strips are longer
@@ -32,8 +32,6 @@ ROOM = 1024  # candidates of a buffer, so that it stays in the first cache
 RUNS = 64  # strips of a buffer at most whose images differ
 MOST_IMAGES = 2**20  # boxes that a reach may span
 POINTS = 256  # points that a thread claims at a time
-_PIECE = 16 * POINTS  # points of a system
-_COMPARED = 1e8  # pairs compared in a piece where points meet many images
 # Where a search is: level, image, cell along the first two axes, place; whether it is at its end.
 _LEVEL, _IMAGE, _CELL, _PLACE, DONE, STATE = 0, 1, 4, 6, 7, 8
 
@@ -57,14 +55,9 @@ class CpuCloud(NamedTuple):
         """Number of systems, 1 without."""
         return 1 if self.systems is None else self.systems.total
 
-    @property
-    def lattices(self) -> CpuCells | CpuBoxes:
-        """What has origin, inverse and rows: of the one box, or of all systems."""
-        return self.cells if self.systems is None else self.systems
-
 
 class Search(NamedTuple):
-    """A cloud and what is near, as compiled functions see them."""
+    """A cloud and what is near, as compiled functions see them: in S systems or, from ``search_in``, in one of them."""
 
     x: np.ndarray  # (n + PAD,)
     y: np.ndarray
@@ -77,13 +70,13 @@ class Search(NamedTuple):
     sizes: np.ndarray  # (0, 1 or 3; n + PAD)
     first: np.ndarray  # (levels + 1,): the first cell of each level
     shape: np.ndarray  # (levels, 3)
-    most: np.ndarray  # (levels, 3): the largest radius (first column) or half extents of a level's particles
-    inverse: np.ndarray
+    most: np.ndarray  # (S, levels, 3): the largest radius (first column) or half extents of a level's particles
+    inverse: np.ndarray  # (S, 3, 3)
     rows: np.ndarray
-    origin: np.ndarray
-    per: np.ndarray  # (3,): fractions that a distance of one spans across the faces of each axis
-    margin: np.ndarray  # (3,): what rounding may take from a difference of fractions
-    limit: np.ndarray  # (3,): the largest extent of a group, in fractions
+    origin: np.ndarray  # (S, 3)
+    per: np.ndarray  # (S, 3): fractions that a distance of one spans across the faces of each axis
+    margin: np.ndarray  # (S, 3): what rounding may take from a difference of fractions
+    limit: np.ndarray  # (S, 3): the largest extent of a group, in fractions
     periodic: np.ndarray  # (3,)
     criterion: int  # UNIFORM, SPHERES, BOXES
     radius: Any  # where it is uniform
@@ -99,10 +92,10 @@ class Query(NamedTuple):
     numbers: np.ndarray  # (M + PAD,) int32: the row of each
     is_particle: int  # 1: the points are the cloud's particles, and no particle is its own neighbour except as an image
     half: int  # 1: of two particles only the one with the smaller number has the other in its row
-    images: np.ndarray  # (images, 3): turns of the images of a particle that it may be a neighbour of
-    vectors: np.ndarray  # (images, 3)
-    begin: int  # the points from this place on look for neighbours,
-    end: int  # up to this one
+    images: np.ndarray  # (images of all systems, 3): turns of the images of a particle that it may be a neighbour of
+    vectors: np.ndarray  # (images of all systems, 3)
+    first: np.ndarray  # (S + 1,): the first image of each system
+    shares: np.ndarray  # (shares, 3): begin, end, system of the points that a thread claims at a time
 
 
 class PairRows(NamedTuple):
@@ -134,40 +127,16 @@ class Room(NamedTuple):
     place: np.ndarray  # (MOST_POINTS,): where each point's row goes on
 
 
-class SearchBoxes(NamedTuple):
-    """What differs between the searches of S systems, and which points belong to which."""
-
-    each: int  # cells of a system
-    most: np.ndarray  # (S, levels, 3)
-    inverse: np.ndarray  # (S, 3, 3)
-    rows: np.ndarray  # (S, 3, 3)
-    origin: np.ndarray  # (S, 3)
-    per: np.ndarray  # (S, 3)
-    margin: np.ndarray  # (S, 3)
-    limit: np.ndarray  # (S, 3)
-    scale: np.ndarray  # (S,)
-    images: np.ndarray  # (images of all systems, 3): turns, as in `Query`
-    vectors: np.ndarray  # (images of all systems, 3)
-    first: np.ndarray  # (S + 1,): the first image of each system
-    begins: np.ndarray  # (S + 1,): the first point of each system
-    pieces: np.ndarray  # (P, 3): begin, end, system
-
-
-def largest_by_level(cloud: CpuCloud, sizes: np.ndarray, first: np.ndarray, criterion: int) -> np.ndarray:
+def largest_by_level(cloud: CpuCloud, sizes: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the largest radius (first number) or half extents of the particles of each level, (systems, levels, 3)."""
-    levels, systems = len(first) - 1, cloud.boxes
-    most = np.zeros((systems * levels, 3), sizes.dtype)
-    if criterion != UNIFORM:
-        if systems > 1:
-            bounds = cloud.start[(np.arange(systems)[:, None] * first[-1] + first[:-1]).ravel()]
-            bounds = np.append(bounds, cloud.start[-1])
-        else:
-            known = cloud.occupied
-            bounds = cloud.start[np.searchsorted(known, first) if len(known) else first]
-        held = np.flatnonzero(bounds[1:] > bounds[:-1])
-        if len(held):
-            most[held, : len(sizes)] = np.maximum.reduceat(sizes[:, : bounds[-1]], bounds[held], axis=1).T
-    return most.reshape(systems, levels, 3)
+    cells = (np.arange(cloud.boxes)[:, None] * first[-1] + first[:-1]).ravel()
+    places = np.searchsorted(cloud.occupied, cells) if len(cloud.occupied) else cells
+    bounds = np.append(cloud.start[places], cloud.start[-1])
+    most = np.zeros((len(cells), 3), sizes.dtype)
+    held = np.flatnonzero(bounds[1:] > bounds[:-1])
+    if len(held):
+        most[held, : len(sizes)] = np.maximum.reduceat(sizes[:, : bounds[-1]], bounds[held], axis=1).T
+    return most.reshape(cloud.boxes, -1, 3)
 
 
 def search_of(
@@ -181,48 +150,46 @@ def search_of(
     if radius is not None and cloud.systems is None:
         rest = rest_within(Same(cloud.cells), radius, points)
     else:
-        rest = _rest(cloud.cells, cloud.lattices, radius, points, cloud)
+        rest = _rest(cloud.cells, radius, points, cloud)
     x, y, z = cloud.points
     return Search(x, y, z, numbers, cloud.start, cloud.occupied, int(forward), *rest)
 
 
-def _rest(
-    cells: CpuCells, lattices: CpuCells | CpuBoxes, radius: float | None, points: bool, cloud: CpuCloud | None
-) -> tuple[Any, ...]:
-    """Return the fields of a search from ``sizes`` on; with a radius the cloud does not matter."""
+def _rest(cells: CpuCells, radius: float | None, points: bool, cloud: CpuCloud | None) -> tuple[Any, ...]:
+    """Return the fields of a search from ``sizes`` on; in one box with a radius the cloud does not matter."""
     real, levels = cells.dtype.type, cells.levels
     shape = np.array([level_shape(cells.shape, level) for level in range(levels)], np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(1))])
-    sizes, most = np.empty((0, PAD), real), np.zeros((levels, 3), real)
+    of: Any = cells if cloud is None or cloud.systems is None else cloud.systems
+    origin, inverse, rows = of.origin.reshape(-1, 3), of.inverse.reshape(-1, 3, 3), of.rows.reshape(-1, 3, 3)
+    sizes, most = np.empty((0, PAD), real), np.zeros((len(rows), levels, 3), real)
     criterion = UNIFORM if radius is not None else BOXES
     if radius is None and cloud is not None:
         sizes = sizes if cloud.sizes is None else cloud.sizes
         criterion = SPHERES if len(sizes) == 1 else BOXES
-        most = largest_by_level(cloud, sizes, first, criterion).max(0)
-    rows = lattices.rows
+        most = largest_by_level(cloud, sizes, first)
     bounded = radius is not None and not (points or any(cells.periodic))
     check_squares(2 * float(most.max(initial=0)) if radius is None else radius, rows, cells.dtype, bounded=bounded)
     if criterion == SPHERES:
         least = float(np.min(sizes, where=sizes > 0, initial=np.inf))
         check_squares(least if least < np.inf else 0.0, rows, cells.dtype, bounded=True)
     cutoff = real(0 if radius is None else min(radius, float(np.finfo(real).max)))
-    inverse = lattices.inverse.astype(float)
     # How far a search goes at most; half extents are not beyond a radius times the root of three.
-    farthest = float(cutoff) if criterion == UNIFORM else 4 * float(most.max(initial=0))
-    per = np.sqrt((inverse**2).sum(-1)).reshape(-1, 3).max(0)  # of systems the most
-    spans = farthest * per[np.array(cells.periodic) != 0].max(initial=0)
-    if not spans < MOST_IMAGES:
+    farthest = np.full(len(rows), float(cutoff)) if criterion == UNIFORM else 4 * most.max((1, 2)).astype(float)
+    periodic, per = np.array(cells.periodic, np.int64), np.sqrt((inverse.astype(float) ** 2).sum(2))
+    spans = farthest * np.where(periodic != 0, per, 0).max(1)
+    if not (widest := spans.max(initial=0)) < MOST_IMAGES:
         raise ValueError(
-            f"a search within {farthest:g} spans {spans:g} periodic boxes; fewer than {MOST_IMAGES:,} are searched: "
-            "take smaller radii."
+            f"a search within {farthest.max():g} spans {widest:g} periodic boxes; fewer than {MOST_IMAGES:,} are "
+            "searched: take smaller radii."
         )
     # Measured on an EPYC 9005: thin cells along the last axis would cut groups too short.
-    limit = np.maximum(1 / shape[0], [0, 0, min(float(cutoff) * per[2], 2.0)]).astype(real)
+    limit = np.broadcast_to(1 / shape[0], per.shape).astype(real)
+    limit[:, 2] = np.maximum(limit[:, 2], np.minimum(float(cutoff) * per[:, 2], 2.0))
     return (
-        sizes, first, shape, most, cells.inverse, cells.rows, cells.origin,
-        (per * (1 + 4 * np.finfo(real).eps)).astype(real), margins(cells, math.ceil(spans)), limit,
-        np.array(cells.periodic, np.int64), criterion, cutoff, real(square_within(float(cutoff), cells.dtype)),
-        float(spans),
+        sizes, first, shape, most, inverse, rows, origin, (per * (1 + 4 * np.finfo(real).eps)).astype(real),
+        margins(origin, inverse, rows, np.ceil(spans)), limit, periodic, criterion, cutoff,
+        real(square_within(float(cutoff), cells.dtype)), float(widest),
     )  # fmt: skip
 
 
@@ -244,11 +211,11 @@ class Same:
 @functools.lru_cache(maxsize=64)
 def rest_within(cells: Same, radius: float, points: bool = False) -> tuple[Any, ...]:
     """Return what searches of one box within one radius share, whatever the particles; errors as of ``search_of``."""
-    return _rest(cells.thing, cells.thing, radius, points, None)
+    return _rest(cells.thing, radius, points, None)
 
 
 @functools.lru_cache(maxsize=64)
-def images_within(cells: Same, radius: float, half: bool) -> tuple[np.ndarray, np.ndarray]:
+def images_within(cells: Same, radius: float, half: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ``images_of`` such a search."""
     fields: Any = [np.empty(0)] * 6 + [0, *rest_within(cells, radius)]  # without a cloud
     return images_of(Search(*fields), half=half)
@@ -459,25 +426,28 @@ def room_of(rooms, thread):
     )  # fmt: skip
 
 
-def images_of(search: Search, *, half: bool, reach: float = math.inf) -> tuple[np.ndarray, np.ndarray]:
-    """Return turns and vectors of the images that a particle may be a neighbour of, only positive ones for half.
+def images_of(search: Search, *, half: bool, reach: Any = math.inf) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return turns and vectors of the images that particles may be neighbours of, and the first of each system.
 
-    Those beyond ``reach`` do not matter.
+    For ``half`` only positive ones. Those beyond ``reach``, one number or (S,), do not matter.
     """
-    real = search.rows.dtype
-    sizes = np.full(3, float(search.radius)) if search.criterion == UNIFORM else 2 * search.most.max(0).astype(float)
-    distance = min(reach, float(sizes[0]) if search.criterion != BOXES else math.sqrt((sizes**2).sum()))
-    most = np.where(search.periodic != 0, np.floor(distance * search.per.astype(float) + 0.001), 0).astype(int)
-    if not most.any():
-        return np.empty((0, 3), np.int64), np.empty((0, 3), real)
-    turns = np.stack(np.meshgrid(*(np.arange(-m, m + 1) for m in most), indexing="ij"), -1).reshape(-1, 3)
-    middle = len(turns) // 2  # they are in lexicographic order
-    turns = turns[middle + 1 :] if half else np.delete(turns, middle, axis=0)
-    turns = np.ascontiguousarray(turns, np.int64)
-    vectors = np.empty(turns.shape, real)
-    _vectors(search.rows, turns, vectors)
-    near = (vectors.astype(float) ** 2).sum(1) <= (distance * 1.001) ** 2
-    return turns[near], vectors[near]
+    real, sizes = search.rows.dtype, 2 * search.most.max(1).astype(float)
+    distance = np.sqrt((sizes**2).sum(1)) if search.criterion == BOXES else sizes[:, 0]
+    distance = np.minimum(distance + float(search.radius), reach)  # one of the two is zero
+    along = np.floor(distance[:, None] * search.per.astype(float) + 0.001)
+    most = np.where(search.periodic != 0, along, 0).astype(int)
+    turns, vectors, first = [np.empty((0, 3), np.int64)], [np.empty((0, 3), real)], np.zeros(len(sizes) + 1, np.int64)
+    for s in np.flatnonzero(most.any(1)):  # those that are smaller than the search reaches
+        here = np.stack(np.meshgrid(*(np.arange(-m, m + 1) for m in most[s]), indexing="ij"), -1).reshape(-1, 3)
+        middle = len(here) // 2  # they are in lexicographic order
+        here = np.ascontiguousarray(here[middle + 1 :] if half else np.delete(here, middle, axis=0), np.int64)
+        shifts = np.empty(here.shape, real)
+        _vectors(search.rows[s], here, shifts)
+        near = (shifts.astype(float) ** 2).sum(1) <= (distance[s] * 1.001) ** 2
+        turns.append(here[near])
+        vectors.append(shifts[near])
+        first[s + 1] = np.count_nonzero(near)
+    return np.concatenate(turns), np.concatenate(vectors), np.cumsum(first)
 
 
 @compiled(forceinline=True)
@@ -604,24 +574,36 @@ def _write_run(rows, at, got, mine, hits, called, bx, by, bz, x, y, z, shifts, r
 
 
 @compiled
-def search_rows(query, search, counts, rows, keep, rooms, width, counter):
+def search_in(search, s):
+    """Return the search of one system."""
+    each = search.first[-1]
+    return Search(
+        search.x, search.y, search.z, search.numbers, search.start[s * each : (s + 1) * each + 1], search.occupied,
+        search.forward, search.sizes, search.first, search.shape, search.most[s], search.inverse[s], search.rows[s],
+        search.origin[s], search.per[s], search.margin[s], search.limit[s], search.periodic, search.criterion,
+        search.radius, search.square, search.spans,
+    )  # fmt: skip
+
+
+@compiled
+def search_rows(query, systems, counts, rows, keep, rooms, width, counter):
     """Count the neighbours of shares of points, or write them, until no share is left."""
-    query, search, rows, counts = unowned(query), unowned(search), unowned(rows), unowned(counts)
+    query, systems, rows, counts = unowned(query), unowned(systems), unowned(rows), unowned(counts)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
     low, high, extent = unowned(room.bounds[0]), unowned(room.bounds[1]), unowned(room.bounds[2])
     bx, by, bz = unowned(room.real[0]), unowned(room.real[1]), unowned(room.real[2])
     b3, b4, b5 = unowned(room.real[3]), unowned(room.real[4]), unowned(room.real[5])
     points, sizes, runs, shifts, hits, place = query.points, query.sizes, room.runs, room.shifts, room.hits, room.place
-    called, criterion, square = room.called, search.criterion, search.square
-    first, count = query.begin, query.end - query.begin
+    called, criterion, square = room.called, systems.criterion, systems.square
     full = -1 if query.half == 0 else 0
     # Only j of every neighbour: the usual case, and a loop that does nothing else.
     plain = rows.i.size + rows.distance.size + rows.vector.size + rows.shift.size + rows.named == 0
-    while True:  # measured: with ranges() a search takes up to a twentieth longer
+    while True:  # measured: with claimed() a search takes up to a twentieth longer
         share = fetch_add(counter, 0, 1)
-        if share * POINTS >= count:
+        if share >= query.shares.shape[0]:
             return
-        k, last = first + share * POINTS, first + min(count, (share + 1) * POINTS)
+        k, last, s = query.shares[share, 0], query.shares[share, 1], query.shares[share, 2]
+        search = unowned(search_in(systems, s))
         while k < last:
             if acquire(counter, 0) >= STOPPED:  # a share of dense points may take seconds
                 return
@@ -654,7 +636,7 @@ def search_rows(query, search, counts, rows, keep, rooms, width, counter):
                             _write_run(rows, at, got, number, hits, called, bx, by, bz, x, y, z, shifts, runs, r)
             for n in range(members):
                 number = np.int64(query.numbers[k + n])
-                for m in range(query.images.shape[0]):
+                for m in range(query.first[s], query.first[s + 1]):
                     dx, dy, dz = query.vectors[m, 0], query.vectors[m, 1], query.vectors[m, 2]
                     if is_near(dx, dy, dz, criterion, square, sizes, k + n, sizes, k + n):
                         if keep:
@@ -704,118 +686,25 @@ def most_steps(query: Query, search: Search) -> float:
     if search.spans < 0.5:
         return steps
     reach = float(search.radius) if search.criterion == UNIFORM else 4 * float(search.most.max(initial=0))
-    return steps * float(np.prod(2 * reach * search.per[search.periodic != 0].astype(float) + 1))
-
-
-def search_boxes(
-    cloud: CpuCloud, search: Search, begins: np.ndarray | None = None, *, half: bool | None = None,
-    reach: np.ndarray | None = None,
-) -> SearchBoxes:  # fmt: skip
-    """Return the boxes of a search, as for one box in ``search_of`` and ``images_of``.
-
-    Points of a system begin at ``begins`` (S + 1,). By default they are its particles. These see images of themselves,
-    all or ``half`` of them, within ``reach`` (S,).
-    """
-    boxes, real = cloud.systems, search.x.dtype
-    assert boxes is not None
-    each = int(search.first[-1])
-    begins = np.ascontiguousarray(cloud.start[::each] if begins is None else begins, np.int64)
-    most = largest_by_level(cloud, search.sizes, search.first, search.criterion)
-    inverse = boxes.inverse.astype(float)
-    per = np.sqrt((inverse**2).sum(2))
-    farthest = np.full(boxes.total, float(search.radius))
-    if search.criterion != UNIFORM:
-        farthest = 4 * most.max((1, 2)).astype(float)
-    spans = farthest * np.where(search.periodic != 0, per, 0).max(1)
-    # As `margins` of candidates in one box.
-    size = np.abs(boxes.origin.astype(float)) + (2 + np.ceil(spans))[:, None] * np.abs(boxes.rows.astype(float)).sum(1)
-    margin = 8 * np.finfo(real).eps * np.einsum("sab,sb->sa", np.abs(inverse), size)
-    limit = np.broadcast_to(1 / search.shape[0], per.shape).copy()
-    limit[:, 2] = np.maximum(limit[:, 2], np.minimum(float(search.radius) * per[:, 2], 2.0))
-    piece = _PIECE
-    if spans.max(initial=0) > 0.5:  # every point meets many images of a system's particles: Ctrl-C waits for a piece
-        images = np.prod(2 * farthest[:, None] * np.where(search.periodic != 0, per, 0) + 1, axis=1)
-        piece = int(np.clip(_COMPARED / max(1.0, (np.diff(cloud.start[::each]) * images).max()), 1, _PIECE))
-    per = per * (1 + 4 * np.finfo(real).eps)
-    result = SearchBoxes(
-        each, most, boxes.inverse, boxes.rows, boxes.origin, per.astype(real), margin.astype(real),
-        limit.astype(real), boxes.scale, np.empty((0, 3), np.int64), np.empty((0, 3), real),
-        np.zeros(boxes.total + 1, np.int64), begins, pieces_of(begins, piece),
-    )  # fmt: skip
-    return result if half is None else _with_images(result, search, farthest, half, reach)
-
-
-def _with_images(
-    boxes: SearchBoxes, search: Search, farthest: np.ndarray, half: bool, reach: np.ndarray | None
-) -> SearchBoxes:
-    """Return boxes with the images of themselves that particles may be neighbours of."""
-    near = np.asarray(np.floor(farthest[:, None] * np.where(search.periodic != 0, boxes.per, 0) + 0.001).any(axis=1))
-    first = np.zeros(len(near) + 1, np.int64)
-    turns, vectors = [boxes.images], [boxes.vectors]
-    for s in np.flatnonzero(near):  # those that are smaller than the search reaches
-        here = search._replace(rows=boxes.rows[s], per=boxes.per[s], most=boxes.most[s])
-        of_system, shifts = images_of(here, half=half, reach=math.inf if reach is None else float(reach[s]))
-        turns.append(of_system)
-        vectors.append(shifts)
-        first[s + 1] = len(of_system)
-    return boxes._replace(images=np.concatenate(turns), vectors=np.concatenate(vectors), first=np.cumsum(first))
-
-
-@compiled
-def search_in(search, boxes, s):
-    """Return the search of a system."""
-    return Search(
-        search.x, search.y, search.z, search.numbers, search.start[s * boxes.each : (s + 1) * boxes.each + 1],
-        search.occupied, search.forward, search.sizes, search.first, search.shape, boxes.most[s], boxes.inverse[s],
-        boxes.rows[s], boxes.origin[s], boxes.per[s], boxes.margin[s], boxes.limit[s], search.periodic,
-        search.criterion, search.radius, search.square, search.spans,
-    )  # fmt: skip
-
-
-@compiled
-def query_in(query, boxes, begin, end, s):
-    """Return the query of a range of places of a system."""
-    first, last = boxes.first[s], boxes.first[s + 1]
-    return Query(
-        query.points, query.sizes, query.numbers, query.is_particle, query.half, boxes.images[first:last],
-        boxes.vectors[first:last], begin, end,
-    )  # fmt: skip
-
-
-@compiled
-def _search_pieces(query, search, boxes, counts, rows, keep, rooms, width, counter):
-    """Count the neighbours of pieces of systems, or write them, until no piece is left."""
-    state = np.array([0, fetch_add(counter, 1, 1)])
-    for p in claimed(counter, boxes.pieces.shape[0]):
-        begin, end, s = boxes.pieces[p, 0], boxes.pieces[p, 1], boxes.pieces[p, 2]
-        state[0], thread = 0, state[1]
-        search_rows(
-            query_in(query, boxes, begin, end, s), search_in(search, boxes, s), counts, rows, keep, rooms, width, state
-        )
-        state[1] = thread
+    return steps * float(np.prod(2 * reach * search.per.max(0)[search.periodic != 0].astype(float) + 1))
 
 
 def search_for(
-    query: Query, search: Search, boxes: SearchBoxes | None, threads: int, *, counts: np.ndarray | None = None,
-    rows: PairRows | None = None,
-) -> None:  # fmt: skip
+    query: Query, search: Search, threads: int, *, counts: np.ndarray | None = None, rows: PairRows | None = None
+) -> None:
     """Write how many neighbours each point has to ``counts`` (rows,) int64, or the neighbours to ``rows``.
 
     Those of a point go from ``rows.start`` of its number on.
     """
-    real, used = search.x.dtype, threads_of(query, boxes, threads)
-    keep = int(rows is not None)
-    results = (
-        np.empty(0, np.int64) if counts is None else counts, no_rows(real) if rows is None else rows, keep,
-        rooms_for(used, search.x), width_for(real),
+    real, used = search.x.dtype, threads_of(query, threads)
+    counts = np.empty(0, np.int64) if counts is None else counts
+    filled = no_rows(real) if rows is None else rows
+    run(
+        search_rows, used, query, search, counts, filled, int(rows is not None), rooms_for(used, search.x),
+        width_for(real), steps=most_steps(query, search),
     )  # fmt: skip
-    if boxes is None:
-        run(search_rows, used, query, search, *results, steps=most_steps(query, search))
-    else:
-        run(_search_pieces, used, query, search, boxes, *results, steps=most_steps(query, search))
 
 
-def threads_of(query: Query, boxes: SearchBoxes | None, threads: int) -> int:
+def threads_of(query: Query, threads: int) -> int:
     """Return how many threads find work."""
-    shares = -(-(query.end - query.begin) // POINTS) if boxes is None else len(boxes.pieces)
-    return max(1, min(threads, shares))
+    return max(1, min(threads, len(query.shares)))
