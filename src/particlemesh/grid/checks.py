@@ -372,8 +372,10 @@ def by_letter(pairs: Any, letters: str) -> dict[str, Any]:
     return {letter: getattr(pairs, FIELDS[letter]) for letter in letters}
 
 
-def first_radius(k: int, volume: float, shape: tuple[int, ...], count: float) -> tuple[float, float, float]:
+def first_radius(k: int, volume: Any, shape: tuple[int, ...], count: float) -> tuple[Any, float, float]:
     """Return scale, mean and power of a first radius for ``k`` neighbours in a box that is cut into ``shape`` cells.
+
+    Of several boxes the scale is an array like the ``volume``.
 
     The radius is ``scale * (particles of the cell + mean)**power``: the estimated density is the mean of the cell's and
     that of ``count`` particles in the box. With 1.5 k + 3 particles expected, nine of ten such spheres of evenly spread

@@ -132,7 +132,7 @@ def numbers_of(folded: np.ndarray, radii: np.ndarray | None, cells: CpuCells) ->
             finer = np.ceil(np.log2(2 * radii.astype(np.float64) / float(cells.edge)))
         level = np.clip(finer, 0, cells.levels - 1).astype(np.int64)
     number = np.zeros(len(folded), np.int64)
-    inverse, origin = cells.inverse.astype(np.float64), cells.origin.astype(np.float64)
+    inverse, origin = cells.inverse[0].astype(np.float64), cells.origin[0].astype(np.float64)
     for a in range(3):
         fraction = (folded - origin) @ inverse[a]
         sizes = shapes[level, a]

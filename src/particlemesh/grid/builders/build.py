@@ -16,7 +16,7 @@ from particlemesh.backends import cpu
 from particlemesh.backends.base import Backend
 from particlemesh.grid import checks
 from particlemesh.grid.builders.builder import NO_POSITIONS, Builder, Built, by_cell
-from particlemesh.grid.cpu.locate import CpuBoxes, cpu_boxes, known_cells, locate
+from particlemesh.grid.cpu.locate import cells_of, known_cells, locate
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_of
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.queries.device_queries import DeviceQueries
@@ -210,7 +210,7 @@ class CpuBuild(Built):
 
     def __init__(
         self, job: CpuJob, method: Builder, problem: Problem, storage: Storage, status: checks.GridStatus,
-        turns: np.ndarray | None, systems: CpuBoxes | None,
+        turns: np.ndarray | None,
     ) -> None:  # fmt: skip
         super().__init__(method, problem, storage)
         self.job, self._status, self.turns = job, status, turns
@@ -219,7 +219,7 @@ class CpuBuild(Built):
             scattered = order.ends is not None
             if scattered:  # searches go along the numbers of cells
                 order = by_cell(job.keys, job.bins, job.threads)
-            cloud = cloud_of(job.cells, job.folded, turns, order.start, order.order, job.extents, job.threads, systems)
+            cloud = cloud_of(job.cells, job.folded, turns, order.start, order.order, job.extents, job.threads)
             self.queries = CpuQueries(cloud, job.threads, scattered=scattered)
 
     @property
@@ -271,7 +271,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
     If ``given.check`` and anything is wrong, raise and leave the grid as it was.
     """
     backend: Any = cpu.current()
-    folded = turns = extents = cells = systems = None
+    folded = turns = extents = cells = None
     extent_axes, alike = 0, False
     if given.radii is not None and given.x is not None:
         extents, extent_axes, alike = _host_extents(given, given.x.count, sizes.box.ndim, backend)
@@ -285,9 +285,9 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         status = checks.GridStatus(len(keys), 0, len(outside), 0, int(outside[0]) if len(outside) else -1)
         keys, bins = np.where((keys >= 0) & (keys < given.buckets), keys, -1).astype(np.int32), given.buckets
     else:
-        cells = known_cells(sizes.box, sizes.shape, sizes.levels, given.dtype)
-        systems = None if given.boxes is None else cpu_boxes(given.boxes, given.dtype)
-        keys, folded, turns, status = locate(given.x.arrays, extents, cells, sizes.threads, systems, given.system)
+        whole = sizes.box, sizes.shape, sizes.levels, given.dtype
+        cells = known_cells(*whole) if given.boxes is None else cells_of(*whole, given.boxes)
+        keys, folded, turns, status = locate(given.x.arrays, extents, cells, sizes.threads, given.system)
         bins = sizes.cells
     box = None if given.x is None else sizes.box
     if given.check and status.bad:
@@ -313,7 +313,7 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
                 raise checks.overflow(status, builder.capacity, builder.remedy(fullest))
             job.overflow = None
             storage = builder.build_cpu(job)
-        return CpuBuild(job, builder, problem, storage, status, turns, systems)
+        return CpuBuild(job, builder, problem, storage, status, turns)
     except BaseException:
         builder.capacity = capacity  # memory that could not be allocated is not requested again
         raise

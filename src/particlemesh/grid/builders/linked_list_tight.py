@@ -145,7 +145,7 @@ def tight_range(s, reach, margin, size, periodic):
 def _touched_cells(keys, folded, half, cells, reciprocal, margin, touched, counter):
     """Write the cell of each entry of shares of particles, -1 where there is none."""
     real = folded.dtype.type
-    missing, inverse, origin = cells.missing, cells.inverse, cells.origin
+    missing, inverse, origin = cells.missing, cells.inverse[0], cells.origin[0]
     entries = 1 << (3 - missing)
     size, periodic = sizes_of(cells)
     cell = np.empty(entries, np.int32)
@@ -189,7 +189,7 @@ def tight_lists(
     entries = 1 << (3 - cells.missing)
     touched = np.empty(count * entries, np.int32)
     used = shares_for(count, threads_for(threads, count))
-    reciprocal, margin = np.sqrt((cells.inverse**2).sum(1)), margins(cells.origin, cells.inverse, cells.rows)
+    reciprocal, margin = np.sqrt((cells.inverse[0] ** 2).sum(1)), margins(cells.origin, cells.inverse, cells.rows)[0]
     extents = half if half.ndim > 1 else half[:, None]  # of a box of one axis radius and half extent are the same
     run(_touched_cells, used, keys, folded, np.ascontiguousarray(extents), cells, reciprocal, margin, touched)
     lists = linked_lists(touched, cells.total, threads)

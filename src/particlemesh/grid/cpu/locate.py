@@ -2,8 +2,8 @@
 """The cell of each particle, and its position inside the box.
 
 Everything is computed in the type of the positions, with the formulas that the kernels of GPUs use. Axes that the
-box does not have come first and are one cell thick. Of systems, a loop over pieces calls what locates the particles of
-one box.
+box does not have come first and are one cell thick. What differs between systems has an axis for them, of length 1
+without systems.
 """
 
 from __future__ import annotations
@@ -30,27 +30,31 @@ MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
 _BLOCK = 1024  # particles at a time: what is known of them stays in the first cache
 SHARE = 8 * _BLOCK
+_PARTS = (0, 3), (3, 9), (12, 9), (21, 9), (30, 3), (33, 3)  # first and number of a system's (grid/systems.py)
 
 
 class CpuCells(NamedTuple):
-    """A box and its cells, real numbers in the type of the positions."""
+    """The cells of S systems and their boxes, real numbers in the type of the positions; one box is one system.
+
+    From ``cells_in`` those of one system, without the axis of systems.
+    """
 
     shape: tuple[int, int, int]  # cells of the finest level along each axis
     levels: int  # level l has max(1, shape >> l) cells along an axis
     edge: Any  # level l is for diameters up to edge * 2**l: the least thickness of a cell of the finest level
-    origin: np.ndarray  # (3,)
-    inverse: np.ndarray  # (3, 3): fractions are inverse (x - origin)
-    rows: np.ndarray  # (3, 3): lattice vectors
-    tails: np.ndarray  # (3, 3): what rounding took off them
     periodic: tuple[int, int, int]
-    lower: np.ndarray  # (3,): bounds of x where the box is orthorhombic, else of fractions along open axes
-    upper: np.ndarray
-    orthorhombic: int
     missing: int  # axes that the box does not have
+    origin: np.ndarray  # (S, 3)
+    inverse: np.ndarray  # (S, 3, 3): fractions are inverse (x - origin)
+    rows: np.ndarray  # (S, 3, 3): lattice vectors
+    tails: np.ndarray  # (S, 3, 3): what rounding took off them
+    lower: np.ndarray  # (S, 3): bounds of x where the box is orthorhombic, else of fractions along open axes
+    upper: np.ndarray  # (S, 3)
+    orthorhombic: np.ndarray  # (S,) int64
 
     @property
     def total(self) -> int:
-        """Number of cells of all levels."""
+        """Number of cells of all levels of one system."""
         return sum(math.prod(level_shape(self.shape, level)) for level in range(self.levels))
 
     @property
@@ -64,58 +68,40 @@ def level_shape(shape: Sequence[int], level: int) -> tuple[int, ...]:
     return tuple(max(1, int(size) >> level) for size in shape)
 
 
-def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any) -> CpuCells:
-    """Return a box and its cells as compiled functions need them; ``shape`` (d or 3 integers) is of level 0."""
+def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any, boxes: SystemBoxes | None = None) -> CpuCells:
+    """Return a box, or those of systems, and the cells of each; ``shape`` (d or 3 integers) is of level 0."""
     real = np.dtype(dtype)
-    check_range(box, real)
     missing = 3 - box.ndim
     used = [int(size) for size in shape][-box.ndim :]
-    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
-    origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
-    inverse[missing:, missing:], rows[missing:, missing:] = box.inverse, box.matrix
-    origin[missing:] = box.origin
-    lower[missing:], upper[missing:] = bounds_of(box, real)
+    if boxes is None:
+        check_range(box, real)
+        inverse, rows, vectors = np.zeros((1, 3, 3)), np.zeros((1, 3, 3)), np.zeros((3, 1, 3))
+        inverse[0, missing:, missing:], rows[0, missing:, missing:] = box.inverse, box.matrix
+        vectors[:, 0, missing:] = box.origin, *bounds_of(box, real)
+        numbers = vectors[0], inverse, rows, tails_of(rows, real), vectors[1], vectors[2]
+        orthorhombic = np.array([box.orthorhombic], np.int64)
+    else:
+        table = boxes.table(real)
+        numbers = tuple(table[:, first : first + size].reshape(-1, *(3,) * (1 + size // 9)) for first, size in _PARTS)
+        orthorhombic = table[:, FLAG].astype(np.int64)
     thickness = 1 / np.linalg.norm(box.inverse, axis=1) / used
-    sizes = [1] * missing + used
-    flags = [0] * missing + [int(p) for p in box.periodic]
+    sizes: Any = tuple([1] * missing + used)
+    flags: Any = tuple([0] * missing + [int(p) for p in box.periodic])
     return CpuCells(
-        (sizes[0], sizes[1], sizes[2]), int(levels), real.type(thickness.min()), origin.astype(real),
-        inverse.astype(real), rows.astype(real), tails_of(rows, real).astype(real), (flags[0], flags[1], flags[2]),
-        lower.astype(real), upper.astype(real), int(box.orthorhombic), missing,
+        sizes, int(levels), real.type(thickness.min()), flags, missing,
+        *[np.ascontiguousarray(array, real) for array in numbers], orthorhombic,
     )  # fmt: skip
 
 
 known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for tuples of cells; the arrays are never written
 
 
-class CpuBoxes(NamedTuple):
-    """The boxes of S systems in the type of the positions, missing axes first."""
-
-    origin: np.ndarray  # (S, 3)
-    inverse: np.ndarray  # (S, 3, 3)
-    rows: np.ndarray  # (S, 3, 3)
-    tails: np.ndarray  # (S, 3, 3)
-    lower: np.ndarray  # (S, 3)
-    upper: np.ndarray  # (S, 3)
-    orthorhombic: np.ndarray  # (S,) int64
-    scale: np.ndarray  # (S,): edges of cubes of their volumes, relative to the grid's box
-
-    @property
-    def total(self) -> int:
-        """Number of systems."""
-        return len(self.origin)
-
-
-def cpu_boxes(boxes: SystemBoxes, dtype: Any) -> CpuBoxes:
-    """Return the boxes of systems as compiled functions need them."""
-    table = boxes.table(np.dtype(dtype))
-
-    def part(first: int, *shape: int) -> np.ndarray:
-        return np.ascontiguousarray(table[:, first : first + int(np.prod(shape))]).reshape(boxes.count, *shape)
-
-    return CpuBoxes(
-        part(0, 3), part(3, 3, 3), part(12, 3, 3), part(21, 3, 3), part(30, 3), part(33, 3),
-        table[:, FLAG].astype(np.int64), boxes.scale.astype(dtype),
+@compiled
+def cells_in(cells, s):
+    """Return the cells of one system."""
+    return CpuCells(
+        cells.shape, cells.levels, cells.edge, cells.periodic, cells.missing, cells.origin[s], cells.inverse[s],
+        cells.rows[s], cells.tails[s], cells.lower[s], cells.upper[s], cells.orthorhombic[s],
     )  # fmt: skip
 
 
@@ -297,19 +283,20 @@ def _cell_of(s, length, cells, level, key, bad):
 
 
 @compiled
-def locate_shares(address, stride, count, radii, cells, keys, folded, turns, status, counter):
-    """Locate shares of particles until none is left."""
+def locate_shares(address, stride, shares, radii, systems, keys, folded, turns, status, counter):
+    """Locate shares of particles until none is left; the cells of a system come after those of the systems before."""
     real = folded.dtype.type
-    missing = cells.missing
+    missing, each = systems.missing, level_cells(systems, systems.levels)[0]
     below = np.nextafter(real(1), real(0))
-    most = min(_BLOCK, count)
+    most = min(_BLOCK, keys.size)
     x, s = np.zeros((3, most), folded.dtype), np.zeros((3, most), folded.dtype)
     turn, more = np.zeros((3, most), np.int32), np.zeros((3, most), np.int32)
     bad, level, low = np.empty(most, np.int32), np.zeros(most, np.int32), np.empty(most, folded.dtype)
-    for share in claimed(counter, status.shape[0]):
-        faults = status[share]
-        for begin in range(share * SHARE, min(count, (share + 1) * SHARE), _BLOCK):
-            length = min(_BLOCK, count - begin)
+    for share in claimed(counter, shares.shape[0]):
+        faults, system = status[share], shares[share, 2]
+        cells = cells_in(systems, system)
+        for begin in range(shares[share, 0], shares[share, 1], _BLOCK):
+            length = min(_BLOCK, shares[share, 1] - begin)
             bad[:length] = 0
             _read(address, stride, begin, length, missing, x, bad)
             _fractions(x, length, cells, s)
@@ -337,6 +324,9 @@ def locate_shares(address, stride, count, radii, cells, keys, folded, turns, sta
             if radii.size > 0:
                 _level_of(radii[begin : begin + length], length, cells, level, bad)
             _cell_of(s, length, cells, level, keys[begin : begin + length], bad)
+            if system > 0:
+                for k in range(begin, begin + length):
+                    keys[k] += np.int32(system * each) if keys[k] >= 0 else np.int32(0)
             for k in range(length):
                 for b in range(3):
                     folded[begin + k, b] = x[b, k]
@@ -345,28 +335,6 @@ def locate_shares(address, stride, count, radii, cells, keys, folded, turns, sta
                     faults[bad[k] - 1] += 1
                     if faults[3] < 0:
                         faults[3] = begin + k
-
-
-@compiled
-def _locate_pieces(address, stride, pieces, radii, cells, boxes, each, keys, folded, turns, status, counter):
-    """Locate pieces of systems until none is left; ``each`` is the number of cells of a system."""
-    state = np.zeros(2, np.int64)
-    for p in claimed(counter, pieces.shape[0]):
-        begin, end, s = pieces[p, 0], pieces[p, 1], pieces[p, 2]
-        here = CpuCells(
-            cells.shape, cells.levels, cells.edge, boxes.origin[s], boxes.inverse[s], boxes.rows[s], boxes.tails[s],
-            cells.periodic, boxes.lower[s], boxes.upper[s], boxes.orthorhombic[s], cells.missing,
-        )  # fmt: skip
-        state[0] = 0
-        locate_shares(
-            address + begin * stride, stride, end - begin, radii[begin:end], here, keys[begin:end], folded[begin:end],
-            turns[begin:end], status[p : p + 1], state,
-        )  # fmt: skip
-        if status[p, 3] >= 0:
-            status[p, 3] += begin
-        for k in range(begin, end):
-            if keys[k] >= 0:
-                keys[k] += np.int32(s * each)
 
 
 def largest_extents(radii: ArrayLike | None, count: int, real: np.dtype) -> np.ndarray:
@@ -381,13 +349,12 @@ def largest_extents(radii: ArrayLike | None, count: int, real: np.dtype) -> np.n
 
 def locate(
     x: Sequence[np.ndarray], radii: ArrayLike | None, cells: CpuCells, threads: int | None = None,
-    boxes: CpuBoxes | None = None, system: np.ndarray | None = None,
+    system: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, GridStatus]:  # fmt: skip
     """Return the cell of each particle, its position inside the box, the periods taken off, and what is wrong.
 
     ``x`` holds d arrays (N,) of any stride. ``radii`` are a number, (N,) or (N, d) half extents; they choose the level.
-    With ``boxes`` particles are in the box of their ``system`` (N,). Its cells come after those of the systems before;
-    ``cells`` has the cells of one system and the periodic axes.
+    With ``system`` (N,) particles are in the box of their system, else in the only one.
 
     Returns
     -------
@@ -401,28 +368,20 @@ def locate(
     """
     real, count, placed = cells.dtype, len(x[0]), None
     if system is not None and (np.diff(system) < 0).any():  # particles of one system have to follow each other
-        assert boxes is not None
-        placed = counting_sort(system, boxes.total, threads)
+        placed = counting_sort(system, len(cells.origin), threads)
         x, system = [np.ascontiguousarray(column[placed.order], real) for column in x], system[placed.order]
     x, address, stride = columns_of(tuple([column.astype(real, copy=False) for column in x]))
     sizes = largest_extents(radii, count, real)
     sizes = sizes if placed is None or not len(sizes) else sizes[placed.order]
     keys, folded = np.empty(count, np.int32), np.empty((count, 3), real)
     turns = np.zeros((count, 3), np.int32)  # of memory that nothing touches where all are zero
-    if boxes is None or system is None:
-        shares = (count + SHARE - 1) // SHARE
-    else:
-        pieces = shares_of(np.searchsorted(system, np.arange(boxes.total + 1)), SHARE)
-        shares = len(pieces)
-    faults = np.zeros((shares, 5), np.int64)
+    begins = [0, count] if system is None else np.searchsorted(system, np.arange(len(cells.origin) + 1))
+    shares = shares_of(np.asarray(begins), SHARE)
+    faults = np.zeros((len(shares), 5), np.int64)
     faults[:, 3] = -1
-    used, results = min(threads_for(threads, count), max(1, shares)), (keys, folded, turns, faults)
-    if boxes is None:
-        run(locate_shares, used, address, stride, count, sizes, cells, *results, steps=20 * count)
-    else:
-        within = boxes, cells.total
-        run(_locate_pieces, used, address, stride, pieces, sizes, cells, *within, *results, steps=20 * count)
-    not_finite, outside, bad_radius, _, far = (faults[0] if shares == 1 else faults.sum(0)).tolist()
+    used = min(threads_for(threads, count), max(1, len(shares)))
+    run(locate_shares, used, address, stride, shares, sizes, cells, keys, folded, turns, faults, steps=20 * count)
+    not_finite, outside, bad_radius, _, far = (faults[0] if len(faults) == 1 else faults.sum(0)).tolist()
     first = -1
     if not_finite or outside or bad_radius:
         bad = faults[faults[:, 3] >= 0, 3]

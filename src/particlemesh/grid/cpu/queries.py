@@ -21,10 +21,10 @@ from particlemesh.backends.jit import compiled, loop_with
 from particlemesh.backends.memory import check_room, empty
 from particlemesh.backends.simd import acquire, fetch_add, unowned
 from particlemesh.grid import checks
-from particlemesh.grid.cpu.lanes import PAD
-from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, level_cells, locate, locate_shares
+from particlemesh.grid.cpu.locate import CpuCells, level_cells, locate, locate_shares
 from particlemesh.grid.cpu.search import (
     DONE,
+    PAD,
     POINTS,
     UNIFORM,
     CpuCloud,
@@ -182,18 +182,17 @@ class CpuQueries:
         cells, threads = self.cloud.cells, threads_for(self.threads, len(x[0]))
         everywhere, periodic = cells.dtype.type(np.inf), np.array(cells.periodic, bool)
 
-        def unbounded(box: Any) -> Any:
-            return box._replace(
-                lower=np.where(periodic, box.lower, -everywhere), upper=np.where(periodic, box.upper, everywhere)
-            )
-
-        anywhere = unbounded(cells)._replace(levels=1)
-        boxes = None if self.cloud.systems is None else unbounded(self.cloud.systems)
-        keys, folded, turns, status = locate(x, None, anywhere, threads, boxes, system)
+        anywhere = cells._replace(
+            levels=1,
+            lower=np.where(periodic, cells.lower, -everywhere),
+            upper=np.where(periodic, cells.upper, everywhere),
+        )
+        keys, folded, turns, status = locate(x, None, anywhere, threads, system)
         checks.good_points(status.not_finite, status.outside, status.first_bad)
-        ordered = counting_sort(keys, anywhere.total * self.cloud.boxes, threads)
+        systems = len(cells.origin)
+        ordered = counting_sort(keys, anywhere.total * systems, threads)
         order = ordered.order[: int(ordered.start[-1])]
-        none, images = np.empty((0, 3), np.int64), np.zeros(self.cloud.boxes + 1, np.int64)
+        none, images = np.empty((0, 3), np.int64), np.zeros(systems + 1, np.int64)
         query = Query(
             sorted_points(folded, order, threads), np.empty((0, PAD), cells.dtype),
             np.concatenate([order, np.zeros(PAD, np.int32)]), 0, 0, none, none.astype(cells.dtype), images,
@@ -262,18 +261,19 @@ def _own_query(
     Images of themselves beyond ``reach``, one number or (S,), do not matter. With ``radius``, that of the search, what
     another search within it made is taken.
     """
-    if cloud.systems is None and radius is not None:
+    one = len(cloud.cells.origin) == 1
+    if one and radius is not None:
         images = images_within(Same(cloud.cells), radius, half)
     else:
         images = images_of(search, half=half, reach=reach)
-    begins = cloud.start[:: len(cloud.start) - 1 or 1 if cloud.systems is None else cloud.cells.total]
+    begins = cloud.start[:: len(cloud.start) - 1 or 1 if one else cloud.cells.total]
     shares = shares_of(begins, POINTS)
     return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images, shares)
 
 
 def _least_pairs(cloud: CpuCloud, search: Search, query: Query) -> int:
     """Return how many pairs a row has at least."""
-    if search.criterion != UNIFORM or search.spans < 1 or cloud.systems is not None:
+    if search.criterion != UNIFORM or search.spans < 1 or len(search.rows) > 1:
         return 0  # some particles may have none
     images = checks.least_images(float(search.radius), search.rows[0], search.periodic.tolist())
     return images * (len(cloud.order) - query.is_particle) // (1 + query.half)
@@ -293,7 +293,7 @@ def _on_levels(cloud: CpuCloud, order: str, threads: int) -> tuple[CpuCloud, Non
     not have put particles on levels by them. Then this is done here: O(N), far less than such a search.
     """
     cells, n = cloud.cells, len(cloud.order)
-    if cloud.systems is not None:
+    if len(cells.origin) > 1:
         return cloud, None, order  # levels are those of the build
     assert cloud.sizes is not None
     radii = cloud.sizes[0, :n]
@@ -344,15 +344,17 @@ def sorted_sizes(sizes: ArrayLike | None, order: np.ndarray, count: int, cells: 
 
 
 @compiled
-def _place_few(address, stride, count, like, cells):
+def _place_few(address, stride, count, cells):
     """Locate and order few particles by one thread, and copy them in this order."""
-    keys, folded, turns = np.empty(count, np.int32), np.empty((count, 3), like.dtype), np.zeros((count, 3), np.int32)
+    real, shares = cells.origin.dtype, np.array([[0, count, 0]])
+    keys, folded, turns = np.empty(count, np.int32), np.empty((count, 3), real), np.zeros((count, 3), np.int32)
     faults = np.zeros((1, 5), np.int64)
     faults[0, 3] = -1
-    locate_shares(address, stride, count, like[:0], cells, keys, folded, turns, faults, np.zeros(2, np.int64))
+    none = np.empty(0, real)
+    locate_shares(address, stride, shares, none, cells, keys, folded, turns, faults, np.zeros(2, np.int64))
     start, order, _ = sort_few(keys, level_cells(cells, cells.levels)[0])
     order = order[: start[-1]]
-    points = np.zeros((3, order.size + PAD), like.dtype)
+    points = np.zeros((3, order.size + PAD), real)
     _gather(folded, order, points, np.zeros(2, np.int64))
     return start, order, points, turns, faults[0]
 
@@ -367,7 +369,7 @@ def cloud_in(x: Coordinates, cells: CpuCells, threads: int | None) -> tuple[CpuC
         ordered = counting_sort(keys, cells.total, threads)
         return cloud_of(cells, folded, turns, ordered.start, ordered.order, None, threads), status
     columns, address, stride = columns_of(x.arrays)
-    start, order, points, turns, faults = _place_few(address, stride, x.count, cells.origin, cells)
+    start, order, points, turns, faults = _place_few(address, stride, x.count, cells)
     del columns  # until here the addresses are valid
     not_finite, outside, bad_radius, first, far = faults.tolist()
     cloud = CpuCloud(cells, start, order, points, x.count, turns if far else None, None)
@@ -376,7 +378,7 @@ def cloud_in(x: Coordinates, cells: CpuCells, threads: int | None) -> tuple[CpuC
 
 def cloud_of(
     cells: CpuCells, folded: np.ndarray, turns: np.ndarray | None, start: np.ndarray, order: np.ndarray,
-    sizes: ArrayLike | None = None, threads: int | None = None, systems: CpuBoxes | None = None,
+    sizes: ArrayLike | None = None, threads: int | None = None,
 ) -> CpuCloud:  # fmt: skip
     """Return a cloud of located and sorted particles.
 
@@ -385,7 +387,7 @@ def cloud_of(
     order = order[: int(start[-1])]
     points = sorted_points(folded, order, threads)
     extents = sorted_sizes(sizes, order, len(folded), cells)
-    return CpuCloud(cells, start, order, points, len(folded), turns, extents, systems=systems)
+    return CpuCloud(cells, start, order, points, len(folded), turns, extents)
 
 
 # ---- the nearest particles of each particle or point ----------------------------------------------------------------
@@ -492,13 +494,12 @@ def nearest(
     indices, distances = np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf, real)
     used = threads_of(query, threads)
     missing = cloud.cells.missing
-    volume = abs(np.linalg.det(cloud.cells.rows[missing:, missing:].astype(float)))
-    first = checks.first_radius(k, volume, cloud.cells.shape[missing:], len(cloud.order) / cloud.boxes)
-    scale, mean, power = (real.type(number) for number in first)
-    scales = np.full(1, scale) if cloud.systems is None else scale * cloud.systems.scale
+    volumes = abs(np.linalg.det(search.rows[:, missing:, missing:].astype(float)))
+    scales, mean, power = checks.first_radius(k, volumes, cloud.cells.shape[missing:], len(cloud.order) / len(volumes))
+    guess = scales.astype(real), real.type(mean), real.type(power)
     run(
-        _nearest_rows, used, query, search, (scales, mean, power), distances, indices, rooms_for(used, search.x),
-        width_for(real), steps=most_steps(query, search),
+        _nearest_rows, used, query, search, guess, distances, indices, rooms_for(used, search.x), width_for(real),
+        steps=most_steps(query, search),
     )  # fmt: skip
     return indices, distances
 

@@ -21,13 +21,31 @@ import numpy as np
 
 from particlemesh.backends.cpu import STOPPED, run
 from particlemesh.backends.jit import compiled
-from particlemesh.backends.simd import WIDTHS, acquire, add, fetch_add, fma, fuse, load, mul, splat, store, sub, unowned
+from particlemesh.backends.simd import (
+    WIDTHS,
+    acquire,
+    add,
+    apart,
+    at_most,
+    fetch_add,
+    fma,
+    fuse,
+    load,
+    mul,
+    ones,
+    size_at_most,
+    splat,
+    store,
+    sub,
+    unowned,
+    unpack,
+)
 from particlemesh.grid.checks import check_squares, square_within
-from particlemesh.grid.cpu.lanes import PAD, apart, at_most, ones, size_at_most, unpack
-from particlemesh.grid.cpu.locate import CpuBoxes, CpuCells, level_shape, margins
+from particlemesh.grid.cpu.locate import CpuCells, level_shape, margins
 
 UNIFORM, SPHERES, BOXES = 0, 1, 2  # what is near: closer than a number, than the sum of radii, boxes that overlap
 MOST_POINTS = 8  # of a group: more share a copy, but their strips are longer
+PAD = 16  # numbers that may be read past the end of what vectors are loaded from: the widest vector's
 ROOM = 1024  # candidates of a buffer, so that it stays in the first cache
 RUNS = 64  # strips of a buffer at most whose images differ
 MOST_IMAGES = 2**20  # boxes that a reach may span
@@ -48,12 +66,6 @@ class CpuCloud(NamedTuple):
     sizes: np.ndarray | None  # (1, n + PAD) radii or (3, n + PAD) half extents, missing axes first, by place
     occupied: np.ndarray = np.empty(0, np.int64)  # numbers of the cells in `start`; empty: all cells are there
     by_sizes: bool = False  # levels are those of `sizes`
-    systems: CpuBoxes | None = None  # the boxes of systems; `cells` has the cells of one of them
-
-    @property
-    def boxes(self) -> int:
-        """Number of systems, 1 without."""
-        return 1 if self.systems is None else self.systems.total
 
 
 class Search(NamedTuple):
@@ -129,14 +141,15 @@ class Room(NamedTuple):
 
 def largest_by_level(cloud: CpuCloud, sizes: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the largest radius (first number) or half extents of the particles of each level, (systems, levels, 3)."""
-    cells = (np.arange(cloud.boxes)[:, None] * first[-1] + first[:-1]).ravel()
+    systems = len(cloud.cells.origin)
+    cells = (np.arange(systems)[:, None] * first[-1] + first[:-1]).ravel()
     places = np.searchsorted(cloud.occupied, cells) if len(cloud.occupied) else cells
     bounds = np.append(cloud.start[places], cloud.start[-1])
     most = np.zeros((len(cells), 3), sizes.dtype)
     held = np.flatnonzero(bounds[1:] > bounds[:-1])
     if len(held):
         most[held, : len(sizes)] = np.maximum.reduceat(sizes[:, : bounds[-1]], bounds[held], axis=1).T
-    return most.reshape(cloud.boxes, -1, 3)
+    return most.reshape(systems, -1, 3)
 
 
 def search_of(
@@ -147,7 +160,7 @@ def search_of(
     Neighbours are within ``radius``, or spheres or boxes that overlap (None). ``forward`` counts only places from each
     group's first on. ``points``: those that look for neighbours are anywhere, not in the cloud.
     """
-    if radius is not None and cloud.systems is None:
+    if radius is not None and len(cloud.cells.origin) == 1:
         rest = rest_within(Same(cloud.cells), radius, points)
     else:
         rest = _rest(cloud.cells, radius, points, cloud)
@@ -160,8 +173,7 @@ def _rest(cells: CpuCells, radius: float | None, points: bool, cloud: CpuCloud |
     real, levels = cells.dtype.type, cells.levels
     shape = np.array([level_shape(cells.shape, level) for level in range(levels)], np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(1))])
-    of: Any = cells if cloud is None or cloud.systems is None else cloud.systems
-    origin, inverse, rows = of.origin.reshape(-1, 3), of.inverse.reshape(-1, 3, 3), of.rows.reshape(-1, 3, 3)
+    origin, inverse, rows = cells.origin, cells.inverse, cells.rows
     sizes, most = np.empty((0, PAD), real), np.zeros((len(rows), levels, 3), real)
     criterion = UNIFORM if radius is not None else BOXES
     if radius is None and cloud is not None:
