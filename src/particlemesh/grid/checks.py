@@ -18,6 +18,7 @@ from particlemesh.sorting.keys import cells_in
 MOST = 2**31 - 1  # particles, and cells
 MOST_LEVELS = 16
 MOST_COUNTED = 2**31 - 1  # neighbours of a particle, in a result of int32
+MOST_NEAREST = 128  # neighbours of a list of the nearest: on a GPU it lives in a work-item's own memory
 # Letters of quantities and fields of ``Pairs``, in the order in which kernels take the arrays.
 FIELDS = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
 

@@ -27,7 +27,6 @@ from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
 from particlemesh.grid.builders.build import Build, CpuBuild, accepted, build_on_cpu, build_on_gpu
 from particlemesh.grid.builders.builder import BuilderChoice
-from particlemesh.grid.queries import nearest
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.queries.search import Search
@@ -481,7 +480,7 @@ class UniformGrid(common.Fixed):
         >>> grid.nearest(1, 0.2)[0].ravel()
         array([ 2, -1,  0], dtype=int32)
         """
-        k, reach = common.integer(k, "k", 1, nearest.MOST), self._reach(radius)
+        k, reach = common.integer(k, "k", 1, checks.MOST_NEAREST), self._reach(radius)
         return self._answer(lambda q: q.nearest(k, reach, *self._points(points, system)))
 
     def overlaps(self, *, shape: str | None = None, quantities: str = "ij") -> Pairs:

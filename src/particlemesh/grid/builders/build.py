@@ -289,17 +289,15 @@ def build_on_cpu(sizes: Sizes, given: Input, choose: Callable[[Problem], Builder
         cells = known_cells(*whole) if given.boxes is None else cells_of(*whole, given.boxes)
         keys, folded, turns, status = locate(given.x.arrays, extents, cells, sizes.threads, given.system)
         bins = sizes.cells
-    box = None if given.x is None else sizes.box
-    if given.check and status.bad:
-        raise checks.bad_particles(status, given.array, given.radii, box, systems=sizes.systems)
     job = CpuJob(sizes.box, sizes.shape, keys, bins, cells, folded, extents, sizes.threads)
     unfit = builder.unfit(job)
     if unfit is not None and len(unfit):
         keys[unfit] = -1
         first = int(unfit[0]) if status.first_bad < 0 else min(int(unfit[0]), status.first_bad)
         status = status._replace(bad_radius=status.bad_radius + len(unfit), first_bad=first)
-        if given.check:
-            raise checks.bad_particles(status, given.array, given.radii, box, systems=sizes.systems)
+    if given.check and status.bad:
+        box = None if given.x is None else sizes.box
+        raise checks.bad_particles(status, given.array, given.radii, box, systems=sizes.systems)
     capacity = builder.capacity
     try:
         storage = builder.build_cpu(job)

@@ -201,6 +201,7 @@ def too_wide(half: np.ndarray, box: Box, shape: tuple[int, ...]) -> np.ndarray:
     cells, reach = np.array(shape), half.astype(np.float64)
     boxes = reach.ndim == 2 and reach.shape[1] > 1
     along = np.abs(box.inverse) if boxes else np.linalg.norm(box.inverse, axis=1)[:, None]
-    wide = 2 * (reach.reshape(len(half), along.shape[1]) @ along.T) * cells > 1 + 32 * np.finfo(half.dtype).eps
+    with np.errstate(invalid="ignore"):  # infinite ones, which are in no cell
+        wide = 2 * (reach.reshape(len(half), along.shape[1]) @ along.T) * cells > 1 + 32 * np.finfo(half.dtype).eps
     # Along an open axis of one or two cells no particle can touch more.
     return (wide & (np.array(box.periodic) | (cells > 2))).any(axis=1)

@@ -73,23 +73,25 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any, boxes: Sys
     real = np.dtype(dtype)
     missing = 3 - box.ndim
     used = [int(size) for size in shape][-box.ndim :]
+    numbers: tuple[Any, ...]
     if boxes is None:
         check_range(box, real)
         inverse, rows, vectors = np.zeros((1, 3, 3)), np.zeros((1, 3, 3)), np.zeros((3, 1, 3))
         inverse[0, missing:, missing:], rows[0, missing:, missing:] = box.inverse, box.matrix
         vectors[:, 0, missing:] = box.origin, *bounds_of(box, real)
         numbers = vectors[0], inverse, rows, tails_of(rows, real), vectors[1], vectors[2]
-        orthorhombic = np.array([box.orthorhombic], np.int64)
+        straight = np.array([box.orthorhombic], np.int64)
     else:
         table = boxes.table(real)
         numbers = tuple(table[:, first : first + size].reshape(-1, *(3,) * (1 + size // 9)) for first, size in _PARTS)
-        orthorhombic = table[:, FLAG].astype(np.int64)
+        straight = table[:, FLAG].astype(np.int64)
+    origin, inverse, rows, tails, lower, upper = (np.ascontiguousarray(array, real) for array in numbers)
     thickness = 1 / np.linalg.norm(box.inverse, axis=1) / used
     sizes: Any = tuple([1] * missing + used)
     flags: Any = tuple([0] * missing + [int(p) for p in box.periodic])
     return CpuCells(
-        sizes, int(levels), real.type(thickness.min()), flags, missing,
-        *[np.ascontiguousarray(array, real) for array in numbers], orthorhombic,
+        sizes, int(levels), real.type(thickness.min()), flags, missing, origin, inverse, rows, tails, lower, upper,
+        straight,
     )  # fmt: skip
 
 

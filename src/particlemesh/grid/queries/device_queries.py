@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import allocate
-from particlemesh.grid.queries.cloud import Cloud
-from particlemesh.grid.queries.nearest import nearest
+from particlemesh.backends.base import Record, allocate
+from particlemesh.grid import checks
+from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.queries.pair_lists import PairLists
 from particlemesh.grid.queries.search import Extents, Question, Search
 from particlemesh.grid.queries.sums import sums
 from particlemesh.grid.results import Pairs
+from particlemesh.sorting.keys import FIRST, NOT_FINITE, OUTSIDE, STATUS_WORDS
 
 _I32 = np.dtype(np.int32)
 
@@ -76,8 +77,37 @@ class DeviceQueries:
         return self._list(self.search.ask(self.cloud, radius, points, False, False, system=system), "csr", quantities)
 
     def nearest(self, k: int, radius: float, points: Coordinates | None, system: Any) -> tuple[Any, Any]:
-        """Return the k nearest particles of each particle or point; waits only to check points."""
-        return nearest(self.cloud, k, radius, points, system)
+        """Return indices and distances (rows, k) of the nearest particles of each particle or point.
+
+        A particle is not its own neighbour, but its images are; each image counts separately. Equal squared distances
+        go by index, so that the result does not depend on the order of particles within cells. Each k is compiled
+        separately. Points have a ``system`` each, if particles have one. Waits only to check points.
+        """
+        cloud, cells, backend = self.cloud, self.cloud.cells, self.search.backend
+        dtype, reach = cells.dtype, kernel_radius(radius, cells, points=points is not None)
+        guess = checks.first_radius(k, cells.box.volume, cells.shape, cloud.count / max(cells.systems, 1))
+        search = Record(f"=5{dtype.char}", reach, checks.square_within(reach, dtype), *guess)
+        rows, bins = cloud.count if points is None else points.count, cells.count
+        indices = allocate(backend, (rows, k), np.int32, "the nearest particles")
+        distances = allocate(backend, (rows, k), dtype, "the distances of the nearest particles")
+        if not rows:
+            return indices, distances
+        defines = {**cloud.defines(), "EXTENTS": 0, "K": k, "POINTS": int(points is not None)}
+        if points is None:
+            empty = backend.kernel("grid/queries/nearest.c", "no_neighbours", defines)
+            empty(rows * k, cloud.start, indices, distances, rows, bins)
+            status, x, strides = cloud.status, (cloud.records,) * 3, Record("=6q", *[0] * 6)
+        else:
+            status, x, strides = backend.empty((STATUS_WORDS,), np.uint64), points.arguments(), points.record()
+            backend.clear(status)
+        backend.kernel("grid/queries/nearest.c", "nearest", defines)(
+            rows, *cloud.rows(system), cloud.records, cloud.start, cloud.start if cloud.ends is None else cloud.ends,
+            *x, status, indices, distances, rows, bins, strides, *cloud.geometry(), search,
+        )  # fmt: skip
+        if points is not None:
+            words = backend.download(status)
+            checks.good_points(int(words[NOT_FINITE]), int(words[OUTSIDE]), int(~words[FIRST]))
+        return indices, distances
 
     def overlaps(self, shape: str | None, quantities: str) -> Pairs:
         """Return the pairs of particles that overlap, each once."""
