@@ -114,9 +114,8 @@ class PairLists:
         if self.rows_by_index:  # rows of particles that were left out
             for array in (counts, *arrays.values()):
                 self.backend.clear(array)
-            blank = self.search.program(
-                "grid/queries/pairs.c", "blank_rows", question.cloud, self._defines(_DENSE, 0, 32)
-            )
+            defines = {**question.defines(), **self._defines(_DENSE, 0, 32)}
+            blank = self.search.program("grid/queries/pairs.c", "blank_rows", question.cloud, defines)
             blank(
                 self.rows * width, question.cloud.start, arrays.get("i", none), arrays.get("j", none), self.rows,
                 question.cloud.bins, width,
@@ -198,7 +197,7 @@ class PairLists:
 
     def _defines(self, place: int, cap: int, span: int) -> dict[str, int]:
         return {
-            **self.question.defines(), "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
+            "PLACE": place, "CAP": cap, "SPAN": span, "BY_INDEX": int(self.by_index),
             "ROWS_BY_INDEX": int(self.rows_by_index), "SWAP": int(self.swaps), **wants(self.letters),
         }  # fmt: skip
 
@@ -219,18 +218,17 @@ class PairLists:
         span: int,
     ) -> None:  # fmt: skip
         question, none = self.question, Unread(self.question.words)
-        defines = {**self._defines(place, cap, span), **self._ways()}
-        kernel = self.search.program("grid/queries/pairs.c", "list_pairs", question.cloud, defines)
+        defines, cloud = {**self._defines(place, cap, span), **self._ways()}, question.cloud
         outputs = (arrays.get(name, none) for name in FIELDS.values())
-        kernel(
-            self.rows, *question.cells(), question.cloud.turns, question.cloud.status, start, counts, *outputs,
-            question.words, self.rows, question.cloud.bins, capacity, width, *self.search.records(question),
+        self.search.launch(
+            question, "grid/queries/pairs.c", "list_pairs", defines, self.rows, cloud.turns, cloud.status, start,
+            counts, *outputs, question.words, self.rows, cloud.bins, capacity, width,
         )  # fmt: skip
 
     def _list_clusters(self, start: Any, arrays: dict[str, Any], capacity: int) -> None:
         """Write rows that begin at ``start``."""
         question, none = self.question, Unread(self.question.words)
-        defines = {**self._defines(_PLACED, 0, 0), "MEMBERS": question.members, "LISTS": 1}
+        defines = {**question.defines(), **self._defines(_PLACED, 0, 0), "MEMBERS": question.members, "LISTS": 1}
         kernel = self.search.program("grid/queries/cluster_pairs.c", "list_pairs", question.cloud, defines)
         cloud, outputs = question.cloud, (arrays.get(name, none) for name in FIELDS.values())
         if "shift" in arrays:
@@ -313,16 +311,14 @@ class Marks:
         """
         question = self.question
         defines = {
-            **question.defines(), "WORDS": self.words, "COUNTED": int(counts is not None),
-            "ROWS_BY_INDEX": int(by_index), "IMAGES": 2, "RECORD": int(record and question.points is not None),
-            "PAIRED": int(self.paired), **self.resident,
+            "WORDS": self.words, "COUNTED": int(counts is not None), "ROWS_BY_INDEX": int(by_index), "IMAGES": 2,
+            "RECORD": int(record and question.points is not None), "PAIRED": int(self.paired), **self.resident,
         }  # fmt: skip
-        kernel = self.search.program("grid/queries/mark_pairs.c", "mark_pairs", question.cloud, defines)
         rows = min(self.stride, self.rows - first)
-        kernel(
-            -(-rows // 2) if self.paired else rows, *question.cells(), self._marks, self._infos,
-            Unread(question.words) if counts is None else counts, question.words, first, self.rows,
-            question.cloud.bins, self.stride, *self.search.records(question),
+        self.search.launch(
+            question, "grid/queries/mark_pairs.c", "mark_pairs", defines, -(-rows // 2) if self.paired else rows,
+            self._marks, self._infos, Unread(question.words) if counts is None else counts, question.words, first,
+            self.rows, question.cloud.bins, self.stride,
         )  # fmt: skip
 
     def write(
@@ -330,20 +326,16 @@ class Marks:
         marked: bool,
     ) -> None:  # fmt: skip
         """Write lists as ``defines`` says; ``marked`` if :meth:`mark` has been called for all rows."""
-        question, none = self.question, Unread(self.question.words)
+        question, cloud, none = self.question, self.question.cloud, Unread(self.question.words)
         # Pairs of a row that a group has room for. Most groups need little more than the mean.
         room = 16 * min(max(math.ceil(1.7 * mean / 16), 1), 4)
         size = min(LISTING_GROUP, self.search.backend.group_size)
-        kernel = self.search.program(
-            "grid/queries/list_marks.c", "list_marks", question.cloud,
-            {**defines, "GROUP_SIZE": size, "ROOM": room * size},
-        )  # fmt: skip
+        defines = {**defines, "GROUP_SIZE": size, "ROOM": room * size}
         for first in range(0, self.rows, self.stride):
             if not marked:
                 self.mark(first, record=not defines["PLACE"])
-            kernel(
-                min(self.stride, self.rows - first), *question.cells(), question.cloud.turns,
-                question.cloud.status, self._marks, self._infos, start, arrays.get("i", none), arrays.get("j", none),
-                question.words, first, self.rows, question.cloud.bins, self.stride, capacity,
-                *self.search.records(question),
+            self.search.launch(
+                question, "grid/queries/list_marks.c", "list_marks", defines, min(self.stride, self.rows - first),
+                cloud.turns, cloud.status, self._marks, self._infos, start, arrays.get("i", none),
+                arrays.get("j", none), question.words, first, self.rows, cloud.bins, self.stride, capacity,
             )  # fmt: skip

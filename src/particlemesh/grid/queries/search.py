@@ -154,6 +154,13 @@ class Search:
             kernel = self._programs[key] = self.backend.kernel(file, name, all_defines)
         return kernel
 
+    def launch(
+        self, question: Question, file: str, name: str, defines: dict[str, int], items: int, *arguments: Any
+    ) -> None:
+        """Launch a kernel over rows; its other arguments lie between particles and the records."""
+        kernel = self.program(file, name, question.cloud, {**question.defines(), **defines})
+        kernel(items, *question.cells(), *arguments, *self.records(question))
+
     def records(self, question: Question) -> tuple[Record, ...]:
         """Return the records that end a kernel's arguments; the same objects as before if they are the same."""
         cells = question.cloud.cells
@@ -187,17 +194,16 @@ class Search:
         paired = question.pairs_rows and not wide
         words = counts.dtype.itemsize // 8
         defines = {
-            **question.defines(), "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words,
-            "WANT_LONGEST": int(longest), "WIDE_ROWS": int(wide),
+            "PAIRED": int(paired), "ROWS_BY_INDEX": int(by_index), "COUNT_IS_64": words, "WANT_LONGEST": int(longest),
+            "WIDE_ROWS": int(wide),
         }  # fmt: skip
         if paired:
             defines["IMAGES"] = 1
             if cloud.cells.dtype.itemsize == 4:  # no registers for more groups than these without spills
                 defines["RESIDENT_GROUPS"] = 7 if any(cloud.cells.box.periodic) else 9
-        kernel = self.program("grid/queries/count_pairs.c", "count_pairs", cloud, defines)
         items = -(-question.rows // 2) if paired else question.rows
-        records = self.records(question)
-        kernel(items, *question.cells(), counts, question.words, question.rows, cloud.bins, *records)
+        given = counts, question.words, question.rows, cloud.bins
+        self.launch(question, "grid/queries/count_pairs.c", "count_pairs", defines, items, *given)
 
     def check_rows(self, question: Question, quantities: str, check: bool, *, counted: bool = False) -> None:
         """Refuse rows that kernels cannot count and lists that no memory holds, before anything wraps or is written."""
