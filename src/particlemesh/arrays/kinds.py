@@ -124,9 +124,7 @@ class CuPyKind(Kind):
         return isinstance(array, sys.modules["cupy"].ndarray)
 
     def backend(self, array: Any) -> Any:
-        from particlemesh.backends import cuda
-
-        return cuda.backend(array.device.id)
+        return backends.module("cuda").backend(array.device.id)
 
     def on(self, array: Any, backend: Any) -> bool:
         return backend.name == "cuda" and array.data.device_id == backend.ordinal
@@ -144,11 +142,9 @@ class OpenClKind(Kind):
         return out
 
     def backend(self, array: Any) -> Any:
-        from particlemesh.backends import opencl
-
         if array.queue is None:
             raise ValueError("this PyOpenCL array has no queue; give it one with array.with_queue(queue).")
-        return opencl.backend(array.queue.context, array.queue.device)
+        return backends.module("opencl").backend(array.queue.context, array.queue.device)
 
     def on(self, array: Any, backend: Any) -> bool:
         return backend.name == "opencl" and array.queue is not None and backend.serves(array.queue)
@@ -264,9 +260,7 @@ class TorchCudaKind(_Torch):
         return torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.device)
 
     def backend(self, array: Any) -> Any:
-        from particlemesh.backends import cuda
-
-        return cuda.backend(array.device.index)
+        return backends.module("cuda").backend(array.device.index)
 
     def scope(self, array: Any) -> contextlib.AbstractContextManager[Any]:
         import cupy
@@ -329,9 +323,7 @@ class JaxCudaKind(_Jax):
         return cupy.from_dlpack(self._one(array))  # CuPy's current stream waits for the array
 
     def backend(self, array: Any) -> Any:
-        from particlemesh.backends import cuda
-
-        return cuda.backend(self.native(array).device.id)
+        return backends.module("cuda").backend(self.native(array).device.id)
 
     @contextlib.contextmanager
     def scope(self, array: Any) -> Iterator[None]:
@@ -403,7 +395,7 @@ class Foreign(Kind):
     def __init__(self, like: Any, home: str) -> None:
         kind = type(like)
         self.name = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
-        self.home = home
+        self.home, self._natives = home, next(kind for kind in KINDS if kind.home == home)
         self._library = _library(like)
         self._device = getattr(like, "device", None)
 
@@ -411,16 +403,10 @@ class Foreign(Kind):
         return False  # its arrays are natives by now
 
     def backend(self, array: Any) -> Any:
-        if self.home == "cpu":
-            return backends.current("cpu")
-        from particlemesh.backends import cuda
-
-        return cuda.backend(array.device.id)
+        return self._natives.backend(array)
 
     def on(self, array: Any, backend: Any) -> bool:
-        if self.home == "cpu":
-            return bool(backend.name == "cpu")
-        return backend.name == "cuda" and array.data.device_id == backend.ordinal
+        return self._natives.on(array, backend)
 
     def wrap(self, native: Any) -> Any:
         """Return an array of the library, on the device of the input; without a library the native array."""

@@ -350,19 +350,28 @@ def check_size(sizes: np.ndarray | float, dtype: np.dtype, what: str) -> None:
         )
 
 
-def geometry_record(box: Box, dtype: np.dtype) -> Record:
-    """Return ``Geometry`` in the coordinates' dtype."""
+def geometry(box: Box, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+    """Return the numbers of a box, missing axes first, in double precision.
+
+    These are the origin (3,), the inverse (3, 3), the lattice vectors (3, 3), what rounding to a dtype takes off them,
+    and the bounds (3,) of positions: see :func:`bounds_of`.
+
+    Raises
+    ------
+    ValueError
+        If the dtype does not hold them.
+    """
     check_range(box, dtype)
     missing = 3 - box.ndim
-    origin, lower, upper = np.zeros(3), np.zeros(3), np.zeros(3)
-    inverse, rows = np.zeros((3, 3)), np.zeros((3, 3))
-    origin[missing:] = box.origin
-    inverse[missing:, missing:] = box.inverse
-    rows[missing:, missing:] = box.matrix
-    lower[missing:], upper[missing:] = bounds_of(box, dtype)
-    tails = tails_of(rows, dtype)
-    numbers = (origin, inverse.ravel(), rows.ravel(), tails.ravel(), lower, upper, [1.0])
-    return Record(f"=37{dtype.char}", *np.concatenate(numbers))
+    vectors, matrices = np.zeros((3, 3)), np.zeros((2, 3, 3))
+    vectors[:, missing:] = box.origin, *bounds_of(box, dtype)
+    matrices[:, missing:, missing:] = box.inverse, box.matrix
+    return vectors[0], *matrices, tails_of(matrices[1], dtype), *vectors[1:]
+
+
+def geometry_record(box: Box, dtype: np.dtype) -> Record:
+    """Return ``Geometry`` in the coordinates' dtype."""
+    return Record(f"=37{dtype.char}", *np.concatenate([array.ravel() for array in geometry(box, dtype)]), 1.0)
 
 
 def frame_record(box: Box) -> Record:

@@ -19,6 +19,7 @@ MOST = 2**31 - 1  # particles, and cells
 MOST_LEVELS = 16
 MOST_COUNTED = 2**31 - 1  # neighbours of a particle, in a result of int32
 MOST_NEAREST = 128  # neighbours of a list of the nearest: on a GPU it lives in a work-item's own memory
+BALL = 2.0, math.pi, 4 / 3 * math.pi  # the volume for a radius of 1, by axes
 # Letters of quantities and fields of ``Pairs``, in the order in which kernels take the arrays.
 FIELDS = {"i": "i", "j": "j", "S": "shift", "d": "distance", "D": "vector"}
 
@@ -282,9 +283,8 @@ def least_images(radius: float, rows: np.ndarray, periodic: Sequence[bool]) -> i
     inner = radius - diagonal - float(np.linalg.norm(np.abs(repeated).sum(0)))
     if not 0 < inner < 1e150:
         return 0
-    ball = (2.0, math.pi, 4 / 3 * math.pi)[len(repeated) - 1]
     repeated = repeated / inner  # products of six lengths may leave float64
-    return int(ball / math.sqrt(np.linalg.det(repeated @ repeated.T)))
+    return int(BALL[len(repeated) - 1] / math.sqrt(np.linalg.det(repeated @ repeated.T)))
 
 
 def most_images(radius: float, per: np.ndarray, periodic: Sequence[bool]) -> int:
@@ -383,8 +383,7 @@ def first_radius(k: int, volume: Any, shape: tuple[int, ...], count: float) -> t
     particles hold k.
     """
     axes, cells = len(shape), math.prod(shape)
-    ball = (2.0, math.pi, 4 / 3 * math.pi)[axes - 1]
-    return (2 * (1.5 * k + 3) * volume / cells / ball) ** (1 / axes), max(count / cells, 1e-6), -1 / axes
+    return (2 * (1.5 * k + 3) * volume / cells / BALL[axes - 1]) ** (1 / axes), max(count / cells, 1e-6), -1 / axes
 
 
 def bytes_per_pair(quantities: str, axes: int, itemsize: int) -> int:

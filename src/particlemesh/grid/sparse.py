@@ -19,14 +19,14 @@ from particlemesh.backends.base import Backend
 from particlemesh.backends.tapes import Tapes
 from particlemesh.box import Box
 from particlemesh.grid.checks import MOST_LEVELS, GridStatus, by_letter
-from particlemesh.grid.cpu.locate import MOST_TURNS, CpuCells, cells_of, level_shape, locate
+from particlemesh.grid.cpu.locate import MOST_TURNS, CpuCells, cells_of, locate
 from particlemesh.grid.queries.cloud import Cloud
 from particlemesh.grid.queries.device_queries import DeviceQueries
 from particlemesh.grid.queries.search import Search
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.room import Room
 from particlemesh.sorting.cpu import counting_sort
-from particlemesh.sorting.keys import FOLDED, STATUS_WORDS, Cells
+from particlemesh.sorting.keys import FOLDED, STATUS_WORDS, Cells, cells_in, level_shapes
 
 _MOST_CELLS = 2**61  # of all levels: numbers have 64 bits
 _CROWDED = 32  # particles that share a cell with one, on average: below, a dense grid is faster
@@ -97,7 +97,7 @@ def shape_of(box: Box, size: float, levels: int, dtype: np.dtype) -> tuple[int, 
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
     most = min(2.0**28, 1 / (32 * float(np.finfo(dtype).eps)))  # fractions do not resolve more cells
     shape = [max(1, int(min(n, most))) for n in thickness / max(size, 1e-300) * (1 + 1e-12)]
-    while sum(math.prod(level_shape(shape, level)) for level in range(levels)) > _MOST_CELLS:
+    while cells_in(tuple(shape), levels) > _MOST_CELLS:
         axis = shape.index(max(shape))
         shape[axis] //= 2
     return tuple(shape)
@@ -124,7 +124,7 @@ def sparse_cells(
 
 def numbers_of(folded: np.ndarray, radii: np.ndarray | None, cells: CpuCells) -> np.ndarray:
     """Return the cell (N,) int64 of positions inside the box (N, 3), on levels by ``radii`` (N,)."""
-    shapes = np.array([level_shape(cells.shape, level) for level in range(cells.levels)], np.int64)
+    shapes = np.array(level_shapes(cells.shape, cells.levels), np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shapes.prod(1))])
     level = np.zeros(len(folded), np.int64)
     if radii is not None and cells.levels > 1:

@@ -9,14 +9,13 @@ without systems.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from particlemesh.arrays.positions import bounds_of, check_range, tails_of
+from particlemesh.arrays.positions import geometry
 from particlemesh.backends.cpu import claimed, run, shares_of, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fuse, fused, peek
@@ -25,6 +24,7 @@ from particlemesh.grid.checks import GridStatus
 from particlemesh.grid.systems import FLAG, SystemBoxes
 from particlemesh.particles.locate import columns_of
 from particlemesh.sorting.cpu import counting_sort
+from particlemesh.sorting.keys import cells_in
 
 MOST_TURNS = 2**20  # around a periodic axis: beyond, a position's digits do not determine a place
 NOT_FINITE, OUTSIDE, BAD_RADIUS = 1, 2, 3
@@ -36,7 +36,7 @@ _PARTS = (0, 3), (3, 9), (12, 9), (21, 9), (30, 3), (33, 3)  # first and number 
 class CpuCells(NamedTuple):
     """The cells of S systems and their boxes, real numbers in the type of the positions; one box is one system.
 
-    From ``cells_in`` those of one system, without the axis of systems.
+    From ``system_in`` those of one system, without the axis of systems.
     """
 
     shape: tuple[int, int, int]  # cells of the finest level along each axis
@@ -55,17 +55,12 @@ class CpuCells(NamedTuple):
     @property
     def total(self) -> int:
         """Number of cells of all levels of one system."""
-        return sum(math.prod(level_shape(self.shape, level)) for level in range(self.levels))
+        return cells_in(self.shape, self.levels)
 
     @property
     def dtype(self) -> np.dtype:
         """Type of the positions."""
         return self.origin.dtype
-
-
-def level_shape(shape: Sequence[int], level: int) -> tuple[int, ...]:
-    """Return the cells of a level along each axis."""
-    return tuple(max(1, int(size) >> level) for size in shape)
 
 
 def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any, boxes: SystemBoxes | None = None) -> CpuCells:
@@ -75,11 +70,7 @@ def cells_of(box: Box, shape: Sequence[int], levels: int, dtype: Any, boxes: Sys
     used = [int(size) for size in shape][-box.ndim :]
     numbers: tuple[Any, ...]
     if boxes is None:
-        check_range(box, real)
-        inverse, rows, vectors = np.zeros((1, 3, 3)), np.zeros((1, 3, 3)), np.zeros((3, 1, 3))
-        inverse[0, missing:, missing:], rows[0, missing:, missing:] = box.inverse, box.matrix
-        vectors[:, 0, missing:] = box.origin, *bounds_of(box, real)
-        numbers = vectors[0], inverse, rows, tails_of(rows, real), vectors[1], vectors[2]
+        numbers = tuple([array[None] for array in geometry(box, real)])
         straight = np.array([box.orthorhombic], np.int64)
     else:
         table = boxes.table(real)
@@ -99,7 +90,7 @@ known_cells = functools.lru_cache(maxsize=64)(cells_of)  # for tuples of cells; 
 
 
 @compiled
-def cells_in(cells, s):
+def system_in(cells, s):
     """Return the cells of one system."""
     return CpuCells(
         cells.shape, cells.levels, cells.edge, cells.periodic, cells.missing, cells.origin[s], cells.inverse[s],
@@ -296,7 +287,7 @@ def locate_shares(address, stride, shares, radii, systems, keys, folded, turns, 
     bad, level, low = np.empty(most, np.int32), np.zeros(most, np.int32), np.empty(most, folded.dtype)
     for share in claimed(counter, shares.shape[0]):
         faults, system = status[share], shares[share, 2]
-        cells = cells_in(systems, system)
+        cells = system_in(systems, system)
         for begin in range(shares[share, 0], shares[share, 1], _BLOCK):
             length = min(_BLOCK, shares[share, 1] - begin)
             bad[:length] = 0

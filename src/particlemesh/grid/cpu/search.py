@@ -41,7 +41,8 @@ from particlemesh.backends.simd import (
     unpack,
 )
 from particlemesh.grid.checks import check_squares, square_within
-from particlemesh.grid.cpu.locate import CpuCells, level_shape, margins
+from particlemesh.grid.cpu.locate import CpuCells, margins
+from particlemesh.sorting.keys import level_shapes
 
 UNIFORM, SPHERES, BOXES = 0, 1, 2  # what is near: closer than a number, than the sum of radii, boxes that overlap
 MOST_POINTS = 8  # of a group: more share a copy, but their strips are longer
@@ -171,7 +172,7 @@ def search_of(
 def _rest(cells: CpuCells, radius: float | None, points: bool, cloud: CpuCloud | None) -> tuple[Any, ...]:
     """Return the fields of a search from ``sizes`` on; in one box with a radius the cloud does not matter."""
     real, levels = cells.dtype.type, cells.levels
-    shape = np.array([level_shape(cells.shape, level) for level in range(levels)], np.int64)
+    shape = np.array(level_shapes(cells.shape, levels), np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(1))])
     origin, inverse, rows = cells.origin, cells.inverse, cells.rows
     sizes, most = np.empty((0, PAD), real), np.zeros((len(rows), levels, 3), real)

@@ -8,14 +8,13 @@ import math
 
 import numpy as np
 
-from particlemesh.grid.checks import MOST
+from particlemesh.grid.checks import BALL, MOST
 from particlemesh.grid.queries.cloud import Cloud, margin_of
 from particlemesh.sorting.keys import Cells
 
 # H200, cubes of uniform particles.
 _EACH = 512  # particles for each multiprocessor, of which there are few with less
 FEW_NEIGHBOURS = 8  # for which clusters gain if particles are few
-_BALL = 2, math.pi, 4 / 3 * math.pi  # the volume for a radius of 1, by axes
 _MOST_REACH = 0.99  # fractions of a box along periodic axes: turns are -1, 0 and 1
 _MOST_CLUSTERED = 2**26  # particles: candidates of 32 columns and their images are counted in 32 bits
 
@@ -52,7 +51,7 @@ def near_of(cells: Cells, radius: float) -> float:
 
 def share_of_ball(reach: np.ndarray) -> float:
     """Return the part of a box that a ball takes, for its radius in fractions along each axis, (d,)."""
-    return min(1.0, _BALL[len(reach) - 1] * float(np.minimum(reach, 1).prod()))
+    return min(1.0, BALL[len(reach) - 1] * float(np.minimum(reach, 1).prod()))
 
 
 def columns(neighbours: float, ndim: int) -> np.ndarray:
@@ -60,7 +59,7 @@ def columns(neighbours: float, ndim: int) -> np.ndarray:
 
     The number is rounded, so that a few more particles have the same cells.
     """
-    density = 2 ** (round(2 * math.log2(neighbours)) / 2) / _BALL[ndim - 1]
+    density = 2 ** (round(2 * math.log2(neighbours)) / 2) / BALL[ndim - 1]
     sides = np.full(ndim, min(max(1.1 * (8 / density) ** (1 / ndim), 1 / 2), 1.0))
     sides[-1] = min(max(1 / (density * sides[:-1].prod()), 1 / 16), 1 / 4)
     return sides
