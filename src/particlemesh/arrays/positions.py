@@ -353,8 +353,8 @@ def check_size(sizes: np.ndarray | float, dtype: np.dtype, what: str) -> None:
 def geometry(box: Box, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     """Return the numbers of a box, missing axes first, in double precision.
 
-    These are the origin (3,), the inverse (3, 3), the lattice vectors (3, 3), what rounding to a dtype takes off them,
-    and the bounds (3,) of positions: see :func:`bounds_of`.
+    Origin (3,), inverse (3, 3), lattice vectors (3, 3), and what rounding to a dtype takes off these (3, 3). Then the
+    lower and upper bounds (3,) of positions: see :func:`bounds_of`.
 
     Raises
     ------
