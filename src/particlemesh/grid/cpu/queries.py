@@ -8,7 +8,7 @@ writes.
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.cpu import PARTICLES_PER_THREAD, STOPPED, claimed, ranges, run, shares_of, threads_for
+from particlemesh.backends.cpu import PARTICLES_PER_THREAD, STOPPED, ranges, run, shares_of, threads_for
 from particlemesh.backends.jit import compiled, loop_with
 from particlemesh.backends.memory import check_room, empty
 from particlemesh.backends.simd import acquire, fetch_add, unowned
@@ -114,11 +114,7 @@ class CpuQueries:
         cloud = self.cloud
         search = search_of(cloud, names_of(cloud, "input"), radius, points=points is not None)
         if points is None:
-            # No image counts that has k nearer ones along the shortest lattice vector.
-            lengths = np.linalg.norm(search.rows.astype(float), axis=2)[:, search.periodic != 0]
-            farthest = (k // 2 + 1) * lengths.min(1, initial=math.inf)
-            query = _own_query(cloud, search, half=False, reach=farthest)
-            rows = cloud.particles
+            query, rows = _own_query(cloud, search, half=False, radius=radius, k=k), cloud.particles
         else:
             query, _ = self._at_points(points.arrays, system)
             rows = points.count
@@ -253,21 +249,25 @@ def names_of(cloud: CpuCloud, order: str) -> np.ndarray:
     return np.concatenate([cloud.order, np.zeros(PAD, np.int32)])
 
 
-def _own_query(
-    cloud: CpuCloud, search: Search, *, half: bool, reach: Any = math.inf, radius: float | None = None
-) -> Query:
-    """Return particles as points that look for neighbours.
+@functools.lru_cache(maxsize=8)
+def _shares_of_one(count: int) -> np.ndarray:
+    """Return the shares of the particles of one box."""
+    return shares_of(np.array([0, count]), POINTS)
 
-    Images of themselves beyond ``reach``, one number or (S,), do not matter. With ``radius``, that of the search, what
-    another search within it made is taken.
+
+def _own_query(
+    cloud: CpuCloud, search: Search, *, half: bool, radius: float | None = None, k: int | None = None
+) -> Query:
+    """Return particles as points that look for neighbours, or for the ``k`` nearest.
+
+    With ``radius``, that of the search, what another search within it made is taken.
     """
     one = len(cloud.cells.origin) == 1
     if one and radius is not None:
-        images = images_within(Same(cloud.cells), radius, half)
+        images = images_within(Same(cloud.cells), radius, half, k)
     else:
-        images = images_of(search, half=half, reach=reach)
-    begins = cloud.start[:: len(cloud.start) - 1 or 1 if one else cloud.cells.total]
-    shares = shares_of(begins, POINTS)
+        images = images_of(search, half=half, k=k)
+    shares = _shares_of_one(len(cloud.order)) if one else shares_of(cloud.start[:: cloud.cells.total], POINTS)
     return Query(cloud.points, search.sizes, search.numbers, 1, int(half), *images, shares)
 
 
@@ -549,8 +549,11 @@ def _sum_rows(query, systems, order, values, parameters, totals, rooms, width, c
     values, parameters, totals = unowned(values), unowned(parameters), unowned(totals)
     room = unowned(room_of(rooms, fetch_add(counter, 1, 1)))
     b, hits, called, shifts, points = room.real, room.hits, room.called, room.shifts, query.points
-    vector = unowned(room.bounds[3])
-    for share in claimed(counter, query.shares.shape[0]):
+    vector, criterion, limit = unowned(room.bounds[3]), systems.criterion, systems.square
+    while True:  # as in `search_rows`
+        share = fetch_add(counter, 0, 1)
+        if share >= query.shares.shape[0]:
+            return
         k, last, s = query.shares[share, 0], query.shares[share, 1], query.shares[share, 2]
         search = unowned(search_in(systems, s))
         while k < last:
@@ -561,7 +564,7 @@ def _sum_rows(query, systems, order, values, parameters, totals, rooms, width, c
                     x, y, z = points[0, q], points[1, q], points[2, q]
                     i = np.int64(order[q])
                     for r in range(run_count):
-                        for h in range(_hits(room, r, x, y, z, query.sizes, search.criterion, search.square, q, width)):
+                        for h in range(_hits(room, r, x, y, z, query.sizes, criterion, limit, q, width)):
                             p = hits[h]
                             vector[0] = (b[0, p] - x) + shifts[r, 0]
                             vector[1] = (b[1, p] - y) + shifts[r, 1]
@@ -576,7 +579,7 @@ def _sum_rows(query, systems, order, values, parameters, totals, rooms, width, c
                 for m in range(query.first[s], query.first[s + 1]):
                     vector[:] = query.vectors[m]
                     square = squared(vector[0], vector[1], vector[2])
-                    if square <= search.square:
+                    if square <= limit:
                         pair_function(square, vector, i, i, values[q], values[q], parameters, totals[i])
             k += members
 

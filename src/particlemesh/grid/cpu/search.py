@@ -228,10 +228,12 @@ def rest_within(cells: Same, radius: float, points: bool = False) -> tuple[Any, 
 
 
 @functools.lru_cache(maxsize=64)
-def images_within(cells: Same, radius: float, half: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def images_within(
+    cells: Same, radius: float, half: bool, k: int | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return ``images_of`` such a search."""
     fields: Any = [np.empty(0)] * 6 + [0, *rest_within(cells, radius)]  # without a cloud
-    return images_of(Search(*fields), half=half)
+    return images_of(Search(*fields), half=half, k=k)
 
 
 @compiled(forceinline=True)
@@ -439,14 +441,17 @@ def room_of(rooms, thread):
     )  # fmt: skip
 
 
-def images_of(search: Search, *, half: bool, reach: Any = math.inf) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def images_of(search: Search, *, half: bool, k: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return turns and vectors of the images that particles may be neighbours of, and the first of each system.
 
-    For ``half`` only positive ones. Those beyond ``reach``, one number or (S,), do not matter.
+    For ``half`` only positive ones. With ``k`` only those that may be among the ``k`` nearest.
     """
     real, sizes = search.rows.dtype, 2 * search.most.max(1).astype(float)
     distance = np.sqrt((sizes**2).sum(1)) if search.criterion == BOXES else sizes[:, 0]
-    distance = np.minimum(distance + float(search.radius), reach)  # one of the two is zero
+    distance = distance + float(search.radius)  # one of the two is zero
+    if k is not None:  # images along the shortest lattice vector are nearer than those beyond this
+        lengths = np.linalg.norm(search.rows.astype(float), axis=2)[:, search.periodic != 0]
+        distance = np.minimum(distance, (k // 2 + 1) * lengths.min(1, initial=math.inf))
     along = np.floor(distance[:, None] * search.per.astype(float) + 0.001)
     most = np.where(search.periodic != 0, along, 0).astype(int)
     turns, vectors, first = [np.empty((0, 3), np.int64)], [np.empty((0, 3), real)], np.zeros(len(sizes) + 1, np.int64)
