@@ -57,7 +57,7 @@ BUDGET = {
     "command": 2890,
     "distributed": 3060,
     "fourier": 2320,
-    "grid": 7410,
+    "grid": 7400,
     "interpolate": 3380,
     "kernels": 270,
     "methods": 510,
