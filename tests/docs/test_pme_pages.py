@@ -73,6 +73,19 @@ def test_the_table_of_nodes_is_that_of_the_benchmark():
         assert nodes == [f"{r['gaussian_nodes']} / {r['prolate_nodes']}" if r["ratio"] else "–" for r in measured]
 
 
+def test_the_table_of_drifts_is_that_of_the_benchmark():
+    with (ROOT / "benchmarks/results/pme-drift-amd-epyc-2-threads.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    table = page("guide/pme.rst").split("list-table:: Drift")[1].split("\n\nThe drifts")[0]
+    cells = re.findall(r"^ +(?:\* )?- (.+)$", table, re.MULTILINE)[5:]
+    expected = [
+        [row["method"], f"{float(row['error']):.1e}", row["nodes"],
+         f"{float(row['drift']):.3f} ± {float(row['uncertainty']):.3f}", f"{1e5 * float(row['fluctuation']):.1f}"]
+        for row in rows
+    ]  # fmt: skip
+    assert cells == [cell for row in expected for cell in row]
+
+
 def test_the_first_program_of_the_guide():
     x, q = random_charges(20, 3, CUBE, neutral=False)
     names = {"box": CUBE, "positions": x, "charges": q, "print": lambda text: None}
