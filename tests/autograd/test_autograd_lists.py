@@ -175,3 +175,52 @@ def test_what_has_no_fixed_length_says_capacity(torch, jax):
         of_torch.neighbour_list("d", X, CELL, REACH)
     with pytest.raises(ValueError, match="capacity"):
         of_torch.neighbour_list("d", torch.tensor(X), CELL, REACH, capacity=0)
+
+
+def test_compiled_lists_follow_radius_and_box(torch):
+    from particlemesh.autograd.torch import neighbour_list
+
+    def pairs(x, box, radius):
+        return neighbour_list("d", x, box, radius)
+
+    compiled, x = torch.compile(pairs, fullgraph=True, backend="aot_eager"), torch.tensor(X)
+    for length, radius in ((1.0, 0.3), (1.2, 0.4), (1.2, 0.5), (0.9, 0.25)):
+        box = np.array([length] * 3)
+        right = pm.neighbour_list("d", X, box, radius)
+        for given in (radius, torch.tensor(radius, dtype=torch.float64)):
+            np.testing.assert_allclose(np.sort(compiled(x, box, given).numpy()), np.sort(right), atol=1e-14)
+
+
+def test_other_arguments_are_as_of_plain_calls(torch):
+    x, radii = torch.tensor(X, requires_grad=True), np.full(len(X), REACH / 2)
+    given = dict(system=SYSTEM, boxes=BOXES, radius=radii)
+    right = pm.neighbour_list("ijdns", X, (1.0, 1.0, 1.0), **given)
+    for letter, array, expected in zip(
+        "ijdns", pm.neighbour_list("ijdns", x, (1.0, 1.0, 1.0), **given), right, strict=True
+    ):
+        assert array.numpy(force=True).dtype == expected.dtype, letter
+        np.testing.assert_allclose(array.numpy(force=True), expected, rtol=0, atol=1e-15)
+    whole = torch.tensor([[0], [1]])
+    cell = torch.tensor([2.5], requires_grad=True)
+    assert pm.neighbour_list("d", whole.double(), cell, 1.0).dtype == torch.float64
+
+
+def test_float32_far_from_the_box_keeps_its_digits(torch):
+    x = (X + RNG.integers(-1000, 1000, (len(X), 1)) * CELL[0]).astype("float32")
+    right = pm.neighbour_list("d", x, CELL, REACH)
+    d = pm.neighbour_list("d", torch.tensor(x, requires_grad=True), CELL, REACH)
+    np.testing.assert_allclose(np.sort(d.numpy(force=True)), np.sort(right), rtol=3e-6)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_no_particles_and_columns(library, request):
+    xp = request.getfixturevalue(library)
+    lists = pytest.importorskip(f"particlemesh.autograd.{library}")
+    array = xp.tensor if library == "torch" else xp.numpy.asarray
+    vectors, d, number = lists.neighbour_list("Dd", array(np.zeros((0, 3))), CELL, REACH, capacity=5)
+    assert int(number) == 0
+    assert np.isinf(np.asarray(d)).all()
+    assert not np.asarray(vectors).any()
+    three = tuple(array(column[:3]) for column in X.T)
+    right = pm.neighbour_list("d", X[:3], CELL, 0.9)
+    np.testing.assert_allclose(lists.neighbour_list("d", three, CELL, 0.9), right, atol=1e-15)

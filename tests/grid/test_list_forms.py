@@ -29,15 +29,17 @@ def plain():
 @pytest.mark.parametrize("most", [None, 0, 1, 7, 1000])
 @pytest.mark.parametrize("sort", ["i", "j", "d"])
 def test_orders_and_the_nearest(backend, plain, sort, most):
-    got = pm.neighbour_list("ijSdns", backend.array(X), BOX, RADIUS, sort_by=sort, most=most)
-    *arrays, numbers, starts = (backend.host(array) for array in got)
+    letters = "ijSdn" if sort == "j" else "ijSdns"
+    got = pm.neighbour_list(letters, backend.array(X), BOX, RADIUS, sort_by=sort, most=most)
+    *arrays, numbers, starts = (backend.host(array) for array in (*got, got[4])[:6])
     got = pairs_of(*arrays)
     expected = sorted_by(plain, plain[:, 0], plain[:, 5], plain[:, 1], *plain.T[2:5])
     if most is not None:
         first = np.searchsorted(expected[:, 0], expected[:, 0])
         expected = expected[np.arange(len(expected)) - first < most]
     np.testing.assert_array_equal(numbers, np.bincount(expected[:, 0].astype(int), minlength=len(X)))
-    np.testing.assert_array_equal(starts, np.concatenate([[0], np.cumsum(numbers)]))
+    if sort != "j":
+        np.testing.assert_array_equal(starts, np.concatenate([[0], np.cumsum(numbers)]))
     if sort == "j":
         expected = sorted_by(expected, expected[:, 1], expected[:, 0], *expected.T[2:5])
     if sort == "i" and most is None:  # within a particle in any order
@@ -85,6 +87,16 @@ def test_what_is_not_allowed_is_named():
         pm.neighbour_list("ij", X, BOX, RADIUS, half=True, most=3)
     with pytest.raises(ValueError, match="sort_by"):
         pm.neighbour_list("ij", X, BOX, RADIUS, sort_by="S")
+    with pytest.raises(ValueError, match="sort by 'i' or 'd'"):
+        pm.neighbour_list("js", X, BOX, RADIUS, sort_by="j")
+    with pytest.raises(ValueError, match="fill is 1.5"):
+        pm.neighbour_matrix(i, j, len(X), fill=1.5)
+    with pytest.raises(ValueError, match="fill is nan"):
+        pm.neighbour_matrix(i, j, len(X), fill=np.nan)
+    with pytest.raises(TypeError, match="integers i"):
+        pm.neighbour_matrix(i > 0, j, len(X))
+    with pytest.raises(ValueError, match="of no system"):
+        pm.neighbour_list("ij", X[:0], BOX, RADIUS, periodic=np.zeros((0, 3), bool), system=np.zeros(0, int))
     with pytest.raises(ValueError, match="ijdDSns"):
         pm.neighbour_list("ik", X, BOX, RADIUS)
     with pytest.raises(TypeError, match="system is missing"):

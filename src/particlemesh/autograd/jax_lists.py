@@ -14,6 +14,7 @@ from jax.experimental.buffer_callback import buffer_callback
 
 from particlemesh.arrays.kinds import cuda_stream
 from particlemesh.autograd import lists
+from particlemesh.grid import checks as of_grids
 
 _CPU = 1  # a device type of DLPack
 
@@ -61,7 +62,7 @@ def neighbour_list(
     ----------
     quantities : str
         Letters of "ijdDS", as of :func:`particlemesh.neighbour_list`.
-    positions : array (N, d), or (N,) in 1-D
+    positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
     box : Box, lengths or matrix
         As numbers, or as an array (d,) or (d, d) by which results are differentiated.
     radius : number or array (N,)
@@ -89,7 +90,8 @@ def neighbour_list(
 
     Notes
     -----
-    The derivative of the distance of two particles at one place is taken as zero.
+    The derivative of the distance of two particles at one place is taken as zero. Without ``jax_enable_x64`` sums are
+    of float32: positions many boxes away lose digits of ``d`` and ``D``.
 
     Examples
     --------
@@ -102,13 +104,13 @@ def neighbour_list(
     >>> jax.grad(bond)(x)[:2].round(6).tolist()
     [[1.0, 0.0], [-1.0, 0.0]]
     """
-    positions = jnp.asarray(positions)
-    is_array = isinstance(box, jax.Array)
-    cell, boxes = box if is_array else None, None if boxes is None else jnp.asarray(boxes)
-    system = None if system is None else jnp.asarray(system)
-    radii = jnp.asarray(radius) if np.ndim(radius) else None
-    text = lists.text_of(quantities, None if is_array else box, None if radii is not None else radius, periodic, half,
-                         capacity, options, tensor=is_array, radii=radii is not None)  # fmt: skip
+    of_grids.letters(quantities)
+    positions = jnp.stack(positions, -1) if isinstance(positions, tuple) else jnp.asarray(positions)
+    cell = jnp.asarray(box) if isinstance(box, (jax.Array, np.ndarray)) else None
+    boxes, system = (None if a is None else jnp.asarray(a) for a in (boxes, system))
+    radii = jnp.asarray(radius) if isinstance(radius, jax.Array) or np.ndim(radius) else None
+    numbers = None if cell is not None else box, None if radii is not None else radius
+    text = lists.text_of(quantities, *numbers, periodic, half, capacity, options, array=cell is not None)
     arrays = (positions, cell, boxes, system, radii)
     pairs: tuple[Any, ...]
     if capacity is not None:
@@ -120,6 +122,9 @@ def neighbour_list(
         )
     else:
         pairs = (*lists.search(text, *arrays), None)
-    lattice: Any = boxes if boxes is not None else cell if is_array else jnp.asarray(lists.matrix_of(text))
-    return lists.answers(jnp, quantities, pairs, positions, lattice.astype(positions.dtype),
-                         None if boxes is None else system, capacity is not None)  # fmt: skip
+    lattice: Any = boxes if boxes is not None else cell if cell is not None else jnp.asarray(lists.matrix_of(text))
+    wide = jnp.float64 if jax.config.jax_enable_x64 else jnp.float32
+    answer = lists.answers(
+        jnp, jnp.asarray, wide, pairs, positions, lattice, None if boxes is None else system, capacity is not None
+    )
+    return lists.named(quantities, answer, capacity is not None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,30 +18,29 @@ import numpy as np
 from particlemesh import Box, checks
 from particlemesh.adapters.points import on_host
 from particlemesh.grid import checks as of_grids
+from particlemesh.grid import forms
 from particlemesh.grid.neighbour_list import neighbour_list
 
 MOST = 2**31 - 1
 
 
 def text_of(
-    quantities: str, box: Any, radius: Any, periodic: Any, half: Any, capacity: Any, options: dict[str, Any],
-    *, tensor: bool, radii: bool,
+    quantities: Any, box: Any, radius: Any, periodic: Any, half: Any, capacity: Any, options: dict[str, Any],
+    *, array: bool,
 ) -> str:  # fmt: skip
-    """Return all of a search but its arrays, as a text: the box if it is no ``tensor``, the radius unless ``radii``."""
-    of_grids.letters(quantities)
-    if not quantities:
-        raise ValueError("quantities is ''; give at least one letter of 'ijdDS'.")
+    """Return all of a search but its arrays, as a text: the box unless it is an ``array``, the radius unless None."""
+    forms.needed(quantities, "i", None)
+    if capacity is not None and set(quantities) & set(forms.COUNTS):
+        raise ValueError(f"quantities is {quantities!r}, and capacity pads the list: n and s need one that is not.")
     checks.flag(half, "half")
-    facts: dict[str, Any] = {
-        "half": bool(half),
-        "options": options,
-        "radius": None if radii else of_grids.radius(radius),
-    }
+    facts: dict[str, Any] = {"half": bool(half), "options": options}
+    if radius is not None:
+        facts["radius"] = of_grids.radius(radius)
     if capacity is not None:
         facts["capacity"] = checks.integer(capacity, "capacity", 1, MOST)
     if np.ndim(periodic) == 2:  # axes of each system
         facts["each"], periodic = np.asarray(periodic).tolist(), None
-    if tensor:
+    if array:
         facts["periodic"] = True if periodic is None else np.asarray(periodic).tolist()
     else:
         made = of_grids.box_of(box, periodic)
@@ -59,8 +59,10 @@ def capacity_of(text: str) -> int | None:
     return capacity
 
 
-def search(text: str, positions: Any, cell: Any, boxes: Any, system: Any, radii: Any) -> tuple[Any, Any, Any]:
-    """Return i, j and S of all pairs, of the kind of the positions."""
+def search(
+    text: str, positions: Any, cell: Any, boxes: Any, system: Any, radii: Any, radius: float | None = None
+) -> tuple[Any, Any, Any]:
+    """Return i, j and S of all pairs, of the kind of the positions. ``radii`` may be one number."""
     facts = json.loads(text)
     options = facts["options"] | {"half": facts["half"], "system": system, "boxes": boxes}
     if "each" in facts:
@@ -70,33 +72,47 @@ def search(text: str, positions: Any, cell: Any, boxes: Any, system: Any, radii:
         box = of_grids.box_of(on_host(cell), facts["periodic"])
     else:
         box = Box(np.array(facts["matrix"]), facts["origin"], facts["periodic"])
-    radius = facts["radius"] if radii is None else radii
-    pairs: tuple[Any, Any, Any] = neighbour_list("ijS", positions, box, radius, **options)
+    reach = facts.get("radius", radius) if radii is None else radii if radii.ndim else float(on_host(radii))
+    pairs: tuple[Any, Any, Any] = neighbour_list("ijS", positions, box, reach, **options)
     return pairs
 
 
 def answers(
-    xp: Any, quantities: str, pairs: tuple[Any, Any, Any, Any], positions: Any, cell: Any, system: Any, padded: bool
-) -> Any:
-    """Return what letters name, and with ``padded`` lists the number of pairs.
+    xp: Any,
+    cast: Callable[[Any, Any], Any],
+    wide: Any,
+    pairs: tuple[Any, Any, Any, Any],
+    positions: Any,
+    cell: Any,
+    system: Any,
+    padded: bool,
+) -> dict[str, Any]:
+    """Return what letters name, differentiable by positions and ``cell``, and the number of pairs as "number".
 
-    ``cell`` has lengths (d,) or lattice vectors (d, d), or those of each system.
+    ``cell`` has lengths (d,) or lattice vectors (d, d), or those of each system. Sums are of the type ``wide``:
+    positions may be far outside of the box, and a narrow type would lose digits of differences.
     """
     i, j, images, number = pairs
-    arrays = {"i": i, "j": j, "S": images}
-    if "d" in quantities or "D" in quantities:
-        x = positions if positions.ndim == 2 else positions[:, None]
-        turned, cell = xp.asarray(images, dtype=x.dtype), cell if system is None else cell[system[i]]
-        if cell.shape[-2:] == (x.shape[1],) * 2 and cell.ndim == (2 if system is None else 3):
-            turned = sum(turned[:, a, None] * cell[..., a, :] for a in range(x.shape[1]))
-        else:
-            turned = turned * cell
-        vectors = x[j] - x[i] + turned
-        square = (vectors * vectors).sum(-1)
-        there = square > 0  # coincident particles: the distance has no derivative, and zero is as good as any
-        d = xp.where(there, xp.sqrt(xp.where(there, square, 1.0)), 0.0)
-        if padded:
-            d = xp.where(xp.cumsum(xp.ones_like(i), 0) <= number, d, math.inf)
-        arrays |= {"D": vectors, "d": d}
-    results = tuple(arrays[letter] for letter in quantities) + ((number,) if padded else ())
+    narrow = positions.dtype if "float" in str(positions.dtype) else wide
+    x = cast(positions, wide)
+    x = x if x.ndim == 2 else x[:, None]
+    turned, cell = cast(images, wide), cast(cell, wide)
+    cell = cell if system is None else cell[system[i]] if x.shape[0] else cell[:1]
+    if cell.shape[-2:] == (x.shape[1],) * 2 and cell.ndim == (2 if system is None else 3):
+        turned = sum(turned[:, a, None] * cell[..., a, :] for a in range(x.shape[1]))
+    else:
+        turned = turned * cell
+    vectors = x[j] - x[i] + turned if x.shape[0] else turned  # what is left of a capacity points to the first particle
+    square = (vectors * vectors).sum(-1)
+    there = square > 0  # coincident particles: the distance has no derivative, and zero is as good as any
+    d = xp.where(there, xp.sqrt(xp.where(there, square, 1.0)), 0.0)
+    if padded:
+        d = xp.where(xp.cumsum(xp.ones_like(i), 0) <= number, d, math.inf)
+    vectors, d = cast(vectors, narrow), cast(d, narrow)
+    return {"i": i, "j": j, "S": images, "D": vectors, "d": d, "number": number}
+
+
+def named(quantities: str, arrays: dict[str, Any], padded: bool) -> Any:
+    """Return the arrays of letters, and the number of pairs of a padded list."""
+    results = tuple(arrays[letter] for letter in quantities) + ((arrays["number"],) if padded else ())
     return results if len(results) > 1 else results[0]

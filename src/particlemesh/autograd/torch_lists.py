@@ -5,22 +5,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from particlemesh.autograd import lists
+from particlemesh.grid import checks as of_grids
+from particlemesh.grid import forms
 
 _text = torch.compiler.assume_constant_result(lists.text_of)
 _matrix = torch.compiler.assume_constant_result(lists.matrix_of)
-_capacity = torch.compiler.assume_constant_result(lists.capacity_of)
 
 
 @torch.library.custom_op("particlemesh::neighbours", mutates_args=())
 def _neighbours(
-    positions: Tensor, cell: Tensor | None, boxes: Tensor | None, system: Tensor | None, radii: Tensor | None, text: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    arrays = (None if a is None else a.detach() for a in (positions, cell, boxes, system, radii))
-    answer = lists.search(text, *arrays)
+    positions: Tensor, cell: Tensor | None, boxes: Tensor | None, system: Tensor | None, radii: Tensor | None,
+    radius: float, text: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    cell, boxes, system, radii = (None if a is None else a.detach() for a in (cell, boxes, system, radii))
+    answer = lists.search(text, positions.detach(), cell, boxes, system, radii, radius)
     number = torch.tensor(len(answer[0]), device=positions.device)
     if (capacity := lists.capacity_of(text)) is None:
         return *answer, number
@@ -32,7 +35,9 @@ def _neighbours(
 
 
 @_neighbours.register_fake
-def _(positions: Tensor, cell: Any, boxes: Any, system: Any, radii: Any, text: str) -> tuple[Tensor, ...]:
+def _(
+    positions: Tensor, cell: Any, boxes: Any, system: Any, radii: Any, radius: float, text: str
+) -> tuple[Tensor, ...]:
     capacity, axes = lists.capacity_of(text), 1 if positions.ndim == 1 else positions.shape[1]
     pairs = torch.library.get_ctx().new_dynamic_size() if capacity is None else capacity
     integers = {"dtype": torch.int32}
@@ -41,12 +46,12 @@ def _(positions: Tensor, cell: Any, boxes: Any, system: Any, radii: Any, text: s
 
 
 def _of_batch(info: Any, axes: Any, *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    *tensors, text = arguments
+    *tensors, radius, text = arguments
     if lists.capacity_of(text) is None:
         raise ValueError("lists of a batch have different lengths: give capacity, or system= instead of vmap.")
     many = ([a] * info.batch_size if a is None or axis is None else a.unbind(axis)
             for a, axis in zip(tensors, axes, strict=False))  # fmt: skip
-    results = [_Constant.apply(*one, text) for one in zip(*many, strict=True)]
+    results = [_Constant.apply(*one, radius, text) for one in zip(*many, strict=True)]
     return tuple(torch.stack(each) for each in zip(*results, strict=True)), (0,) * 4
 
 
@@ -66,7 +71,7 @@ class _Constant(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> tuple[None, ...]:
-        return (None,) * 6
+        return (None,) * 7
 
     vmap = staticmethod(_of_batch)
 
@@ -83,7 +88,7 @@ def neighbour_list(
     Parameters
     ----------
     quantities : str
-        Letters of "ijdDS", as of :func:`particlemesh.neighbour_list`.
+        Letters of "ijdDSns", as of :func:`particlemesh.neighbour_list`.
     positions : tensor (N, d), tuple of d tensors (N,), or tensor (N,) in 1-D
         On the CPU or a CUDA device.
     box : Box, lengths or matrix
@@ -129,15 +134,25 @@ def neighbour_list(
         positions = torch.stack(positions, -1)
     if not isinstance(positions, Tensor):
         raise TypeError(f"positions are of type {type(positions).__name__}; give a tensor.")
-    cell = box if isinstance(box, Tensor) else None
-    radii = radius if isinstance(radius, Tensor) and radius.ndim else None
-    text = _text(quantities, None if cell is not None else box, None if radii is not None else radius, periodic, half,
-                 capacity, options, tensor=cell is not None, radii=radii is not None)  # fmt: skip
+    device, padded = positions.device, capacity is not None
+    counted = [letter for letter in quantities if letter in forms.COUNTS]
+    cell = torch.as_tensor(box, device=device) if isinstance(box, (Tensor, np.ndarray)) else None
+    boxes, system = (None if a is None else torch.as_tensor(a, device=device) for a in (boxes, system))
+    radii = None if isinstance(radius, (int, float)) else torch.as_tensor(radius, device=device)
+    text = _text(
+        quantities, None if cell is not None else box, None, periodic, half, capacity, options, array=cell is not None
+    )
+    if radii is None and not torch.compiler.is_compiling():
+        radius = of_grids.radius(radius)
     tensors = [None if a is None else a.detach() for a in (positions, cell, boxes, system, radii)]
     apply = _neighbours if torch.compiler.is_compiling() else _Constant.apply
-    answer = apply(*tensors, text)
+    answer = apply(*tensors, 0.0 if radii is not None else float(radius), text)
     lattice = boxes if boxes is not None else cell
     if lattice is None:
-        lattice = torch.tensor(_matrix(text), dtype=positions.dtype, device=positions.device)
-    return lists.answers(torch, quantities, answer, positions, lattice.to(positions.dtype),
-                         None if boxes is None else system, _capacity(text) is not None)  # fmt: skip
+        lattice = torch.tensor(_matrix(text), device=device)
+    of_system = None if boxes is None else system
+    arrays = lists.answers(torch, Tensor.to, torch.float64, answer, positions, lattice, of_system, padded)
+    if counted:
+        numbers = torch.bincount(arrays["i"], minlength=len(positions))
+        arrays |= {"n": numbers.int(), "s": torch.cat([numbers.new_zeros(1), numbers.cumsum(0)])}
+    return lists.named(quantities, arrays, padded)

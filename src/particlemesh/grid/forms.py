@@ -34,6 +34,8 @@ def needed(quantities: str, sort_by: str, most: int | None) -> str:
     """Return the letters of a list from which that of ``quantities`` is made."""
     if not quantities or set(quantities) - set("ijdDSns") or len(set(quantities)) < len(quantities):
         raise _wrong_letters(quantities)
+    if "s" in quantities and sort_by == "j":
+        raise ValueError("sort_by is 'j', and 's' is where the pairs of each i begin: sort by 'i' or 'd'.")
     listed = "".join(letter for letter in quantities if letter not in COUNTS)
     if sort_by != "i" or most is not None:  # of equal distances, the smaller index and image come first
         return listed + "".join(letter for letter in "ijSd" if letter not in listed)
@@ -85,8 +87,8 @@ def neighbour_matrix(i: Any, values: Any, count: int, columns: int | None = None
 
     Returns
     -------
-    array (count, columns, ...)
-        With the type of ``values``. Neighbours keep their order.
+    array (N, K, ...)
+        A row for each particle, a column for each neighbour. With the type of ``values``. Neighbours keep their order.
 
     Raises
     ------
@@ -103,8 +105,14 @@ def neighbour_matrix(i: Any, values: Any, count: int, columns: int | None = None
     """
     count = checks.integer(count, "count", 0, 2**31 - 1)
     columns = None if columns is None else checks.integer(columns, "columns", 0, 2**31 - 1)
-    _, of_particles = operands.adopt(i, "i")
-    _, of_pairs = operands.adopt(values, "values")
+    kind, of_particles = operands.adopt(i, "i")
+    other, of_pairs = operands.adopt(values, "values")
+    if kind is not other or kind.dtype(of_particles).kind not in "iu":
+        raise TypeError(f"i and values are arrays of {kind.name} and {other.name}: give one kind, and integers i.")
+    with np.errstate(all="ignore"):
+        held = np.asarray(fill).astype(other.dtype(of_pairs)) if np.ndim(fill) == 0 else None
+    if held is None or not (held == fill or (held != held and fill != fill)):
+        raise ValueError(f"fill is {fill!r}; give one number that {other.dtype(of_pairs)} holds.")
     if len(of_particles.shape) != 1 or tuple(of_pairs.shape[:1]) != tuple(of_particles.shape):
         raise ValueError(
             f"i has shape {tuple(of_particles.shape)} and values {tuple(of_pairs.shape)}: give one value a pair."

@@ -103,7 +103,7 @@ def neighbour_list(
         - ``S`` (P, d) int32: how many times each lattice vector is added to j's position.
         - ``D`` (P, d): ``x[j] - x[i] + S @ matrix``, with the positions as they were given.
         - ``d`` (P,): the length of ``D``.
-        - ``n`` (N,) int32: how many neighbours each particle has.
+        - ``n`` (N,) int32: how many pairs each particle has as i: all neighbours, unless ``half``.
         - ``s`` (N + 1,) int64: where the pairs of each particle begin, as in a sparse matrix by rows. The last number
           is P. It is for lists sorted by "i" or "d". :func:`particlemesh.neighbour_matrix` makes a matrix of a list.
 
@@ -398,6 +398,8 @@ def _of_each(periodic: Any) -> np.ndarray | None:
     backend = kind.backend(array)
     with kind.scope(array), backend.scope(kind.native(array)):
         flags = np.asarray(backend.download(kind.native(array)))
+    if not len(flags):
+        raise ValueError("periodic has the axes of no system: give a row of bools for each.")
     if flags.dtype != bool:
         raise TypeError(f"periodic has dtype {flags.dtype}; give bools, one for each system and axis.")
     return flags
