@@ -12,6 +12,7 @@ import pytest
 import particlemesh as pm
 import public_calls
 from particlemesh import distributed, fourier
+from particlemesh.adapters.ase import NeighborList, PrimitiveNeighborList
 from particlemesh.adapters.scipy import KDTree
 from particlemesh.adapters.sklearn import NearestNeighbors
 from particlemesh.apps import brownian, dem, files, pme
@@ -70,6 +71,8 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "Plane": lambda: FLOOR,
     "KDTree": lambda: KDTree(X, boxsize=20.0),
     "NearestNeighbors": lambda: NearestNeighbors().fit(X),
+    "NeighborList": lambda: NeighborList(np.ones(6)),
+    "PrimitiveNeighborList": lambda: PrimitiveNeighborList(np.ones(6)),
 }
 RESULTS = ("Pairs", "Status", "Contacts", "Energy", "Spectrum")  # the caller's own
 # Plain records: functions read them when they are called, and nothing else does.

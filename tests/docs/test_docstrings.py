@@ -39,6 +39,7 @@ OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
 OPTIONAL |= dict.fromkeys(["torch_cluster", "torch_sim"], ("torch",)) | {"jax_md": ("jax_md",)}
 OPTIONAL |= dict.fromkeys(["howto/from_torch_cluster.rst", "howto/from_torch_sim.rst"], ("torch",))
 # By sections in test_ecosystem_page.py.
+OPTIONAL |= {"howto/from_ase.rst": ("ase",)}
 OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}
 OPTIONAL |= dict.fromkeys(["compiling", "scan", "howto/own_kernels.rst"], ("pyopencl",))
 OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",))

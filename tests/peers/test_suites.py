@@ -13,6 +13,7 @@ variable                   folder                                               
 ``SCIPY_SPATIAL_TESTS``    ``scipy/spatial/tests``                               `KDTree` and `cKDTree`
 ``TORCH_SIM_TESTS``        ``tests`` of torch-sim                                `torch_sim.neighbors`
 ``JAX_MD_TESTS``           ``tests`` of JAX MD, of the version installed         `jax_md.partition.neighbor_list`
+``ASE_TESTS``              ``ase/test`` of ASE                                   functions of `ase.neighborlist`
 =========================  ====================================================  ================================
 
 ``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
@@ -106,3 +107,7 @@ def test_jax_md():
     # A mask function, and a box that scales positions which are not said to be fractions, are errors of ours.
     chosen = "Neighbor and not custom_mask and not time_dependent"
     assert run("JAX_MD_TESTS", "jax_md_shim", "-k", chosen, only=("partition_test.py",)) > 30
+
+
+def test_ase():
+    assert run("ASE_TESTS", "ase_shim", "--noconftest", "--import-mode=importlib", only=("neighbor",)) > 30
