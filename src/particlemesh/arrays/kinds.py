@@ -329,7 +329,11 @@ class JaxCudaKind(_Jax):
     def scope(self, array: Any) -> Iterator[None]:
         import cupy
 
-        with self.native(array).device:
+        # A grid keeps no array of the caller, but its device.
+        device = (
+            self.native(array).device if hasattr(array, "devices") else cupy.cuda.Device(array.device.local_hardware_id)
+        )
+        with device:
             yield
             cupy.cuda.get_current_stream().synchronize()  # JAX knows no other library's work on memory that it frees
 
