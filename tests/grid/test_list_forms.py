@@ -57,6 +57,11 @@ def test_counts_alone_and_of_no_pairs(backend):
     i, starts = pm.neighbour_list("is", x, BOX, 1e-9, most=2)
     assert backend.host(i).dtype == np.int32
     np.testing.assert_array_equal(backend.host(starts), np.zeros(len(X) + 1))
+    for sort in ("i", "j", "d"):
+        i, numbers = pm.neighbour_list("in", x, BOX, 1e-9, sort_by=sort)
+        assert not backend.host(i).size
+        assert not backend.host(numbers).any()
+    assert backend.host(pm.neighbour_matrix(i, i, len(X), 2, fill=-1)).tolist() == [[-1, -1]] * len(X)
 
 
 @pytest.mark.parametrize(("letter", "fill"), [("j", -1), ("S", 0), ("d", np.inf), ("D", 0.0)])

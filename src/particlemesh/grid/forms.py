@@ -50,17 +50,18 @@ def arranged(arrays: dict[str, Any], quantities: str, count: int, sort_by: str, 
     """Return the arrays of ``quantities`` for ``count`` particles, from those of :func:`needed`, sorted by i."""
 
     def make(xp: Any, **by_letter: Any) -> dict[str, Any]:
-        if most is not None or sort_by == "d":
+        some = len(by_letter["i"]) > 0  # not every library sorts and counts nothing
+        if some and (most is not None or sort_by == "d"):
             by_letter = _by(xp, by_letter, "jdi")
-        if most is not None:
+        if some and most is not None:
             begin = xp.searchsorted(by_letter["i"], by_letter["i"])
             keep = xp.arange(len(begin)) - begin < most
             by_letter = {letter: array[keep] for letter, array in by_letter.items()}
         if any(letter in quantities for letter in COUNTS):
-            numbers = xp.bincount(by_letter["i"], minlength=count)
+            numbers = xp.bincount(by_letter["i"], minlength=count) if len(by_letter["i"]) else xp.zeros(count, np.int64)
             starts = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(numbers, dtype=np.int64)])
             by_letter |= {"n": numbers.astype(np.int32), "s": starts}
-        if sort_by == "j":
+        if some and sort_by == "j":
             by_letter = _by(
                 xp, {letter: array for letter, array in by_letter.items() if letter not in COUNTS}, "ij"
             ) | {letter: array for letter, array in by_letter.items() if letter in COUNTS}
@@ -121,7 +122,7 @@ def neighbour_matrix(i: Any, values: Any, count: int, columns: int | None = None
     def make(xp: Any, i: Any, values: Any) -> dict[str, Any]:
         if len(i) and (i[0] < 0 or i[-1] >= count or bool((i[1:] < i[:-1]).any())):
             raise ValueError(f"i must ascend from 0 to {count - 1} at most: give a list that is sorted by i.")
-        column = xp.arange(len(i)) - xp.searchsorted(i, i)
+        column = xp.arange(len(i)) - (xp.searchsorted(i, i) if len(i) else 0)
         longest = int(column.max()) + 1 if len(i) else 0
         wide = longest if columns is None else columns
         if longest > wide:
