@@ -44,7 +44,7 @@ def public():
             if is_foreign(thing):
                 continue
             names.add(f"{package}.{name}")
-            if inspect.isclass(thing):
+            if inspect.isclass(thing) and thing.__name__ == name:  # another name has the members of the first
                 names |= {f"{package}.{name}.{member}" for member in members(thing)}
     return names
 
