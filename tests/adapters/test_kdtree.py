@@ -180,7 +180,7 @@ ERRORS = [
     (lambda: TREE.query(DATA, eps=-1), ValueError, "eps is -1"),
     (lambda: TREE.query(DATA, distance_upper_bound=-1), ValueError, "distance_upper_bound is -1"),
     (lambda: TREE.query([0.0, np.inf, 0.0]), ValueError, "NaN or infinite"),
-    (lambda: TREE.query([0.0, 0.0]), ValueError, r"x has shape \(2,\); points of 3 axes are needed: \(..., 3\)"),
+    (lambda: TREE.query([0.0, 0.0]), ValueError, r"x has shape \(2,\); points in 3-D are needed: \(..., 3\)"),
     (lambda: TREE.query_ball_point(DATA, [1.0, 2.0]), ValueError, r"r has shape \(2,\); a number, or one for each"),
     (lambda: TREE.query_ball_point(DATA, -1.0), ValueError, "r is -1.0; distances of at least zero"),
     (lambda: TREE.query_ball_tree(DATA, 1.0), TypeError, "other is of type ndarray"),

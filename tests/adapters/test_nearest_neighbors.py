@@ -90,7 +90,7 @@ ERRORS = [
     (lambda: NearestNeighbors().fit(np.zeros((0, 3))), ValueError, "at least one sample is needed"),
     (lambda: NearestNeighbors().fit(np.zeros((9, 4))), ValueError, "points .* of 1 to 3 axes"),
     (lambda: FITTED.kneighbors(n_neighbors=40), ValueError, "n_neighbors is 40; 39 samples can be neighbours"),
-    (lambda: FITTED.kneighbors(X[:, :2]), ValueError, "points of 3 axes are needed"),
+    (lambda: FITTED.kneighbors(X[:, :2]), ValueError, "points in 3-D are needed"),
     (lambda: FITTED.radius_neighbors(radius=-1.0), ValueError, "radius is -1.0"),
     (lambda: FITTED.radius_neighbors(return_distance=False, sort_results=True), ValueError, "ask for distances"),
     (lambda: FITTED.kneighbors_graph(mode="lengths"), ValueError, "mode is 'lengths'"),

@@ -149,7 +149,7 @@ def test_no_bonds_and_springs_without_length():
         (lambda: HarmonicBonds([[0, 1]], [1.0, 2.0]), "one a bond"),
         (lambda: HarmonicBonds([[0, 1]], -1.0), "negative"),
         (lambda: HarmonicBonds([[0, 9]], 1.0)(np.zeros((3, 3))), "particle 9, and there are 3"),
-        (lambda: WCA((1.0, 1.0)), "2 axes"),
+        (lambda: WCA((1.0, 1.0)), "2-D"),
         (lambda: WCA((3.0, 3.0, 3.0), epsilon=0), "epsilon"),
         (lambda: WCA((3.0, 3.0, 3.0), sigma=[1.0, 0.0]), "sigma"),
         (lambda: WCA((3.0, 3.0, 3.0), sigma=[1.0, 1.0])(np.zeros((3, 3))), "2 numbers sigma for 3"),

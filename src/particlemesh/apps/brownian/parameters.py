@@ -271,8 +271,9 @@ def seconds(
         making = 4e-10 / applications * pairs
         near = pairs * size * (1.4e-12 * -(-vectors // 16) + 0.42e-12 * vectors)
         # Of a component, both ways: medians of the fastest methods in the shipped times of an H200, with 0.005 to 2
-        # particles per node. They are alike for windows of 4 to 16 nodes.
-        moving = (1.5e-12 if size == 4 else 2.5e-12) * count * support**3
+        # particles per node. They are alike for windows of 4 to 16 nodes, but wide ones in float64 have `octets`.
+        node = 1.5e-12 if size == 4 else 2.5e-12 if support <= 8 else 0.9e-12
+        moving = node * count * support**3
         return making + near + 3 * vectors * (moving + 5e-12 * mesh * size)
     lanes = -(-3 * support // 8) * 8
     spreading = 2e-9 * count * (25 + 0.0155 * size * lanes * support**2)
