@@ -61,10 +61,6 @@ NEED_A_PARTNER = {
     ("Mesh", "periodic"): (lambda: pm.Mesh((8,) * 3, MESH.box, periodic=True), "True beside a Box"),
     ("Mesh", "origin"): (lambda: pm.Mesh((8,) * 3, MESH.box, origin=BOX), "origin is .* beside a Box"),
     ("Plan", "threads"): (lambda: pm.Plan(MESH, **GPU), "threads is 2 and backend is 'cuda'"),
-    ("Plan", "options"): (
-        lambda: pm.Plan(MESH, method="particle", interpolation="particle", options={"single_mesh": {}}),
-        "options has 'single_mesh', and other methods are named",
-    ),
     ("Plan.set_positions", "system"): (lambda: of("Plan", "set_positions")(X, system=SYSTEM), "with systems="),
     ("Plan.set_positions", "boxes"): (lambda: of("Plan", "set_positions")(X, boxes=HALVES), "boxes.*with systems="),
     ("UniformGrid", "cell_size"): (lambda: grid(cell_size=0.1), "either cell_size.* or shape"),
@@ -108,9 +104,6 @@ NEED_A_PARTNER = {
     ("fourier.Solver.set_positions", "boxes"): (
         lambda: of("fourier.Solver", "set_positions")(X, boxes=HALVES), "boxes.*with systems="),
     ("distributed.Plan", "threads"): (lambda: pmd.Plan(**RANKS, **GPU), "threads is 2 and backend is 'cuda'"),
-    ("distributed.Plan", "options"): (
-        lambda: pmd.Plan(**RANKS, method="particle", interpolation="particle", options={"single_mesh": {}}),
-        "options has 'single_mesh', and other methods are named"),
     ("distributed.UniformGrid.pairs", "width"): (
         lambda: of("distributed.UniformGrid", "pairs")(width=9), "width is 9 and format is 'csr'"),
     ("apps.brownian.RPY", "threads"): (lambda: brownian.RPY(TWENTY, **GPU), "threads is 2 and backend is 'cuda'"),
@@ -171,7 +164,7 @@ USED_ALONE = """
 Box: origin periodic
 Mesh: offset ghosts
 PairFunction: source function results values parameters
-Plan: order systems
+Plan: order systems options
 UniformGrid: shape levels queries systems
 Window: cite value_error derivative_error
 fitted: degree normalise derivative derivative_tol name cite
@@ -206,7 +199,7 @@ fourier.Transform.green: green zero compensation
 fourier.Transform.modes: interlaced
 distributed.FFT: real parts threads
 distributed.Domain: parts per_rank
-distributed.Plan: world ghosts
+distributed.Plan: world ghosts options
 distributed.Route: per_rank particles count
 distributed.UniformGrid: cell_size
 distributed.World: communicator transport

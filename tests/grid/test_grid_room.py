@@ -168,7 +168,7 @@ def test_queries_refuse_in_words(backend):
             r"1 are 2\*\*20 boxes away or more.* is point 2",
         ),
         (lambda: grid.neighbours(backend.array(points.astype("f8")), 0.1), TypeError, "points have dtype float64"),
-        (lambda: grid.neighbours(backend.array(points[:, :2].copy()), 0.1), ValueError, r"has shape \(3, 2\); there"),
+        (lambda: grid.neighbours(backend.array(points[:, :2].copy()), 0.1), ValueError, r"have shape \(3, 2\); in 3-D"),
     ):
         with pytest.raises(error, match=text):
             call()

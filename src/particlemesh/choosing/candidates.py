@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -166,23 +166,19 @@ def measure(
 
 
 def options_of(
-    options: Mapping[str, Mapping[str, Any]] | None,
-    directions: Mapping[str, tuple[type[Method], ...]],
-    names: Mapping[str, str],
+    options: Mapping[str, Mapping[str, Any]] | None, directions: Iterable[tuple[type[Method], ...]]
 ) -> Mapping[str, Mapping[str, Any]]:
     """Check the user's options of methods, and return a copy that cannot be changed.
 
     Raises
     ------
     ValueError, TypeError
-        If no method has such a name, or other methods are named; if a method has no such option, or not this value.
+        If no method has such a name, or a method has no such option, or a value is not allowed.
     """
     known: dict[str, dict[str, Option]] = {}
-    possible: set[str] = set()
-    for what, methods in directions.items():
+    for methods in directions:
         for method in methods:
             known.setdefault(method.name, {}).update(method.options)
-        possible |= {method.name for method in methods if names[what] in (method.name, "auto", "measure")}
     if options is None:
         return MappingProxyType({})
     if not isinstance(options, Mapping) or not all(isinstance(v, Mapping) for v in options.values()):
@@ -190,8 +186,6 @@ def options_of(
     for name, chosen in options.items():
         if name not in known:
             raise ValueError(f"options names the method {name!r}, which is unknown; methods are {', '.join(known)}.")
-        if name not in possible:
-            raise ValueError(f"options has {name!r}, and other methods are named: {names}. Leave out one of both.")
         for option, raw in chosen.items():
             value = _plain(raw)
             if option not in known[name]:

@@ -142,7 +142,7 @@ class Plan(checks.Fixed):
         choice = Choice({"spread": method, "interpolate": interpolation}, self.deterministic)
         for what, name in choice.names.items():
             checks.method_name(name, METHODS[what], KEYWORDS[what], BY_ITSELF)
-        self.options = candidates.options_of(options, METHODS, choice.names)
+        self.options = candidates.options_of(options, METHODS.values())
         self._sorted = checks.one_of(order, "order", ("caller", "sorted")) == "sorted"
         self._order: Any = None  # of sorted particles, in the user's kind
         self._named = backend
