@@ -93,7 +93,7 @@ def main(words: Sequence[str] | None = None) -> dict[str, float]:
     farthest, views = 0.0, []
     for piece in range(pieces + 1):
         if piece:
-            motion.run(steps, trajectory=chosen.trajectory, every=steps)
+            motion.run(steps, **({"trajectory": chosen.trajectory, "every": steps} if chosen.trajectory else {}))
         x, energy = motion.positions, motion.energy
         front = float(np.quantile(x[:, 0], 0.99))  # single spheres fly ahead
         farthest = max(farthest, front)
