@@ -173,5 +173,5 @@ def test_grids_over_ranks_take_positions_as_others_do(ndim, count):
         np.testing.assert_array_equal(grid.build(given).positions, x)
     if count == 0:
         assert grid.build(()).numbers.size == 0
-    with pytest.raises(ValueError, match=f"a tuple has {ndim} of"):
+    with pytest.raises(ValueError, match=f"a tuple has one of .* per axis, {ndim} in all"):
         grid.build((*x.T, x[:, 0]))

@@ -31,7 +31,7 @@ MODULES = sorted(
 )
 # What modules and pages need beyond the dependencies.
 OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
-OPTIONAL |= dict.fromkeys(["jax", "jax_nufft", "jax_nufft3", "jax_operators"], ("jax",))
+OPTIONAL |= dict.fromkeys(["jax", "jax_lists", "jax_nufft", "jax_nufft3", "jax_operators"], ("jax",))
 OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": ("matplotlib",)}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
@@ -42,7 +42,9 @@ OPTIONAL |= dict.fromkeys(["howto/from_torch_cluster.rst", "howto/from_torch_sim
 OPTIONAL |= {"howto/from_ase.rst": ("ase",)}
 OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}
 OPTIONAL |= dict.fromkeys(["compiling", "scan", "howto/own_kernels.rst"], ("pyopencl",))
-OPTIONAL |= dict.fromkeys(["torch", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",))
+OPTIONAL |= dict.fromkeys(
+    ["torch", "torch_lists", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",)
+)
 
 
 def skip_without(name):
