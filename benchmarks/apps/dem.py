@@ -85,7 +85,7 @@ class Loop:
         self.pool = ThreadPoolExecutor(threads)
         law = LAW.numbers()
         ratio = (law.tangential / (2 * law.normal)) ** 0.5
-        numbers = (2 * law.normal, law.tangential, law.damping, law.friction, 2 / 3, ratio)
+        numbers = (2 * law.normal, law.tangential, law.damping, law.friction, 2 / 3, ratio, 5 / 22)
         self.law, count = np.array(numbers, self.x.dtype), len(self.x)
         pair = state["contact_j"] >= 0
         history = np.column_stack([state["contact_force"], state["contact_stiffness"]])
