@@ -56,6 +56,19 @@ def test_masses_do_not_follow_from_names_of_atoms(elements, tmp_path):
         read_particles(path, values="masses")
 
 
+@pytest.mark.parametrize(("name", "begin", "end"), [("tempfactors", 60, 66), ("occupancies", 54, 60)])
+def test_a_blank_field_of_a_pdb_is_no_number(name, begin, end, tmp_path):
+    pytest.importorskip("MDAnalysis", reason="MDAnalysis is not installed")
+    path = pdb(tmp_path / "few.pdb", np.ones((2, 2, 3)), np.ones((2, 2)), np.ones((2, 2)), ["C", "C"])
+    assert read_particles(path, values=name, frame=0).values.tolist() == [1, 1]
+    lines = path.read_text().splitlines(keepends=True)
+    last = max(n for n, line in enumerate(lines) if line.startswith("ATOM"))
+    lines[last] = lines[last][:begin] + " " * (end - begin) + lines[last][end:]
+    path.write_text("".join(lines))
+    with pytest.raises(ValueError, match=rf"has no column {name} \(a .pdb has it if the field is blank for no atom\)"):
+        read_particles(path, values=name, frame=0)
+
+
 def test_elements_are_read_in_any_letters_whatever_the_others_are(tmp_path):
     pytest.importorskip("ase", reason="ASE is not installed")
     rows = "CL .1 .2 .3\nh 1 1 1\nNa 2 2 2\n"

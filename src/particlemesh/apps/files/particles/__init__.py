@@ -172,7 +172,7 @@ class Particles:
         if short in self.columns:
             return short
         number = f", or {name}.0 for the number" if what == "values" and name.isdecimal() else ""
-        why = f" ({self._reader.no_masses})" if name == "masses" and self._reader.no_masses else ""
+        why = "".join(f" ({reason})" for column, reason in self._reader.missing if column == name)
         raise FileError(
             f"{self.path} has no column {name}{why}, {self._there()}: give one of these as {what} (--{what}){number}."
         )

@@ -37,7 +37,7 @@ class Alone(Reader):
     """A reader whose library works in another process. It has what that one has."""
 
     def __init__(self, form: type[Reader], path: Path, topology: Path | None = None) -> None:
-        self.form, self._keys, self.no_masses = form, itertools.count(), form.no_masses
+        self.form, self._keys, self.missing = form, itertools.count(), form.missing
         super().__init__(path, topology)
 
     def open(self) -> None:

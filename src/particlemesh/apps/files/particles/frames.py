@@ -147,7 +147,7 @@ class ExtendedXYZ(FrameReader):
     in_lines = True
     module: ClassVar[str | None] = "ase.io"
     unit: str | None = "Å"
-    no_masses = "they follow from the names of particles if all are elements"
+    missing: tuple[tuple[str, str], ...] = (("masses", "they follow from the names of particles if all are elements"),)
 
     def start(self) -> int:
         self._places = self._frames()
@@ -209,7 +209,7 @@ class Dump(ExtendedXYZ):
     suffixes = (".dump", ".lammpstrj", ".lammpsdump")
     note = "LAMMPS"
     module = unit = None
-    no_masses = ""
+    missing = ()
     items = ("NUMBER OF ATOMS", "BOX BOUNDS", "ATOMS")
 
     def _frames(self) -> list[tuple[int, int]]:
@@ -277,7 +277,7 @@ class Data(ExtendedXYZ):
     suffixes = (".data", ".lmp")
     note = "LAMMPS"
     unit = None
-    no_masses = ""
+    missing = ()
     styles = ("atomic", "charge", "bond", "angle", "molecular", "full")
 
     def _frames(self) -> list[tuple[int, int]]:
@@ -371,8 +371,13 @@ class Molecules(FrameReader):
     unit = "Å"
     structures = (".pdb", ".gro")  # which need no topology
     scalars = ("charges", "masses", "radii", "tempfactors", "occupancies")
-    of_frames: ClassVar = {"tempfactors": "tempfactor", "occupancies": "occupancy"}  # in a .pdb, and their names there
-    no_masses = "names of atoms do not say masses, but the elements of a .pdb, a .tpr or a .psf do"
+    # Of each frame of a .pdb: names in MDAnalysis, which reads numbers where the columns of the text are blank.
+    of_frames: ClassVar = {"tempfactors": ("tempfactor", 60, 66), "occupancies": ("occupancy", 54, 60)}
+    missing = (
+        ("masses", "names of atoms do not say masses, but the elements of a .pdb, a .tpr or a .psf do"),
+        ("tempfactors", "a .pdb has it if the field is blank for no atom"),
+        ("occupancies", "a .pdb has it if the field is blank for no atom"),
+    )
 
     def start(self) -> int:
         ending = self.path.suffix.lower()
@@ -385,6 +390,7 @@ class Molecules(FrameReader):
         files = [self.path] if self.topology is None else [self.topology, self.path]
         with _quiet():
             self.universe = self.library.Universe(*map(str, files), to_guess=(), **self._format())
+        self._blank = self._blank_fields() if ending == ".pdb" else set()
         return len(self.universe.trajectory)
 
     def _format(self) -> dict[str, Any]:
@@ -398,6 +404,13 @@ class Molecules(FrameReader):
             form._read_offsets(reader, store=False)
 
         return {"format": type(name, (form,), {"_load_offsets": read, "_read_offsets": read})}
+
+    def _blank_fields(self) -> set[str]:
+        """Return the columns of a .pdb that are blank for some atom."""
+        with self.path.open(encoding="utf-8", errors="replace") as lines:
+            atoms = [line.rstrip("\n") for line in lines if line.startswith(("ATOM", "HETATM"))]
+        ends = self.of_frames.items()
+        return {name for name, (_, begin, end) in ends if not all(line[begin:end].strip() for line in atoms)}
 
     def _one_frame(self) -> None:
         """Refuse what MDAnalysis would leave out: the frames of a .gro behind the first one."""
@@ -429,7 +442,8 @@ class Molecules(FrameReader):
                 with contextlib.suppress(AttributeError, self.library.exceptions.NoDataError):
                     arrays[name] = np.array(getattr(atoms, name))
             if self.path.suffix.lower() == ".pdb":
-                arrays |= {name: step.data[key] for name, key in self.of_frames.items() if key in step.data}
+                arrays |= {name: step.data[key] for name, (key, *_) in self.of_frames.items() if key in step.data}
+                arrays = {name: array for name, array in arrays.items() if name not in self._blank}
             if "masses" not in arrays and hasattr(atoms, "elements"):
                 known = importlib.import_module("MDAnalysis.guesser.tables").masses
                 masses = [known.get(element.upper(), 0.0) for element in atoms.elements]

@@ -52,7 +52,7 @@ class Reader(Format):
     in_parts: ClassVar[bool] = True  # a file may be larger than the memory
     in_lines: ClassVar[bool] = False  # text, whose last line has an end unless the file was cut
     unit: str | None = None
-    no_masses: str = ""  # why a file may have none
+    missing: tuple[tuple[str, str], ...] = ()  # columns that a file may lack, and why
 
     def __init__(self, path: Path, topology: Path | None = None) -> None:
         self.path, self.topology = path, topology
