@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 import particlemesh as pm
 from particlemesh.distributed import Domain
+from particlemesh.distributed.domain import cut_by_particles
 from particlemesh.distributed.windows import Crops, copies, mesh_of, reach_of
+
+
+def by_particles(domain, cells, particle=1.0, node=0.0):
+    return cut_by_particles(domain, cells, lambda counts: counts, particle, node)
 
 
 @st.composite
@@ -21,8 +26,12 @@ def domains(draw):
     periodic = draw(st.lists(st.booleans(), min_size=ndim, max_size=ndim))
     mesh = pm.Mesh(shape, pm.Box((1.0,) * ndim, periodic=periodic))
     size, per_rank = draw(st.sampled_from([1, 2, 3, 4, 5, 7, 12])), draw(st.integers(1, 3))
-    kind = draw(st.sampled_from(["blocks", "slabs", "bisection", "balanced", "pencils"][: 4 + (ndim > 1)]))
-    domain = Domain(mesh, size, "blocks" if kind == "balanced" else kind, per_rank)
+    kind = draw(st.sampled_from(["blocks", "slabs", "bisection", "balanced", "particles", "pencils"][: 5 + (ndim > 1)]))
+    domain = Domain(mesh, size, "blocks" if kind in ("balanced", "particles") else kind, per_rank)
+    if kind == "particles":
+        rng = np.random.default_rng(draw(st.integers(0, 9)))
+        cells = [rng.integers(-n, 2 * n, 50) // draw(st.sampled_from([1, 2, 5])) for n in shape]
+        domain = by_particles(domain, cells, node=draw(st.sampled_from([0.0, 0.1])))
     if kind == "balanced":
         rng = np.random.default_rng(draw(st.integers(0, 9)))
         counts = rng.poisson(0.7, [draw(st.integers(1, n)) for n in shape])
@@ -160,6 +169,21 @@ def test_bisection_balances_clusters(size):
     even = domain.balanced(counts, node=1e6)
     assert max(p.size for p in even.parts()) * size / 64**3 < 1.07
     assert domain.balanced(np.zeros((4, 4, 4))).parts() == Domain(domain.mesh, size, "bisection").parts()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 100, 1000])
+@pytest.mark.parametrize("spread", [2, 6])
+def test_the_fullest_part_holds_hardly_more_than_the_mean_and_the_fullest_node(size, spread):
+    rng = np.random.default_rng(size)
+    centres, clump = rng.integers(0, 128, (40, 3)), rng.integers(0, 40, 150_000) * rng.integers(0, 2, 150_000)
+    cells = (centres[clump] + spread * rng.standard_normal((len(clump), 3))).astype(np.int64) % 128
+    nodes, mean = np.bincount(np.ravel_multi_index(tuple(cells.T), (128,) * 3)), len(cells) / size
+    domain = by_particles(Domain(pm.Mesh((128,) * 3, (1.0,) * 3), size), tuple(cells.T))
+    assert np.bincount(domain.owner(cells)).max() <= 1.2 * mean + nodes.max()
+    # Nodes as heavy as all particles: as without particles.
+    even = by_particles(domain, tuple(cells.T), particle=0.0, node=1.0)
+    assert even.parts() == by_particles(domain, (np.zeros(0, np.int64),) * 3).parts()
+    assert max(part.size for part in even.parts()) * size / 128**3 < 1.1
 
 
 def test_more_ranks_than_nodes_leave_some_without():

@@ -180,14 +180,15 @@ def test_balanced_parts_are_the_same_everywhere_and_even(world):
     mesh = pm.Mesh((24, 20, 16), (1.0, 1.0, 1.0))
     x = 0.3 + 0.1 * np.random.default_rng(world.rank).standard_normal((3000, 3))
     plan = pmd.Plan(pmd.Domain(mesh, world.size), world, "cic", **OPTIONS)
-    counts = plan.counts(x, boxes=12)
-    assert counts.shape == (12, 12, 12)
-    assert counts.sum() == 3000 * world.size
-    domain = plan.domain.balanced(counts)
+    domain = plan.balanced(x)
     assert len(set(map(repr, world.allgather(domain.parts())))) == 1
+    alone = pmd.Plan(pmd.Domain(mesh, 1, per_rank=world.size), pmd.World(), "cic", **OPTIONS)
+    assert alone.balanced(np.concatenate(world.allgather(x))).parts() == domain.parts()
     balanced = pmd.Plan(domain, world, "cic", **OPTIONS).set_positions(x)
     before, after = (world.allreduce(p.held, "max") / 3000 for p in (plan.set_positions(x), balanced))
     assert after < min(before, 1.1)
+    with pytest.raises((ValueError, pmd.RankError)):
+        plan.balanced(x, particle=-1.0 if world.rank else 1.0)
 
 
 @on_ranks(1, 2)

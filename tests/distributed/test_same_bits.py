@@ -67,7 +67,7 @@ def test_balanced_cuts_have_the_bits_of_even_ones():
 
     def work(world):
         plan = plan_of(row, world, deterministic=True, method="auto", interpolation="auto")[1]
-        domain = plan.domain.balanced(plan.counts(x[mine(world, len(x))]))
+        domain = plan.balanced(x[mine(world, len(x))])
         here = mine(world, len(x), 8)
         assert domain.parts() != plan.domain.parts()
         fields = []

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from particlemesh.mesh import Mesh, mesh_of
 Nodes: TypeAlias = tuple[int, ...]
 PARTS = "blocks", "pencils", "slabs", "bisection"
 Reach: TypeAlias = Sequence[tuple[int, int]]  # ghost nodes below and above, per axis
+EQUAL = 1.01  # weights of the heavier side, of two cuts that are equally good
 
 
 class Cut(NamedTuple):
@@ -273,8 +273,8 @@ class Domain:
         ----------
         counts : (n1, ..., nd) array
             Particles in boxes of nodes: of n boxes along an axis of K nodes, box i covers nodes ``i K // n`` to
-            ``(i + 1) K // n``. They are those of all ranks: give every rank the same array, for example that of
-            :meth:`particlemesh.distributed.Plan.counts`.
+            ``(i + 1) K // n``. They are those of all ranks: give every rank the same array. For positions see
+            :meth:`particlemesh.distributed.Plan.balanced`, which counts on each plane of nodes.
         particle, node : float
             Weight of a particle and of a node, in any unit, for example seconds.
 
@@ -300,8 +300,11 @@ class Domain:
         for n, size in zip(array.shape, shape, strict=True):
             nodes = np.multiply.outer(nodes, np.diff(np.arange(n + 1) * size // n))
         weights = checks.at_least_zero(particle, "particle") * array + checks.at_least_zero(node, "node") * nodes
+        return self._cut(bisection(shape, weights if weights.any() else nodes))
+
+    def _cut(self, choose: Chooser) -> Domain:
         domain = object.__new__(Domain)
-        domain._set(self.mesh, self.size, self.per_rank, bisection(shape, weights if weights.any() else nodes))
+        domain._set(self.mesh, self.size, self.per_rank, choose)
         return domain
 
     # ---- ghosts ---------------------------------------------------------------------------------------
@@ -550,28 +553,89 @@ def bisection(shape: Nodes, weights: np.ndarray) -> Chooser:
         below = np.concatenate(([0.0], np.cumsum(sums)))
         return np.interp(np.arange(lower[axis], upper[axis] + 1), edges[axis], below)
 
-    def choose(lower: Nodes, upper: Nodes, parts: int) -> Cut:
-        sizes, best = _sizes(lower, upper), []
-        below = parts // 2
-        for axis, size in enumerate(sizes):
-            if 2 * size < max(sizes):  # thin parts have many ghosts
-                continue
-            across = max(math.prod(sizes) // max(size, 1), 1)
-            least, most = min(-(-below // across), size), max(size - -(-(parts - below) // across), 0)
-            sums = profile(axis, lower, upper)
-            for node in {min(max(n, least), most) for n in _near(sums, below / parts)} if least <= most else {least}:
-                heavy = max((sums[node] - sums[0]) / below, (sums[-1] - sums[node]) / (parts - below))
-                best.append((heavy, -size, axis, node))
-        _, _, axis, node = min(best)
-        return Cut(axis, lower[axis] + node, below)
-
-    return choose
+    return lambda lower, upper, parts: _halve(lower, upper, parts, lambda axis: profile(axis, lower, upper))
 
 
-def _near(sums: np.ndarray, share: float) -> list[int]:
-    """Return the nodes below which nearly a share of the weight lies; without weight, of the nodes."""
-    if sums[-1] <= sums[0]:
-        return [round((sums.size - 1) * share)]
-    target = sums[0] + (sums[-1] - sums[0]) * share
-    after = min(int(np.searchsorted(sums, target)), sums.size - 1)
-    return list(itertools.takewhile(lambda n: n >= 0, (after, after - 1)))
+def cut_by_particles(
+    domain: Domain, cells: Sequence[Any], total: Callable[[Any], np.ndarray], particle: float, node: float
+) -> Domain:
+    """Return a domain cut by halving the weight of particles and nodes, from the particles on every plane of nodes.
+
+    Parameters
+    ----------
+    domain
+        Its mesh and its number of parts stay.
+    cells
+        An integer array (N,) per axis: those of this rank, of any image.
+    total
+        Adds an array over all ranks. It is called once for all boxes of one depth.
+    particle, node
+        Weights of a particle and of a node.
+    """
+    mesh, parts = domain.mesh, domain.size * domain.per_rank
+    xp, axes = module_of(cells[0]), range(mesh.ndim)
+    folded = zip(cells, mesh.shape, mesh.periodic, strict=True)
+    cells = [cell % nodes if periodic else cell.clip(0, nodes - 1) for cell, nodes, periodic in folded]
+    cuts: dict[tuple[Nodes, Nodes, int], Cut] = {}
+    boxes, at = [((0,) * mesh.ndim, mesh.shape, parts)] * (parts > 1), xp.zeros(cells[0].shape[0], np.int64)
+    while boxes:
+        lower, upper = (np.array([box[n] for box in boxes], np.int64) for n in (0, 1))
+        sizes, ends = upper - lower, np.cumsum(upper - lower, 0)
+        first = xp.asarray(ends - upper)  # of each box, the place of node 0 among the planes of all
+        planes = [xp.bincount(first[at, a] + cells[a], minlength=int(ends[-1, a])) for a in axes]
+        counts = np.split(total(xp.concatenate(planes)), np.cumsum(ends[-1])[:-1])
+
+        def below(axis: int, n: int, sizes: Any = sizes, ends: Any = ends, counts: Any = counts) -> np.ndarray:
+            across = node * (math.prod(sizes[n].tolist()) // max(int(sizes[n, axis]), 1))
+            weights = particle * counts[axis][ends[n, axis] - sizes[n, axis] : ends[n, axis]] + across
+            return np.concatenate(([0.0], np.cumsum(weights)))
+
+        made = [_halve(*box, functools.partial(below, n=n)) for n, box in enumerate(boxes)]
+        cuts |= dict(zip(boxes, made, strict=True))
+        children = []
+        for (low, high, count), cut in zip(boxes, made, strict=True):
+            children.append((low, _with(high, cut.axis, cut.node), cut.below))
+            children.append((_with(low, cut.axis, cut.node), high, count - cut.below))
+        axis, plane = xp.asarray([cut.axis for cut in made])[at], xp.asarray([cut.node for cut in made])[at]
+        cell = cells[0]
+        for a in axes[1:]:
+            cell = xp.where(axis == a, cells[a], cell)
+        cut_again = np.array([count > 1 for *_, count in children])
+        at = xp.asarray(np.where(cut_again, np.cumsum(cut_again) - 1, -1))[2 * at + (cell >= plane)]
+        if not cut_again.all():
+            inside = at >= 0
+            at, cells = at[inside], [cell[inside] for cell in cells]
+        boxes = [box for box in children if box[2] > 1]
+    return domain._cut(lambda *box: cuts[box])
+
+
+def _halve(lower: Nodes, upper: Nodes, parts: int, below: Callable[[int], np.ndarray]) -> Cut:
+    """Return the plane on whose sides the weight per part is most nearly the same, and how many parts lie below it.
+
+    ``below(axis)`` is the weight below each node, from lower to upper. A side has a quarter of the parts or more, since
+    no plane halves a dense cluster well. Of planes that are equally good, the longest axis is cut, which makes the
+    fewest ghosts, and then most nearly half of the parts.
+    """
+    sizes, best = _sizes(lower, upper), []
+    least, most = -(-parts // 4), parts - -(-parts // 4)
+    for axis, size in enumerate(sizes):
+        if 2 * size < max(sizes):  # thin parts have many ghosts
+            continue
+        across, nodes = max(math.prod(sizes) // max(size, 1), 1), np.arange(size + 1)
+        sums = below(axis)
+        weight = sums - sums[0] if sums[-1] > sums[0] else across * nodes.astype(float)
+        ideal = parts * weight / max(weight[-1], 1e-300)
+        left = np.clip(np.stack([np.floor(ideal), np.ceil(ideal)]).astype(np.int64), least, most)
+        heavy = np.maximum(weight / left, (weight[-1] - weight) / (parts - left))
+        heavy[(left > nodes * across) | (parts - left > (size - nodes) * across)] = np.inf  # parts without nodes
+        near = np.nonzero(heavy <= EQUAL * heavy.min())
+        count, cost = left[near], heavy[near]
+        n = np.lexsort((cost, abs(2 * count - parts)))[0]
+        best.append((float(cost[n]), -size, abs(2 * int(count[n]) - parts), axis, int(near[1][n]), int(count[n])))
+    as_good = EQUAL * min(best)[0]
+    if as_good == np.inf:  # fewer nodes than parts
+        axis = int(np.argmax(sizes))
+        across = max(math.prod(sizes) // max(sizes[axis], 1), 1)
+        return Cut(axis, lower[axis] + min(-(-(parts // 2) // across), sizes[axis]), parts // 2)
+    *_, axis, node, left_parts = min((cut for cut in best if cut[0] <= as_good), key=lambda cut: (cut[1:3], cut[0]))
+    return Cut(axis, lower[axis] + node, left_parts)

@@ -16,7 +16,7 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.checks import alone
-from particlemesh.distributed.domain import Domain, check_ranks, hash_of
+from particlemesh.distributed.domain import Domain, check_ranks, cut_by_particles, hash_of
 from particlemesh.distributed.migration import SKIP, Migration, Residents, UserPositions, few, listed, shift_of
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import DTYPES, Staged, Target, batch_of, several
@@ -405,43 +405,46 @@ class Plan(checks.Fixed):
             raise ValueError("values were not all finite; the field is NaN everywhere: give finite values.")
 
     @alone
-    def counts(self, positions: Any, boxes: int = 32) -> np.ndarray:
-        """Return how many particles of all ranks lie in boxes of nodes, for :meth:`Domain.balanced`.
+    def balanced(self, positions: Any, *, particle: float = 1.0, node: float = 0.0) -> Domain:
+        """Return the plan's domain, cut so that each part has nearly the same weight of particles and nodes.
+
+        Recursive bisection: each cut halves the weight in a box, by the particles of all ranks on each plane of nodes.
+        Ranks communicate once for each depth of the cuts, ten times for 1,024 parts.
 
         Parameters
         ----------
         positions : array (N, d), tuple of d arrays (N,), or array (N,) in 1-D
             Those of this rank.
-        boxes : int
-            Boxes along each axis at most; an axis has as many boxes as nodes, if these are fewer.
+        particle, node : float
+            Weight of a particle and of a node, in any unit, for example seconds. The same on every rank.
 
         Returns
         -------
-        (n1, ..., nd) int64 array
-            The same on every rank.
+        Domain
+            The same on every rank. The plan keeps its own.
+
+        Raises
+        ------
+        ValueError
+            If a position is not finite or outside, or a weight is negative.
 
         Examples
         --------
         >>> import particlemesh as pm
         >>> from particlemesh import distributed as pmd
-        >>> plan = pmd.Plan(pmd.Domain(pm.Mesh(8, 1.0), 1), window="cic")
-        >>> plan.counts([0.1, 0.2, 0.9], boxes=4)
-        array([2, 0, 0, 1])
+        >>> plan = pmd.Plan(pmd.Domain(pm.Mesh(8, 1.0), 1, per_rank=2), window="cic")
+        >>> [part.shape for part in plan.balanced([0.1, 0.15, 0.2, 0.9]).parts()]
+        [(1,), (7,)]
         """
-        mesh = self.domain.mesh
-        with self.world.agreement(f"counts in {boxes} boxes"):
+        with self.world.agreement(f"balanced with weights {particle} and {node}"):
             self._open()
-            shape = [min(checks.integer(boxes, "boxes", 1, 2**20), nodes) for nodes in mesh.shape]
+            weights = checks.at_least_zero(particle, "particle"), checks.at_least_zero(node, "node")
             cells = self._cells(positions, True)
-            box = 0
-            for axis, cell in enumerate(cells):
-                nodes = mesh.shape[axis]
-                inside = cell.astype(np.int64) % nodes if mesh.periodic[axis] else cell.clip(0, nodes - 1)
-                ends = np.arange(1, shape[axis] + 1) * nodes // shape[axis]
-                box = box * shape[axis] + module_of(cell).searchsorted(module_of(cell).asarray(ends), inside, "right")
-            here = module_of(cells[0]).bincount(box, minlength=math.prod(shape))
-            here = here if isinstance(here, np.ndarray) else here.get()
-        return self.world.allreduce(here.astype(np.int64)).reshape(shape)
+        return cut_by_particles(self.domain, cells, self._sum_of_counts, *weights)
+
+    def _sum_of_counts(self, counts: Any) -> np.ndarray:
+        here = counts if isinstance(counts, np.ndarray) else counts.get()
+        return self.world.allreduce(here.astype(np.int64))
 
     # ---- values -------------------------------------------------------------------------------------------
 
