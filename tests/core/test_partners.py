@@ -205,7 +205,7 @@ distributed.UniformGrid: cell_size
 distributed.World: communicator transport
 distributed.Domain.balanced: particle node
 distributed.Domain.parts: rank
-distributed.Plan.counts: boxes
+distributed.Plan.balanced: node particle
 distributed.Route.back distributed.Route.send: axis
 distributed.UniformGrid.count: radius
 distributed.UniformGrid.pairs: radius half order format quantities
