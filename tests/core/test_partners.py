@@ -81,14 +81,18 @@ NEED_A_PARTNER = {
     ("neighbour_list", "boxes"): (lambda: pm.neighbour_list("ij", X, BOX, 0.1, boxes=HALVES), "but not system"),
     ("neighbour_list", "threads"): (lambda: pm.neighbour_list("ij", X, BOX, 0.1, **GPU), "threads is 2 and backend is"),
     ("kaiser_bessel", "beta"): (lambda: pm.kaiser_bessel(6, beta=3.0, sigma=2.0), "beta is 3.0 and sigma is 2.0"),
-    **{(f"fourier.{name}", argument): (lambda call=call, given=given: call(**given), words)
-       for name, call in (("Solver", lambda **k: fourier.Solver(MESH, **k)),
-                          ("VectorSolver", lambda **k: fourier.VectorSolver(MESH, **k)),
-                          ("Transform.green", lambda **k: fourier.Transform(MESH).green(**k)))
+    **{(name, argument): (lambda call=call, given=given: call(**given), words)
+       for name, call in (("fourier.Solver", lambda **k: fourier.Solver(MESH, **k)),
+                          ("distributed.Solver", lambda **k: pmd.Solver(**RANKS, **k)),
+                          ("fourier.VectorSolver", lambda **k: fourier.VectorSolver(MESH, **k)),
+                          ("fourier.Transform.green", lambda **k: fourier.Transform(MESH).green(**k)))
        for argument, given, words in (("kappa", dict(kappa=1.0), "green='poisson' has no kappa"),
                                       ("alpha", dict(alpha=1.0), "green='poisson' has no alpha"),
                                       ("of", dict(of="k"), "of is 'k' beside green='poisson'"))},
     ("fourier.Solver", "slope"): (lambda: fourier.Solver(MESH, slope=np.exp), "slope is for a function green"),
+    ("distributed.Solver", "slope"): (lambda: pmd.Solver(**RANKS, slope=np.exp), "slope is for a function green"),
+    ("distributed.power_spectrum", "line_of_sight"): (
+        lambda: pmd.power_spectrum(X, Q**2, **RANKS, line_of_sight=LINE, **BIN), "line_of_sight is for mu_bins"),
     ("fourier.Transform", "threads"): (lambda: fourier.Transform(MESH, **GPU), "threads is 2 and backend is 'cuda'"),
     ("fourier.Transform.compensation", "kind"): (
         lambda: fourier.Transform(MESH).compensation("power", kind="discrete"), "use='power'.*leave out kind"),
@@ -201,6 +205,8 @@ distributed.FFT: real parts threads
 distributed.Domain: parts per_rank
 distributed.Plan: world ghosts options
 distributed.Route: per_rank particles count
+distributed.Solver: world green zero compensation gradient interlaced parts
+distributed.power_spectrum: world interlaced compensation other edges mu_bins multipoles
 distributed.UniformGrid: cell_size
 distributed.World: communicator transport
 distributed.Domain.balanced: particle node

@@ -101,8 +101,8 @@ def test_potentials_are_those_of_plain_sums_over_modes(backend):
 def test_equal_boxes_keep_their_tables(monkeypatch):
     mesh = MESHES["plane"]
     solver, made = Solver(mesh, systems=SYSTEMS), []
-    make = solver._factors
-    monkeypatch.setattr(solver, "_factors", lambda modes: made.append(modes) or make(modes))
+    make = solver._influence.factors
+    monkeypatch.setattr(solver._influence, "factors", lambda modes: made.append(modes) or make(modes))
     rows = boxes_of(mesh)
     x, system, q = drawn(mesh, rows)
     results = [solver.set_positions(x, system=system, boxes=rows.copy()).potential(q) for _ in range(3)]

@@ -307,6 +307,21 @@ class Domain:
         domain._set(self.mesh, self.size, self.per_rank, choose)
         return domain
 
+    def shifted(self, offsets: Any) -> Domain:
+        """Return the same cuts of the mesh with shifted nodes: see :meth:`particlemesh.Mesh.shifted`.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> Domain(pm.Mesh(8, 1.0), 2).shifted(0.5).mesh.offset
+        (0.5,)
+        """
+        domain = object.__new__(Domain)
+        for name in ("mesh", "size", "per_rank", "_tree", "_parts"):
+            object.__setattr__(domain, name, getattr(self, name))
+        object.__setattr__(domain, "mesh", self.mesh.shifted(offsets))
+        return domain
+
     # ---- ghosts ---------------------------------------------------------------------------------------
 
     @cached_property

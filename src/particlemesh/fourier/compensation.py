@@ -90,11 +90,11 @@ def transform_along(window: Window, kind: str, numbers: Array, nodes: int, axis:
         If it vanishes at a mode; the message has the number ``axis``.
     """
     if kind == "continuous":
-        values = window.fourier(2 * np.pi * numbers / nodes)
+        every = window.fourier(2 * np.pi * np.append(0.0, numbers) / nodes)
     else:
-        values = window.symbol(nodes)[np.rint(numbers).astype(np.int64) % nodes]
-    admissible.no_zero(values, window.name, axis)
-    return values
+        every = window.symbol(nodes)[np.rint(np.append(0.0, numbers)).astype(np.int64) % nodes]
+    admissible.no_zero(every[1:], float(every[0]), window.name, axis)
+    return every[1:]
 
 
 def divisor(window: Window, kind: str, power: int) -> Callable[[Array, int, int], Array]:

@@ -131,7 +131,9 @@ def table(
         with np.errstate(divide="ignore", invalid="ignore"):
             values = both_signs(green, modes, of, parts=parts)
     first = (0,) * values.ndim
-    if zero is not None:
+    if not modes.has_zero:
+        pass
+    elif zero is not None:
         values[first] = zero if isinstance(zero, complex) else checks.numbers(zero, "zero")
     elif not np.isfinite(values[first]):
         values[first] = 0.0

@@ -28,6 +28,8 @@ class Modes:
         Its fields have ``mesh.field_shape``. Periodic axes have no ghosts.
     real : bool
         The last axis has the modes of ``rfftn``.
+    part : sequence of (int, int), optional
+        Range of the modes along each axis, such as those of one rank; by default all.
 
     Attributes
     ----------
@@ -38,7 +40,7 @@ class Modes:
         Whether these are more nodes than a field has.
     """
 
-    def __init__(self, mesh: Mesh, real: bool) -> None:
+    def __init__(self, mesh: Mesh, real: bool, part: Sequence[tuple[int, int]] | None = None) -> None:
         for axis, widths in enumerate(mesh.ghosts):
             if mesh.periodic[axis] and any(widths):
                 raise ValueError(
@@ -52,7 +54,9 @@ class Modes:
         self.padded = self.shape != mesh.field_shape
         last = len(self.shape) - 1
         self.half = tuple(real and axis == last for axis in range(len(self.shape)))
-        self.spectrum_shape = tuple(n // 2 + 1 if h else n for n, h in zip(self.shape, self.half, strict=True))
+        whole = [n // 2 + 1 if h else n for n, h in zip(self.shape, self.half, strict=True)]
+        self.part = tuple((0, n) for n in whole) if part is None else tuple(part)
+        self.spectrum_shape = tuple(stop - start for start, stop in self.part)
         # Row a: the reciprocal lattice vector of axis a, of the padded box.
         scale = np.array(mesh.intervals) / np.array(self.shape)
         self.rows = 2 * np.pi * mesh.box.inverse * scale[:, None]
@@ -63,7 +67,7 @@ class Modes:
         numbers = mode_numbers(n, half=self.half[axis]).astype(np.float64)
         if n % 2 == 0:
             numbers[n // 2] *= sign
-        return numbers
+        return numbers[slice(*self.part[axis])]
 
     def along(self, axis: int, values: Any) -> Any:
         """Return values of an axis's modes so that they broadcast against those of other axes."""
@@ -77,13 +81,21 @@ class Modes:
         """
         even = [a for a in axes if self.shape[a] % 2 == 0]
         for flipped in itertools.chain.from_iterable(itertools.combinations(even, m) for m in range(len(even) + 1)):
-            region = (slice(n // 2, n // 2 + 1) if a in flipped else slice(None) for a, n in enumerate(self.shape))
+            region = [slice(None)] * len(self.shape)
+            for a in flipped:
+                at, (start, stop) = self.shape[a] // 2, self.part[a]
+                region[a] = slice(at - start, at - start + 1) if start <= at < stop else slice(0)
             yield tuple(-1 if a in flipped else 1 for a in range(len(self.shape))), tuple(region)
 
     def share(self, axes: Iterable[int]) -> Array:
         """Return the weight of each of a mode's signs, which broadcasts: a half for each highest mode."""
         halves = (self.along(a, np.where(2 * abs(self.numbers(a)) == self.shape[a], 0.5, 1.0)) for a in axes)
         return np.asarray(math.prod(halves, start=np.ones((1,) * len(self.shape))))
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether k = 0 is one of the modes, the first."""
+        return all(start == 0 < stop for start, stop in self.part)
 
     @property
     def oblique(self) -> list[int]:

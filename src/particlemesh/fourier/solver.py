@@ -20,18 +20,15 @@ from particlemesh.backends.base import Backend, allocate, kept
 from particlemesh.backends.tapes import Replays
 from particlemesh.box import Box
 from particlemesh.checks import alone
-from particlemesh.fourier.compensation import CHOICES, chosen, divisor
 from particlemesh.fourier.engines import engine, plain
-from particlemesh.fourier.green import Green, known, table
+from particlemesh.fourier.influence import Influence
 from particlemesh.fourier.modes import Modes
-from particlemesh.fourier.multiply import Factors, Strain, strain_tables
-from particlemesh.fourier.prolate import ProlateGreen
+from particlemesh.fourier.multiply import Factors, Strain
 from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
 from particlemesh.window import DEFAULT, Window, window_of
 
-GRADIENTS = ("window", "ik")
 _MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver averages
 
 
@@ -211,9 +208,6 @@ class Solver(MeshSolver):
         mesh = mesh_of(mesh)
         if any(map(any, mesh.ghosts)):
             raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
-        checks.one_of(compensation, "compensation", CHOICES)
-        checks.one_of(gradient, "gradient", (None, *GRADIENTS))
-        self._gradient = gradient or ("window" if green == "ewald" or isinstance(green, ProlateGreen) else "ik")
         self.mesh = mesh
         support = window_of(window).support
         # Ghosts of open axes keep what spreads beyond the box.
@@ -233,35 +227,20 @@ class Solver(MeshSolver):
             # Green functions and the window's transform are the same on every shifted mesh.
             self._plans.append(Plan(self._wide.shifted(0.5), window, **options))
         self._modes = Modes(self._wide, real=True)
-        parameters = {"kappa": kappa, "alpha": alpha}
-        kind = chosen(compensation, green)
-        self._divisor = None if kind is None else divisor(self.window, kind, 2)
-        self._green = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
-        function = known(green, parameters)
-        if slope is not None and not (callable(slope) and function is None and of == "k2"):
-            raise ValueError("slope is for a function green of k2: give a function for both, or leave it out.")
-        self._slope = slope if function is None else function.slope
+        self._influence = Influence(
+            self.window, green, kappa=kappa, alpha=alpha, of=of, zero=zero, slope=slope, compensation=compensation,
+            gradient=gradient,
+        )  # fmt: skip
+        self._gradient = self._influence.gradient
         count = self.plan.systems
         self._stack = () if count is None else (count,)  # axes of fields and spectra before those of the mesh
         self._rows: np.ndarray | None = None  # lattice vectors of systems with boxes of their own
-        self._common = self._by_box = [self._factors(self._modes)]
+        self._common = self._by_box = [self._influence.factors(self._modes)]
         self._each = [self._modes]  # of systems with boxes of their own, theirs
         at_zero = self._common[0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
-        self._described = (
-            f"{green if isinstance(green, (str, Green)) else 'a function'} (at k = 0: {at_zero:g}), compensation {kind}"
-        )
-        if function is None and compensation == "auto" and self._rough():
-            warnings.warn(
-                "the Green function is not smooth on this mesh: give compensation=None for point charges, or "
-                "'continuous' for a smooth density of many particles per node. The default is 'continuous'.",
-                stacklevel=2,
-            )
-        if self._gradient == "window" and self._rough():
-            warnings.warn(
-                "gradient='window' conserves energy, but the Green function is not smooth on this mesh. So each "
-                "particle pulls itself, and more on a finer mesh. gradient='ik' conserves momentum instead.",
-                stacklevel=2,
-            )
+        self._described = self._influence.described(at_zero)
+        for caution in self._influence.cautions(*self._influence.peaks(self._modes, self._common[0])):
+            warnings.warn(caution, stacklevel=2)
         self._given: dict[str, Any] = dict(
             green=green, kappa=kappa, alpha=alpha, of=of, zero=zero, slope=slope, compensation=compensation,
             gradient=gradient, interlaced=interlaced, **options,
@@ -330,7 +309,7 @@ class Solver(MeshSolver):
             boxes = rows = matrices(boxes, self.plan.stack)
             same = self._rows is not None and np.array_equal(rows, self._rows)
             each = self._each if same else [Modes(self._boxed(row), real=True) for row in rows]
-            factors = self._by_box if same else [self._factors(modes) for modes in each]
+            factors = self._by_box if same else [self._influence.factors(modes) for modes in each]
         for plan in self._plans:
             plan.set_positions(positions, system=system, boxes=boxes, check=check)
         self._rows, self._by_box, self._each = rows, factors, each
@@ -509,24 +488,9 @@ class Solver(MeshSolver):
         """Return the mesh in the box of a system."""
         return Mesh(self.mesh.shape, Box(row, self.mesh.box.origin), offset=self.mesh.offset)
 
-    def _factors(self, modes: Modes, slope: int | None = None) -> np.ndarray:
-        """Return the factors of a box's modes, of the potential or of its slope along an axis, without the i."""
-        return self._green(modes, slope=slope) / (np.prod(modes.shape) * modes.mesh.node_volume)
-
     def _stacked(self, tables: list[np.ndarray]) -> np.ndarray:
         """Return the tables of all boxes as one."""
         return np.broadcast_to(np.stack(tables), (*self._stack, *tables[0].shape)) if self._stack else tables[0]
-
-    def _rough(self) -> bool:
-        """Return whether the highest modes have more than a tenth of the largest ``k**2`` times the Green function."""
-        modes = self._modes
-        values = abs(self._common[0]) * modes.k2
-        highest = np.zeros(values.shape, bool)
-        for axis, nodes in enumerate(modes.shape):
-            if self._divisor is not None:
-                values = values * modes.along(axis, self._divisor(modes.numbers(axis), nodes, axis))
-            highest |= modes.along(axis, (2 * abs(modes.numbers(axis)) >= nodes - 1) & (nodes > 1))
-        return bool(values[highest].max(initial=0) > 0.1 * values.max())
 
     def _ready(self) -> _Work:
         """Return engine, memory and tables on the plan's backend, in its type; those of these boxes are made once."""
@@ -543,21 +507,17 @@ class Solver(MeshSolver):
     def _slopes(self, work: _Work) -> list[Factors]:
         """Return the tables of slopes by ik, without the i; they are made once for a box."""
         if not work.slopes:
-            tables = [self._stacked([self._factors(m, axis) for m in self._each]) for axis in range(self.mesh.ndim)]
+            tables = [
+                self._stacked([self._influence.factors(m, axis) for m in self._each]) for axis in range(self.mesh.ndim)
+            ]
             work.slopes = [Factors(work.backend, t, work.dtype, turns=True, threads=work.threads) for t in tables]
         return work.slopes
 
     def _strain(self, work: _Work) -> Strain:
         """Return the sums of the virial; their tables are made once for a box."""
         if work.strain is None:
-            if not all(self.mesh.periodic):
-                raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
-            if self._slope is None:
-                raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
-            tables = [
-                strain_tables(modes, factors, self._slope, self._divisor)
-                for modes, factors in zip(self._each, self._by_box, strict=True)
-            ]
+            pairs = zip(self._each, self._by_box, strict=True)
+            tables = [self._influence.strain(modes, factors) for modes, factors in pairs]
             work.strain = Strain(work.backend, tables, self.mesh.ndim, work.dtype, work.threads)
         return work.strain
 

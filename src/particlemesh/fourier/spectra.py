@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -120,61 +121,100 @@ def power_spectrum(
     >>> bool(abs(np.average(spectrum.power, weights=spectrum.modes) * 20000 - 1) < 0.05)
     True
     """
-    checks.all_periodic(mesh.periodic)
-    checks.one_of(compensation, "compensation", COMPENSATIONS)
+    pairs = checked_sets(mesh, positions, values, compensation, other)
     transform = Transform(mesh, window_of(window), **_of_transform(options))
-    first, squares = _contrast(transform, positions, values, interlaced, options)
-    modes = transform.layout
-    noise = noise_of(transform.window, modes, interlaced)
-    divisor = noise if compensation == "aliases" else transform_of(transform.window, modes, "continuous") ** 2
-    second, shot = first, squares * noise / divisor
-    if other is not None:
-        if not (isinstance(other, tuple) and len(other) == 2):
-            raise TypeError("other is not a tuple (positions, values) of a second set of particles.")
-        second, _ = _contrast(transform, *other, interlaced, options)
-        shot = np.zeros_like(divisor)
-    volume = mesh.box.volume
-    power, *flipped = (volume * (a * b.conj()).real / divisor for a, b in zip(first, second, strict=True))
-    return binned_power(
-        transform, power, flipped=flipped[0] if flipped else None, shot_noise=volume * shot, edges=edges,
-        mu_bins=mu_bins, multipoles=multipoles, line_of_sight=line_of_sight,
-    )  # fmt: skip
+    rest = {key: value for key, value in options.items() if key not in ("backend", "threads")}
+    sets = []
+    for x, w in pairs:
+        sums = Sums.of(weights_of(w))
+        sums.check()
+        sets.append((halves_of(transform.spectra(x, w, interlaced, rest), sums), sums))
+    bins = Bins(transform.layout, edges, mu_bins, multipoles, line_of_sight)
+    return bins.means(bins.sums(*powers_of(transform.layout, transform.window, sets, interlaced, compensation)))
 
 
 def _of_transform(options: dict[str, Any]) -> dict[str, Any]:
     return {key: options[key] for key in ("backend", "dtype", "threads") if key in options}
 
 
-def _contrast(
-    transform: Transform, positions: Any, values: Any, interlaced: bool, options: dict[str, Any]
-) -> tuple[list[NDArray[Any]], float]:
-    """Return the modes of the density contrast on the host, and ``sum(w**2) / sum(w)**2``.
+# ---- shared by spectra of one device and of many ranks -------------------------------------------------
 
-    Of interlaced meshes the modes are half of the sum, and of the difference, of those of mesh and twin.
-    """
+
+def checked_sets(mesh: Mesh, positions: Any, values: Any, compensation: str, other: Any) -> list[tuple[Any, Any]]:
+    """Return positions and values of one set of particles or of two, and check the mesh and the compensation."""
+    checks.all_periodic(mesh.periodic)
+    checks.one_of(compensation, "compensation", COMPENSATIONS)
+    if other is None:
+        return [(positions, values)]
+    if not (isinstance(other, tuple) and len(other) == 2):
+        raise TypeError("other is not a tuple (positions, values) of a second set of particles.")
+    return [(positions, values), other]
+
+
+def weights_of(values: Any) -> Array:
+    """Return weights as float64 on the host, checked to be finite."""
     kind, array = operands.adopt(values, "values")
     if array.ndim != 1:
         raise ValueError(f"values have shape {tuple(array.shape)}; one weight per particle is needed.")
     if kind.dtype(array).kind == "c":
         raise TypeError("values are complex; weights are real.")
-    rest = {key: value for key, value in options.items() if key not in ("backend", "threads")}
-    weights = kind.backend(array).download(kind.native(array)).astype(np.float64)
+    weights = np.asarray(kind.backend(array).download(kind.native(array)), np.float64)
     bad = np.flatnonzero(~np.isfinite(weights))
     if bad.size:
         raise ValueError(
             f"{bad.size} values are not finite, the first is values[{bad[0]}] = {weights[bad[0]]}; give finite weights."
         )
-    total = weights.sum()
-    if not abs(total) > 1e-12 * np.abs(weights).sum():
-        raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
+    return weights
+
+
+class Sums(NamedTuple):
+    """Sums over the weights of all particles: of these, of their sizes and of their squares."""
+
+    total: float
+    sizes: float
+    squares: float
+
+    @classmethod
+    def of(cls, weights: Array) -> Sums:
+        """Return the sums of these weights."""
+        return cls(float(weights.sum()), float(np.abs(weights).sum()), float((weights**2).sum()))
+
+    def check(self) -> None:
+        """Raise an error if the mean density is 0."""
+        if not abs(self.total) > 1e-12 * self.sizes:
+            raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
+
+
+def halves_of(spectra: Sequence[Any], sums: Sums, phases: Sequence[Any] = (None, None)) -> list[NDArray[Any]]:
+    """Return the modes of the density contrast on the host, from those of a mesh, and of its twin if interlaced.
+
+    Of interlaced meshes they are half of the sum, and of the difference, of those of mesh and twin. ``phases`` are
+    those of :meth:`Modes.phases` for each mesh, if its modes do not have them yet.
+    """
     hosts = []
-    for spectrum in transform.spectra(positions, values, interlaced, rest):
+    for spectrum, factors in zip(spectra, phases, strict=False):
         kind, _ = operands.adopt(spectrum, "modes")
-        hosts.append(kind.backend(spectrum).download(kind.native(spectrum)).astype(np.complex128) / total)
-    if interlaced:
-        mesh, twin = hosts
-        hosts = [(mesh + twin) / 2, (mesh - twin) / 2]
-    return hosts, float(((weights / total) ** 2).sum())
+        host = kind.backend(spectrum).download(kind.native(spectrum)).astype(np.complex128) / sums.total
+        for factor in np.ix_(*(factors or ())):
+            host *= factor
+        hosts.append(host)
+    if len(hosts) == 1:
+        return hosts
+    mesh, twin = hosts
+    return [(mesh + twin) / 2, (mesh - twin) / 2]
+
+
+def powers_of(
+    modes: Modes, window: Window, sets: Sequence[tuple[list[NDArray[Any]], Sums]], interlaced: bool, compensation: str
+) -> tuple[Any, Any, Any]:
+    """Return power per mode, its other half or None, and shot noise: of one set of particles, or across two."""
+    (first, sums), (second, _) = sets[0], sets[-1]
+    noise = noise_of(window, modes, interlaced)
+    divisor = noise if compensation == "aliases" else transform_of(window, modes, "continuous") ** 2
+    volume = modes.mesh.box.volume
+    shot = sums.squares / sums.total**2 * noise / divisor if len(sets) == 1 else np.zeros_like(divisor)
+    power, *flipped = (volume * (a * b.conj()).real / divisor for a, b in zip(first, second, strict=True))
+    return power, flipped[0] if flipped else None, volume * shot
 
 
 def binned_power(
@@ -209,41 +249,66 @@ def binned_power(
     >>> spectrum.modes.tolist(), spectrum.power.round(4).tolist()  # two of eight modes have a quarter each
     ([8.0, 12.0, 16.0, 22.0], [2.4674, 0.0, 0.0, 0.0])
     """
-    modes = transform.layout
-    powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]
-    bounds = _edges(modes, edges)
-    orders = [checks.integer(order, "an order of multipoles", 0, 100) for order in multipoles]
-    if any(order % 2 for order in orders):
-        raise ValueError(f"multipoles are {tuple(orders)}; odd orders of k and -k cancel: give even orders.")
-    if line_of_sight is not None and mu_bins is None and not orders:
-        raise ValueError("line_of_sight is for mu_bins and multipoles: give one of these, or leave it out.")
-    slices = 1 if mu_bins is None else checks.integer(mu_bins, "mu_bins", 1, 10**6)
-    shape, bins, axes = modes.spectrum_shape, len(bounds) - 1, range(len(modes.shape))
-    weights = np.broadcast_to(_multiplicity(modes) * modes.share(axes), shape)
-    noise = np.broadcast_to(np.asarray(shot_noise, np.float64), shape)
-    sums = np.zeros((5, bins * slices))  # of 1, k, power, shot noise and mu in each cell
-    poles = np.zeros((len(orders), bins))
-    for signs, region in modes.signs(axes):
-        k = [np.broadcast_to(c, shape)[region] for c in modes.vectors(signs)]
-        length = np.sqrt(_total(*(c**2 for c in k)))
-        along = np.abs(_cosines(k, length, line_of_sight))
-        index = np.searchsorted(bounds, length, side="right") - 1
-        inside = (index >= 0) & (index < bins) & (length > 0)
-        index, along, length = index[inside], along[inside], length[inside]
-        cell = index * slices + np.minimum((along * slices).astype(np.int64), slices - 1)
-        weight, values = weights[region][inside], powers[signs.count(-1) % 2][region][inside]
-        for total, part in zip(sums, (1.0, length, values, noise[region][inside], along), strict=True):
-            total += np.bincount(cell, weight * part, bins * slices)
-        for total, order in zip(poles, orders, strict=True):
-            total += np.bincount(index, weight * values * legendre.legval(along, [0] * order + [1]), bins)
-    counts = sums[0].reshape(bins, slices).sum(1)
-    with np.errstate(invalid="ignore"):
-        means = (sums[1:] / sums[0]).reshape(4, *((bins,) if mu_bins is None else (bins, slices)))
-        multiples = {order: (2 * order + 1) * total / counts for order, total in zip(orders, poles, strict=True)}
-    return Spectrum(
-        means[0], means[1], sums[0].reshape(means[0].shape), means[2], bounds, None if mu_bins is None else means[3],
-        multiples,
-    )  # fmt: skip
+    bins = Bins(transform.layout, edges, mu_bins, multipoles, line_of_sight)
+    return bins.means(bins.sums(power, flipped, shot_noise))
+
+
+class Bins:
+    """Bins of k and mu, the sums over some modes in each, and means of the sums over all; see `binned_power`."""
+
+    def __init__(
+        self, modes: Modes, edges: ArrayLike | None, mu_bins: int | None, multipoles: Sequence[int],
+        line_of_sight: ArrayLike | None,
+    ) -> None:  # fmt: skip
+        self._modes, self._bounds, self._sight = modes, _edges(modes, edges), line_of_sight
+        self._orders = [checks.integer(order, "an order of multipoles", 0, 100) for order in multipoles]
+        if any(order % 2 for order in self._orders):
+            raise ValueError(f"multipoles are {tuple(self._orders)}; odd orders of k and -k cancel: give even orders.")
+        if line_of_sight is not None and mu_bins is None and not self._orders:
+            raise ValueError("line_of_sight is for mu_bins and multipoles: give one of these, or leave it out.")
+        slices = 1 if mu_bins is None else checks.integer(mu_bins, "mu_bins", 1, 10**6)
+        self._by_mu, self._shape = mu_bins is not None, (len(self._bounds) - 1, slices)
+
+    def _split(self, both: Array) -> tuple[Array, Array]:
+        """Return the sums of 1, k, power, shot noise and mu in each cell, and of multipoles in each bin."""
+        cells = 5 * math.prod(self._shape)
+        return both[:cells].reshape(5, -1), both[cells:].reshape(len(self._orders), self._shape[0])
+
+    def sums(self, power: Any, flipped: Any, shot_noise: ArrayLike) -> Array:
+        """Return the sums over modes, in one array."""
+        modes, bounds, (bins, slices) = self._modes, self._bounds, self._shape
+        powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]
+        shape, axes = modes.spectrum_shape, range(len(modes.shape))
+        weights = np.broadcast_to(_multiplicity(modes) * modes.share(axes), shape)
+        noise = np.broadcast_to(np.asarray(shot_noise, np.float64), shape)
+        both = np.zeros((5 * slices + len(self._orders)) * bins)
+        sums, poles = self._split(both)
+        for signs, region in modes.signs(axes):
+            k = [np.broadcast_to(c, shape)[region] for c in modes.vectors(signs)]
+            length = np.sqrt(_total(*(c**2 for c in k)))
+            along = np.abs(_cosines(k, length, self._sight))
+            index = np.searchsorted(bounds, length, side="right") - 1
+            inside = (index >= 0) & (index < bins) & (length > 0)
+            index, along, length = index[inside], along[inside], length[inside]
+            cell = index * slices + np.minimum((along * slices).astype(np.int64), slices - 1)
+            weight, values = weights[region][inside], powers[signs.count(-1) % 2][region][inside]
+            for total, part in zip(sums, (1.0, length, values, noise[region][inside], along), strict=True):
+                total += np.bincount(cell, weight * part, bins * slices)
+            for total, order in zip(poles, self._orders, strict=True):
+                total += np.bincount(index, weight * values * legendre.legval(along, [0] * order + [1]), bins)
+        return both
+
+    def means(self, both: Array) -> Spectrum:
+        """Return the spectrum of sums over all modes."""
+        sums, poles = self._split(both)
+        counts = sums[0].reshape(self._shape).sum(1)
+        with np.errstate(invalid="ignore"):
+            means = (sums[1:] / sums[0]).reshape(4, *(self._shape if self._by_mu else self._shape[:1]))
+            multiples = {n: (2 * n + 1) * total / counts for n, total in zip(self._orders, poles, strict=True)}
+        return Spectrum(
+            means[0], means[1], sums[0].reshape(means[0].shape), means[2], self._bounds,
+            means[3] if self._by_mu else None, multiples,
+        )  # fmt: skip
 
 
 def _of_modes(power: Any, modes: Modes, name: str) -> Any:

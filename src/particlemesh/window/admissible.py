@@ -82,9 +82,9 @@ def divisor(total: NDArray[np.float64], height: float, name: str) -> None:
         )
 
 
-def no_zero(transform: NDArray[np.float64], name: str, axis: int) -> None:
-    """Check that a window's transform has no zeros."""
-    small = np.abs(transform) <= 1e-13 * np.abs(transform).max()
+def no_zero(transform: NDArray[np.float64], at_zero: float, name: str, axis: int) -> None:
+    """Check that a window's transform has no zeros, at some modes or all; ``at_zero`` is that at k = 0."""
+    small = np.abs(transform) <= 1e-13 * np.abs(transform).max(initial=abs(at_zero))
     if small.any():
         raise ValueError(
             f"the transform of window {name!r} vanishes at mode {int(np.argmax(small))} of axis {axis}: "

@@ -39,7 +39,7 @@ def _divisor(window: Window, kind: str, power: int, nodes: int, half: bool, axis
         transform = window.fourier(2 * np.pi * numbers / nodes)
     else:
         transform = window.symbol(nodes)[numbers.astype(np.int64) % nodes]
-    admissible.no_zero(transform, window.name, axis)
+    admissible.no_zero(transform, float(transform[0]), window.name, axis)
     transform = transform**power
     transform.setflags(write=False)
     return transform

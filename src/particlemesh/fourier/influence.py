@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What solvers multiply modes with: a Green function, the compensation of a window, and their derivatives."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from particlemesh import checks
+from particlemesh.fourier.compensation import CHOICES, chosen, divisor
+from particlemesh.fourier.green import Green, known, table
+from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.multiply import strain_tables
+from particlemesh.fourier.prolate import ProlateGreen
+from particlemesh.window import Window
+
+GRADIENTS = ("window", "ik")
+
+
+class Influence:
+    """Tables of factors for any modes of a mesh: all of them, or those of one rank.
+
+    Parameters are those of :class:`particlemesh.fourier.Solver`.
+
+    Attributes
+    ----------
+    gradient : {"window", "ik"}
+        How solvers take the gradient.
+    """
+
+    def __init__(
+        self, window: Window, green: Any, *, kappa: float | None, alpha: float | None, of: str, zero: float | None,
+        slope: Any, compensation: str | None, gradient: str | None,
+    ) -> None:  # fmt: skip
+        checks.one_of(compensation, "compensation", CHOICES)
+        checks.one_of(gradient, "gradient", (None, *GRADIENTS))
+        parameters = {"kappa": kappa, "alpha": alpha}
+        function = known(green, parameters)
+        if slope is not None and not (callable(slope) and function is None and of == "k2"):
+            raise ValueError("slope is for a function green of k2: give a function for both, or leave it out.")
+        self.gradient = gradient or ("window" if green == "ewald" or isinstance(green, ProlateGreen) else "ik")
+        kind = chosen(compensation, green)
+        self._divisor = None if kind is None else divisor(window, kind, 2)
+        self._table = functools.partial(table, green, of=of, zero=zero, parameters=parameters, divisor=self._divisor)
+        self._slope = slope if function is None else function.slope
+        self._guessed = function is None and compensation == "auto"
+        self._green, self._kind = green if isinstance(green, (str, Green)) else "a function", kind
+
+    def described(self, at_zero: float) -> str:
+        """Return a line about the Green function, which has a value at k = 0, and the compensation."""
+        return f"{self._green} (at k = 0: {at_zero:g}), compensation {self._kind}"
+
+    def factors(self, modes: Modes, slope: int | None = None) -> NDArray[Any]:
+        """Return the factors of modes, of the potential or of its slope along an axis, without the i."""
+        return self._table(modes, slope=slope) / (np.prod(modes.shape) * modes.mesh.node_volume)
+
+    def strain(self, modes: Modes, factors: NDArray[Any]) -> NDArray[Any]:
+        """Return the tables of the virial for the factors of the potential."""
+        if not all(modes.mesh.periodic):
+            raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
+        if self._slope is None:
+            raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
+        return strain_tables(modes, factors, self._slope, self._divisor)
+
+    def peaks(self, modes: Modes, factors: NDArray[Any]) -> tuple[float, float]:
+        """Return the largest ``k**2`` times the Green function at the highest modes, and at all."""
+        values = abs(factors) * modes.k2
+        highest = np.zeros(values.shape, bool)
+        for axis, nodes in enumerate(modes.shape):
+            if self._divisor is not None:
+                values = values * modes.along(axis, self._divisor(modes.numbers(axis), nodes, axis))
+            highest |= modes.along(axis, (2 * abs(modes.numbers(axis)) >= nodes - 1) & (nodes > 1))
+        return float(values[highest].max(initial=0)), float(values.max(initial=0))
+
+    def cautions(self, highest: float, largest: float) -> list[str]:
+        """Return warnings for peaks: where the highest have more than a tenth of the largest, a mesh is too coarse."""
+        warnings = []
+        if highest > 0.1 * largest and self._guessed:
+            warnings.append(
+                "the Green function is not smooth on this mesh: give compensation=None for point charges, or "
+                "'continuous' for a smooth density of many particles per node. The default is 'continuous'."
+            )
+        if highest > 0.1 * largest and self.gradient == "window":
+            warnings.append(
+                "gradient='window' conserves energy, but the Green function is not smooth on this mesh. So each "
+                "particle pulls itself, and more on a finer mesh. gradient='ik' conserves momentum instead."
+            )
+        return warnings
