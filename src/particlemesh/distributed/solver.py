@@ -212,6 +212,7 @@ class Solver(checks.Fixed):
         with given.scope():
             return self.fft.inverse(given.like(self._times(modes.native, [None])[0]))
 
+    @alone
     def explain(self) -> str:
         """Return the Green function, what the transform sends, and what the plan does; not collective."""
         green = f"green: {self._influence.described(self._at_zero)}"
