@@ -55,7 +55,7 @@ BUDGET = {
     "backends": 3280,
     "choosing": 870,
     "command": 2890,
-    "distributed": 3300,
+    "distributed": 3315,
     "fourier": 2390,
     "grid": 7420,
     "interpolate": 3380,

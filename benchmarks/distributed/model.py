@@ -91,7 +91,7 @@ def transposes(domain: Domain, *, real: bool) -> list[Exchange]:
     nodes, rank = layout_of(domain, World(domain.size)), domain.size // 2
     last = nodes.shape[-1] // 2 + 1 if real else nodes.shape[-1]
     modes = (*nodes.shape[:-1], last)
-    passed = stages(nodes, modes, kind_for(nodes.shape, modes, domain.size))
+    passed = stages(nodes, modes, kind_for(nodes, modes))
     layouts = [passed[0].layout.resized(2, last), *(stage.layout for stage in passed[1:])]
     moves = [Transfer(nodes, passed[0].layout, rank)]
     moves += [Transfer(a, b, rank) for a, b in itertools.pairwise(layouts)]

@@ -176,9 +176,13 @@ def test_remap_goes_anywhere_and_back():
 
 
 def test_kinds_of_cuts():
-    assert kind_for((64, 64, 64), (64, 64, 33), 64) == SLABS
-    assert kind_for((64, 64, 64), (64, 64, 33), 65) == PENCILS
-    assert kind_for((64, 4), (64, 3), 9) == SLABS
+    cube, modes = (64, 64, 64), (64, 64, 33)
+    assert kind_for(Partition.blocks(cube, (64, 1, 1)), modes) == SLABS
+    assert kind_for(Partition.blocks(cube, (65, 1, 1)), modes) == PENCILS  # not every rank gets a slab
+    assert kind_for(Partition.blocks((64, 4), (9, 1)), (64, 3)) == SLABS
+    large, modes = (2048, 2048, 1024), (2048, 2048, 513)
+    for pieces, kind in (((4, 2, 2), SLABS), ((8, 8, 1), PENCILS), ((8, 8, 4), SLABS), ((32, 32, 1), PENCILS)):
+        assert kind_for(Partition.blocks(large, pieces), modes) == kind
     three = stages(Partition.blocks((8, 8, 8), (2, 2, 2)), (8, 8, 5), PENCILS)
     assert [stage.axes for stage in three] == [(2,), (1,), (0,)]
     assert all(shape_of(part[0])[stage.axes[0]] for stage in three for part in stage.layout.parts)

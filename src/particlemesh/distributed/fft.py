@@ -43,8 +43,8 @@ AUTO = "auto"
 class FFT(checks.Fixed):
     r"""The discrete Fourier transform of a field on a domain, real or complex, in 1 to 3 dimensions.
 
-    Few ranks transform slabs: all axes but the first, then, after one transpose, the first. If there are more ranks
-    than slabs, they transform pencils: one axis after the other, with two transposes. Local transforms are those of
+    Few ranks transform slabs: all axes but the first, then, after one transpose, the first. Many ranks transform
+    pencils: one axis after the other, with two transposes. Local transforms are those of
     ``scipy.fft``, or of cuFFT for CuPy arrays. A field in one dimension is transformed by one rank.
 
     On the CPU the modes are bit-identical for any number of ranks and any domain. Every line is transformed by the same
@@ -59,7 +59,7 @@ class FFT(checks.Fixed):
     real : bool
         Transform real fields, whose spectrum has half of the modes along the last axis; else complex fields.
     parts : {"auto", "slabs", "pencils"}
-        How the axes are cut. By default slabs while every rank gets one.
+        How the axes are cut. By default slabs, or pencils where they send a third less or not every rank gets a slab.
     deterministic : bool
         On GPUs, transform one axis after the other, in the same order for any number of ranks. This takes longer.
         On the CPU it changes nothing.
@@ -109,7 +109,7 @@ class FFT(checks.Fixed):
         self.shape = nodes.shape
         last = self.shape[-1] // 2 + 1 if self.real else self.shape[-1]
         self.modes = (*self.shape[:-1], last)
-        self.parts = kind_for(self.shape, self.modes, world.size) if parts == AUTO else parts
+        self.parts = kind_for(nodes, self.modes) if parts == AUTO else parts
         self._nodes, self._stages = nodes, stages(nodes, self.modes, self.parts)
         self._alike = f"cuts {hash_of(domain)}, {self.parts}"  # what all ranks must have in common
         layouts = [self._stages[0].layout.resized(len(self.shape) - 1, last), *(s.layout for s in self._stages[1:])]

@@ -166,11 +166,8 @@ def near_square(size: int) -> tuple[int, int]:
 
 
 SLABS, PENCILS = "slabs", "pencils"
-
-
-def kind_for(shape: tuple[int, ...], modes: tuple[int, ...], size: int) -> str:
-    """Return "slabs" while every rank gets one, else "pencils"; fewer than three axes have no pencils."""
-    return PENCILS if len(shape) == 3 and size > min(shape[0], modes[1]) else SLABS
+MESSAGE = 13_000  # numbers that travel in the time of one more message: 3 µs at 35 GB/s
+SURE = 0.65  # of the price of slabs, at which pencils are taken: their second transpose packs once more
 
 
 def stages(domain: Partition, modes: tuple[int, ...], kind: str) -> tuple[Stage, ...]:
@@ -323,6 +320,31 @@ def _places(pieces: list[Shared], many: int) -> list[slice]:
     """Return where each piece lies in a message of ``many`` fields."""
     ends = list(itertools.accumulate(many * piece.size for piece in pieces))
     return [slice(end - many * piece.size, end) for piece, end in zip(pieces, ends, strict=True)]
+
+
+def kind_for(nodes: Partition, modes: tuple[int, ...]) -> str:
+    """Return "slabs", or "pencils" where not every rank gets a slab or messages to all ranks take longer.
+
+    Parameters
+    ----------
+    nodes : Partition
+        Of the domain. Without three axes there are no pencils.
+    modes : tuple of int
+        Modes along each axis.
+    """
+    shape, size = nodes.shape, nodes.size
+    if len(shape) < 3 or size == 1:
+        return SLABS
+
+    def price(kind: str) -> int:
+        """Return the numbers that a rank sends, messages counted as numbers."""
+        passed = stages(nodes, modes, kind)
+        layouts = [passed[0].layout.resized(2, modes[2]), *(stage.layout for stage in passed[1:])]
+        moves = [(nodes, passed[0].layout), *itertools.pairwise(layouts)]
+        counts = [count for move in moves for count in Transfer(*move, size // 2).send_counts if count]
+        return sum(counts) + MESSAGE * len(counts)
+
+    return PENCILS if size > min(shape[0], modes[1]) or price(PENCILS) < SURE * price(SLABS) else SLABS
 
 
 # ---- what a rank gives and gets ---------------------------------------------------------------------------------
