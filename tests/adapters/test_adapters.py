@@ -25,6 +25,7 @@ def needed(name):
 def test_no_library_is_imported_before_it_is_used():
     names = [file.stem for file in Path(adapters.__file__).parent.glob("[!_]*.py")]
     libraries = {"ase", "MDAnalysis", "pandas", "xarray", "torch", "jax", "sklearn", "torch_sim", "jax_md"}
+    libraries |= {"matscipy", "vesin", "pymatgen", "freud"}
     modules = ", ".join(f"particlemesh.adapters.{name}" for name in names)
     code = f"import sys, {modules}; sys.exit(bool({libraries} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

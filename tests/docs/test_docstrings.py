@@ -35,6 +35,7 @@ OPTIONAL |= dict.fromkeys(["jax", "jax_lists", "jax_nufft", "jax_nufft3", "jax_o
 OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": ("matplotlib",)}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
+OPTIONAL |= {"vesin": ("ase",), "pymatgen": ("pymatgen",), "freud": ("freud",)}
 OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
 OPTIONAL |= dict.fromkeys(["torch_cluster", "torch_sim"], ("torch",)) | {"jax_md": ("jax_md",)}
 OPTIONAL |= dict.fromkeys(["howto/from_torch_cluster.rst", "howto/from_torch_sim.rst"], ("torch",))

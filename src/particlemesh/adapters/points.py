@@ -35,7 +35,8 @@ class Points:
     size : float
         The distance of the searches, if it is known.
     once : bool
-        Whether a point counts once, at its nearest image, in a box of right angles. By default all images count.
+        Whether a point counts once, at its nearest image; only NumPy's arrays in a box of other than right angles. By
+        default all images count.
 
     Raises
     ------
@@ -53,6 +54,10 @@ class Points:
         self._rows = completed(lattice, periodic)
         first = self._rows.reshape(-1, *lattice.shape[-2:])[0]
         self._normals = first[~self._repeated]
+        self._right = not np.count_nonzero(self._rows * (1 - np.eye(len(first))))
+        heights = 1 / np.linalg.norm(np.linalg.inv(self._rows), axis=-2).reshape(-1, len(first))
+        # Nearer than that, no point has two images.
+        self._alone = float(heights[:, self._repeated].min(initial=math.inf)) * (0.5 - 1e-5)
         if not np.allclose(self._rows[..., ~self._repeated, :], self._normals, rtol=0, atol=1e-9):
             raise ValueError("the open axes of systems have different directions: search these systems one by one.")
         self._ends = low, high = ends(x, "x")
@@ -75,18 +80,27 @@ class Points:
         """Return the points within a distance of each of ``y`` as arrays by letter of "ijdS"; ``i`` ascends."""
         if self._once or not self._repeated.any():  # a radius may be any number that stands for all points
             radius = min(radius, self._reach(y, 1))
-        several = [axis for axis in np.flatnonzero(self._repeated & self._once).tolist()
-                   if 2 * radius >= self._rows[axis, axis] * (1 - 1e-5)]  # fmt: skip
-        asked = "".join(dict.fromkeys(letters + "ijS" * bool(several)))
+        several = bool(self._once and radius >= self._alone)
+        asked = "".join(dict.fromkeys(letters + ("ijS" if self._right else "ijd") * several))
         pairs = self._grid.neighbours(y, radius, quantities=asked, system=system)
         arrays = {letter: getattr(pairs, _NAMES[letter]) for letter in asked}
         if several:
-            i, j, keep = arrays["i"], arrays["j"], True
-            for axis in several:  # of images at one distance, too, this names a single one
-                turns = ((y[i, axis] - self._x[j, axis]) / float(self._rows[axis, axis])).round()
-                keep = keep & (arrays["S"][:, axis] == turns)
+            keep = self._single(arrays, y, radius)
             arrays = {letter: array[keep] for letter, array in arrays.items()}
         return {letter: arrays[letter] for letter in letters}
+
+    def _single(self, arrays: dict[str, Any], y: Any, radius: float) -> Any:
+        """Return which pairs have the nearest image of a point; of images at one distance, a single one."""
+        i, j, keep = arrays["i"], arrays["j"], True
+        if not self._right:
+            order = np.lexsort((arrays["d"], j, i))
+            repeated = (np.diff(i[order], prepend=-1) == 0) & (np.diff(j[order], prepend=-1) == 0)
+            return order[~repeated]
+        for axis in np.flatnonzero(self._repeated).tolist():
+            if 2 * radius >= self._rows[axis, axis] * (1 - 1e-5):
+                turns = ((y[i, axis] - self._x[j, axis]) / float(self._rows[axis, axis])).round()
+                keep = keep & (arrays["S"][:, axis] == turns)
+        return keep
 
     def among(self, radius: float, letters: str) -> dict[str, Any]:
         """Return pairs of the points of one system with cells that hold points only, images of a point included."""
@@ -101,9 +115,7 @@ class Points:
         """
         queries, ids = (self._x, self._system) if y is None else (y, system)
         far = min(radius, self._reach(queries, k + 1))
-        alone = far  # no point counts twice
-        if self._once and self._repeated.any():
-            alone = min(far, float(np.diagonal(self._rows)[self._repeated].min()) * (0.5 - 1e-5))
+        alone = min(far, self._alone) if self._once else far
         if k <= _MOST_NEAREST:
             indices, distances = self._grid.nearest(k, alone, y, system=system)
             if alone == far or not bool((indices < 0).any()):
@@ -152,7 +164,8 @@ class Points:
         lengths = np.linalg.norm(self._rows, axis=-1).reshape(-1, len(low)).max(0)[self._repeated]
         # With right angles a nearest image is half a box away at most; a bound of what is once is all that it needs.
         along = [*(np.abs(self._normals) @ spans), *(turns * lengths / (2 if self._once else 1))]
-        return float(np.linalg.norm(along) if self._once or not count else np.sum(along)) * (1 + 1e-5)
+        right = (self._once and self._right) or not count
+        return float(np.linalg.norm(along) if right else np.sum(along)) * (1 + 1e-5)
 
 
 def completed(lattice: np.ndarray, periodic: tuple[bool, ...]) -> np.ndarray:
