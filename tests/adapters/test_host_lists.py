@@ -349,5 +349,7 @@ def test_wrong_queries_of_freud_are_named():
     ):
         with pytest.raises(ValueError, match=said):
             made.query(np.zeros(3), arguments)
-    with pytest.raises(ValueError, match=r"points has shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"points have shape \(2, 2\)"):
         of_freud.AABBQuery(box, np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="with z of 0 in a flat box"):
+        of_freud.AABBQuery(type(box).square(4.0), np.ones((2, 3)))

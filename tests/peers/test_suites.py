@@ -14,10 +14,16 @@ variable                   folder                                               
 ``TORCH_SIM_TESTS``        ``tests`` of torch-sim                                `torch_sim.neighbors`
 ``JAX_MD_TESTS``           ``tests`` of JAX MD, of the version installed         `jax_md.partition.neighbor_list`
 ``ASE_TESTS``              ``ase/test`` of ASE                                   functions of `ase.neighborlist`
+``VESIN_TESTS``            ``python/vesin/tests`` of vesin                       two names of `vesin`
+``MATSCIPY_TESTS``         ``tests`` of matscipy                                 `matscipy.neighbours.neighbour_list`
+``PYMATGEN_TESTS``         ``tests`` of pymatgen-core                            `find_points_in_spheres`, a method
+``MDANALYSIS_TESTS``       ``testsuite/MDAnalysisTests`` of MDAnalysis           two names of `MDAnalysis.lib.distances`
+``FREUD_TESTS``            ``tests`` of freud, of the version installed          two classes of `freud.locality`
 =========================  ====================================================  ================================
 
 ``CUFINUFFT_FRAMEWORK`` names the arrays of cuFINUFFT's tests: numpy (the default), cupy, torch. mri-nufft's tests need
 pytest-cases and a version of pytest that it supports, ducc0 and, for those of autograd, deepinv.
+matscipy's tests import pytest-subtests, which may be an empty module; pymatgen's need ``PMG_TEST_FILES_DIR``.
 ``test_openmm_figures.py`` has the figures of OpenMM's tests.
 """
 
@@ -111,3 +117,30 @@ def test_jax_md():
 
 def test_ase():
     assert run("ASE_TESTS", "ase_shim", "--noconftest", "--import-mode=importlib", only=("neighbor",)) > 30
+
+
+def test_vesin():
+    # Unsorted lists, which ours are not, other words of errors, and a GPU that brute force lacks.
+    others = "test_sorting or test_errors or test_invalid_n_threads or brute_force_error"
+    assert run("VESIN_TESTS", "vesin_shim", "-k", f"not ({others})", only=("test_numpy.py", "test_torch.py")) > 350
+
+
+def test_matscipy():
+    assert run("MATSCIPY_TESTS", "matscipy_shim", only=("test_neighbours.py",)) >= 18
+
+
+def test_pymatgen():
+    files = ("optimization/test_neighbors.py", "core/test_structure.py")
+    assert run("PYMATGEN_TESTS", "pymatgen_shim", "-k", "neighbor", only=files) >= 11
+
+
+def test_mdanalysis():
+    files = ("lib/test_distances.py",)
+    assert run("MDANALYSIS_TESTS", "mdanalysis_shim", "-k", "capped", only=files, source="..") > 1200
+
+
+def test_freud():
+    # Plots, no points at all and distances beyond half the box, which ours takes, and an error of another type.
+    others = "plot or points3 or too_large or (test_query_invalid and not points)"
+    files = [f"test_locality_{name}.py" for name in ("neighbor_query", "neighbor_list", "filter")]
+    assert run("FREUD_TESTS", "freud_shim", "-k", f"not ({others})", only=files) > 100

@@ -27,7 +27,7 @@ class AABBQuery:
     box : freud.box.Box, or what it is made from
         Of two or three axes; its ``periodic`` says which repeat. A point counts once, at its nearest image.
     points : array_like (N, 3)
-        In the box's unit, wherever they are. They are searched in float32, as in freud.
+        In the box's unit, wherever they are, with z of 0 in a flat box. They are searched in float32, as in freud.
     cell_width : number, optional
         Of freud's ``LinkCell``; no effect.
 
@@ -59,7 +59,7 @@ class AABBQuery:
         self._axes = self.box.dimensions
         self._rows = np.array(self.box.to_matrix(), np.float64).T[: self._axes, : self._axes]
         self._flags = tuple(bool(flag) for flag in self.box.periodic[: self._axes])
-        self.points = _points(points, "points")
+        self.points = self._three(points, "points")
         self._search = Points(self.points[:, : self._axes].copy(), self._rows, self._flags, once=True)
 
     def query(self, query_points: Any, query_args: Mapping[str, Any]) -> Neighbours:
@@ -97,7 +97,7 @@ class AABBQuery:
         below, least = (np.float32(query_args.get(name, rest)) for name, rest in (("r_max", np.inf), ("r_min", 0)))
         if not 0 <= least < below:
             raise ValueError(f"r_max is {below}, r_min is {least}; 0 ≤ r_min < r_max is needed.")
-        y = _points(query_points, "query_points")
+        y = self._three(np.atleast_2d(query_points), "query_points")
         selves = not common.flag(query_args.get("exclude_ii", False), "exclude_ii")
         far = float(np.nextafter(below, np.float32(0))) if below < np.inf else math.inf
         if most is None:
@@ -118,6 +118,12 @@ class AABBQuery:
         keep = (j >= 0) & (d >= least) & (selves | (i != j))
         keep &= np.cumsum(keep, 1) <= most
         return i[keep], j[keep], d[keep]
+
+    def _three(self, points: Any, what: str) -> np.ndarray:
+        array = np.asarray(points, np.float32)
+        if array.shape[1:] != (3,) or array[:, self._axes :].any():
+            raise ValueError(f"{what} have shape {array.shape}; (n, 3) is needed, with z of 0 in a flat box.")
+        return array
 
     def _flat(self, y: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(y[:, : self._axes])
@@ -160,10 +166,3 @@ class Neighbours:
         i, j = self._i[order], self._j[order]
         vectors = self._of._vectors(i, j, self._y).astype(np.float32)
         return module.NeighborList.from_arrays(len(self._y), len(self._of.points), i, j, vectors)
-
-
-def _points(points: Any, what: str) -> np.ndarray:
-    array = np.atleast_2d(np.asarray(points, np.float32))
-    if array.ndim != 2 or array.shape[1] != 3:
-        raise ValueError(f"{what} has shape {np.shape(points)}; (n, 3) is needed.")
-    return array
