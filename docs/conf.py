@@ -4,6 +4,7 @@
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 
@@ -19,7 +20,8 @@ except importlib.metadata.PackageNotFoundError:
     release = "unreleased"
 
 extensions = [
-    "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery", "directives", "mathml", "public_names",
+    "sphinx.ext.autodoc", "sphinx.ext.linkcode", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery", "directives",
+    "mathml", "public_names",
 ]  # fmt: skip
 exclude_patterns = ["_build", "generated"]
 sphinx_gallery_conf = importlib.import_module("gallery").CONFIGURATION
@@ -37,12 +39,33 @@ autodoc_typehints = "none"  # the docstrings give shapes and units, which types 
 napoleon_google_docstring = False
 napoleon_use_ivar = True  # else attributes are listed twice
 
+SOURCE = "https://github.com/particlemesh/particlemesh"
+
+
+def linkcode_resolve(domain, info):
+    """Return the address of a name's first line on GitHub, None of what is no function or class of ours."""
+    thing = sys.modules.get(info["module"])
+    for part in info["fullname"].split("."):
+        thing = getattr(thing, part, None)
+    thing = inspect.unwrap(getattr(thing, "fget", None) or getattr(thing, "func", None) or thing)
+    try:
+        path, (lines, first) = Path(inspect.getsourcefile(thing)), inspect.getsourcelines(thing)
+    except (OSError, TypeError):
+        return None
+    if not path.is_relative_to(ROOT):
+        return None
+    return f"{SOURCE}/blob/main/{path.relative_to(ROOT).as_posix()}#L{first}-L{first + len(lines) - 1}"
+
+
 html_math_renderer = "mathml"
 html_theme = "furo"
-html_title = "particlemesh"
+html_title = f"particlemesh {release}"
 html_static_path = ["static"]
 html_css_files = ["math.css", "gallery.css"]
 html_theme_options = {
+    "source_repository": SOURCE,
+    "source_branch": "main",
+    "source_directory": "docs/",
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},
 }

@@ -3,6 +3,7 @@
 
 import re
 import runpy
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -22,6 +23,16 @@ def test_its_code_prints_what_stands_below_it(example, capsys):
     code, printed = examples[example]
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == printed
+
+
+def test_the_program_of_the_front_page_prints_what_stands_below_it(capsys):
+    page = (ROOT / "docs" / "index.rst").read_text(encoding="utf-8")
+    (code, printed), *more = re.findall(
+        r"^\.\. code-block:: python\n\n(.*?)\n^\.\. code-block:: text\n\n(.*?)\n(?=^\S)", page, re.DOTALL | re.MULTILINE
+    )
+    assert not more and page.count("code-block:: python") == 1
+    exec(compile(textwrap.dedent(code), "index.rst", "exec"), {})
+    assert capsys.readouterr().out == textwrap.dedent(printed)
 
 
 def test_it_is_short():
