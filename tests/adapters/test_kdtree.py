@@ -197,3 +197,17 @@ def test_what_is_not_allowed_is_named(number):
     call, error, message = ERRORS[number]
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e120, 1e-110, 1e-300])
+def test_lengths_beyond_float64s_squares_are_refused(scale):
+    x = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 1.0, 0.0]])
+    for call in (
+        lambda: KDTree(x * scale),
+        lambda: KDTree(x / 4, boxsize=scale) if scale > 1 else KDTree(x * scale, boxsize=3 * scale),
+        lambda: KDTree(x).query(x * 1e200),
+    ):
+        with pytest.raises(ValueError, match="Use another unit of length"):
+            call()
+    for fit in (1e95, 1e-85):
+        assert KDTree(x * fit).query_pairs(1.1 * fit) == {(0, 1)}

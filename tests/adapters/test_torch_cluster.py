@@ -175,6 +175,7 @@ def test_gradients_do_not_pass_edges():
     assert x.grad is not None and x.grad.abs().sum() > 0
 
 
+MIXED = torch.tensor([[True] * 3, [False] * 3])
 X = torch.zeros(4, 3)
 ERRORS = [
     (lambda: ours.radius_graph(np.zeros((4, 3)), 1.0), TypeError, "x is of type ndarray; a torch.Tensor is needed"),
@@ -190,8 +191,11 @@ ERRORS = [
     (lambda: ours.radius_graph(X, 1.0, pbc=True), ValueError, "there is no cell"),
     (lambda: ours.radius_graph(X, 1.0, cell=torch.eye(2)), ValueError, r"cell has shape \(2, 2\); \(3, 3\) or"),
     (lambda: ours.radius_graph(X, 1.0, cell=torch.eye(3), pbc=torch.ones(3)), ValueError, "pbc has dtype float32"),
-    (lambda: ours.radius_graph(X, 1.0, torch.tensor([0, 0, 1, 1]), cell=torch.eye(3),
-                               pbc=torch.tensor([[True] * 3, [False] * 3])), ValueError, "pbc differs"),
+    (lambda: ours.radius_graph(X, 1.0, cell=torch.eye(3), pbc=MIXED), ValueError, "pbc differs between 2 examples"),
+    (lambda: ours.radius_graph(X, 1.0, torch.tensor([0, 0, 1, 2]), cell=torch.eye(3), pbc=MIXED), ValueError,
+     "allowed are 0 to 1"),
+    (lambda: ours.radius(X, X, 1.0, *[torch.tensor([0, 0, 1, 1])] * 2, ignore_same_index=True, cell=torch.eye(3),
+                         pbc=MIXED), ValueError, "give those of one pbc a call"),
     (lambda: ours.radius_graph(X * np.nan, 1.0), ValueError, "NaN or infinite"),
     (lambda: ours.radius_graph(X, 1.0, loop=1), TypeError, "loop is 1; give True or False"),
     (lambda: ours.radius_graph(X, 1.0, torch.tensor([0, 0, 1, 1]), pbc=[True, False, False], cell=torch.stack(
@@ -215,6 +219,36 @@ def test_many_axes_and_batches_agree_with_single_calls():
     together = ours.knn_graph(torch.cat(clouds), 5, batch)
     single = [ours.knn_graph(cloud, 5) + 50 * n for n, cloud in enumerate(clouds)]
     assert torch.equal(together, torch.cat(single, 1))
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_examples_with_different_periodic_axes(graph):
+    pbc = torch.tensor([[True] * 3, [False] * 3, [True, False, True], [False] * 3, [True] * 3])
+    cell = torch.stack([(1.0 + 0.1 * k) * torch.eye(3, dtype=torch.float64) for k in range(5)])
+    cell[1] = cell[3] = 0
+    x, y = points(60, 3), points(31, 3, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    of_x, of_y = (torch.randint(0, 5, (len(p),), generator=generator) for p in (x, y))
+
+    def made(x, y, of_x, of_y, **box):
+        if graph:
+            index, shifts = ours.radius_graph(x, 0.6, of_x, False, 9, **box, return_shifts=True)
+            return index.flip(0), shifts, ours.knn_graph(x, 4, of_x, **box).flip(0)
+        return *ours.radius(x, y, 0.6, of_x, of_y, 9, **box, return_shifts=True), ours.knn(x, y, 4, of_x, of_y, **box)
+
+    index, shifts, nearest = made(x, y, of_x, of_y, cell=cell, pbc=pbc)
+    assert bool((index[0].diff() >= 0).all()) and bool((nearest[0].diff() >= 0).all())
+    edges, few = [], []
+    for k in range(5):
+        neighbour = (of_x == k).nonzero()[:, 0]
+        seeing = neighbour if graph else (of_y == k).nonzero()[:, 0]
+        box = {"cell": cell[k], "pbc": pbc[k]} if bool(pbc[k].any()) else {}
+        one, turns, near = made(x[neighbour], y[seeing] if not graph else None, None, None, **box)
+        edges += zip(seeing[one[0]].tolist(), neighbour[one[1]].tolist(), map(tuple, turns.tolist()), strict=True)
+        few += zip(seeing[near[0]].tolist(), neighbour[near[1]].tolist(), strict=True)
+    assert len(edges) > 50
+    assert sorted(edges) == sorted(zip(*index.tolist(), map(tuple, shifts.tolist()), strict=True))
+    assert sorted(few) == sorted(zip(*nearest.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

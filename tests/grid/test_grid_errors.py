@@ -39,8 +39,8 @@ def test_bad_particles_are_named_and_the_grid_is_as_it_was(backend, builder, rea
         put(backend, grid, good, radii)
         text = (
             r"2 not finite and 4 outside the box or its cells of 200 particles; the first is 37.*\. Allowed are finite "
-            r"positions, at most 2\*\*20 boxes away along periodic axes, and within axis 1: \[0\.4, 2\.4\]\. The grid "
-            r"is as it was; check=False leaves such particles out\."
+            r"positions, at most 2\*\*20 boxes away along periodic axes, and within axis 1: \[0\.4, 2\.4\]\. A grid "
+            r"is as it was; its build with check=False leaves such particles out\."
         )
         for _ in range(2):
             with pytest.raises(ValueError, match=text):

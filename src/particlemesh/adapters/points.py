@@ -16,6 +16,7 @@ from particlemesh.grid.uniform_grid import UniformGrid
 _MOST_NEAREST = 128  # of UniformGrid.nearest
 _POINTS_A_CELL = 2  # 10⁵ points, their 1 and 8 nearest ones: 1 to 4 are as fast (two cores)
 _MOST_PAIRS = 2**24  # of a search on the host whose rows may see all points
+_SMALLEST, _LARGEST = 1e-90, 1e100  # of lengths whose products of three float64 holds, thin boxes included
 _NAMES = {"i": "i", "j": "j", "d": "distance", "S": "shift"}
 
 
@@ -41,7 +42,8 @@ class Points:
     Raises
     ------
     ValueError
-        If a point is not finite, or open axes of systems have different directions.
+        If a point is not finite, or float64 cannot hold the volume of the box; or if open axes of systems have
+        different directions.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class Points:
         self._made = lattice, periodic, systems, size, once
         self._x, self._system, self._once = x, system, once
         self._repeated = np.array(periodic, bool)
+        self._ends = low, high = ends(x, "x")
+        _held(lattice[..., self._repeated, :], low, high)
         self._rows = completed(lattice, periodic)
         first = self._rows.reshape(-1, *lattice.shape[-2:])[0]
         self._normals = first[~self._repeated]
@@ -60,7 +64,6 @@ class Points:
         self._alone = float(heights[:, self._repeated].min(initial=math.inf)) * (0.5 - 1e-5)
         if not np.allclose(self._rows[..., ~self._repeated, :], self._normals, rtol=0, atol=1e-9):
             raise ValueError("the open axes of systems have different directions: search these systems one by one.")
-        self._ends = low, high = ends(x, "x")
         # More than is rounded in float32, and no box without a volume.
         slack = 1e-5 * (max(np.abs(low).max(), np.abs(high).max()) or 1.0)
         spans = np.abs(self._normals) @ (high - low) + slack
@@ -158,6 +161,7 @@ class Points:
     def _reach(self, y: Any, k: int) -> float:
         """Return a distance within which each of ``y`` has all points, or k images of each."""
         low, high = ends(y, "the query")
+        _held(low, high)
         spans = np.maximum(self._ends[1], high) - np.minimum(self._ends[0], low)
         count = int(self._repeated.sum())
         turns = 1 if self._once else math.ceil(k ** (1 / max(count, 1))) + 1
@@ -207,6 +211,16 @@ def ends(x: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
     if not (np.isfinite(low) & np.isfinite(high)).all():
         raise ValueError(f"{what} has a coordinate that is NaN or infinite; all must be finite.")
     return low, high
+
+
+def _held(*lengths: np.ndarray) -> None:
+    """Check that float64 holds squares and volumes of lengths."""
+    largest = max(float(np.abs(array).max(initial=0.0)) for array in lengths)
+    if largest and not _SMALLEST <= largest <= _LARGEST:
+        raise ValueError(
+            f"coordinates or lattice vectors go up to {largest:g}; float64 holds volumes of lengths from {_SMALLEST:g} "
+            f"to {_LARGEST:g}. Use another unit of length."
+        )
 
 
 def _cells(thickness: np.ndarray, size: float, most: float) -> tuple[int, ...]:

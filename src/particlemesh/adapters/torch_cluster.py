@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def radius_graph(
     cell : (d, d) or (B, d, d), optional
         Lattice vectors as rows, of all examples or of each, in the unit of ``x``. Without it there is no box.
     pbc : bool, d bools or (B, d) bools, optional
-        Which axes repeat; by default all with a ``cell``. The same axes must repeat in all examples.
+        Which axes repeat, in all examples or in each; by default all with a ``cell``.
     return_shifts : bool
         Whether to return the images as well.
 
@@ -210,6 +211,16 @@ def _radius(
 ) -> Any:  # fmt: skip
     """Return edges, seeing points first; those of ``x`` around themselves if ``y`` is None."""
     torch = library("torch", "torch", "a neighbour graph")
+    if _differ(pbc):
+        if y is not None and not loop:
+            raise ValueError(
+                "ignore_same_index is True and pbc differs between examples: give those of one pbc a call."
+            )
+        edges, images = _by_axes(
+            torch, lambda x, y, bx, by, n, cell, pbc: _radius(x, y, r, bx, by, most, n, cell, pbc, True, loop),
+            x, y, batch_x, batch_y, size, cell, pbc,
+        )  # fmt: skip
+        return (edges, images) if shifts else edges
     most = common.integer(2**31 - 1 if most is None else most, "max_num_neighbors", 0, 2**31 - 1)
     r = checks.radius(r)
     common.flag(shifts, "return_shifts")
@@ -253,6 +264,11 @@ def _knn(
 ) -> Any:
     """Return edges, seeing points first; those of ``x`` around themselves if ``y`` is None."""
     torch = library("torch", "torch", "a neighbour graph")
+    if _differ(pbc):
+        return _by_axes(
+            torch, lambda x, y, bx, by, n, cell, pbc: (_knn(x, y, k, bx, by, cosine, n, cell, pbc, loop), None),
+            x, y, batch_x, batch_y, size, cell, pbc,
+        )[0]  # fmt: skip
     k = common.integer(k, "k", 1, 2**31 - 1)
     if common.flag(cosine, "cosine"):
         raise ValueError("cosine is True; only Euclidean distances are searched. Use torch_cluster for it.")
@@ -335,10 +351,41 @@ def _box(cell: Any, pbc: Any, axes: int, count: int) -> tuple[np.ndarray, tuple[
     given = np.array(True if pbc is None else on_host(pbc))
     if given.dtype != bool or given.shape not in ((), (axes,), (1, axes), (count, axes)):
         raise ValueError(f"pbc has dtype {given.dtype} and shape {given.shape}; a bool or ({axes},) bools are needed.")
-    flags = np.broadcast_to(given, (count if given.ndim == 2 else 1, axes))
-    if (flags != flags[0]).any():
-        raise ValueError("pbc differs between examples; make the graphs of those with the same pbc in one call each.")
-    return lattice, tuple(flags[0].tolist())
+    return lattice, tuple(np.broadcast_to(given, (count if given.ndim == 2 else 1, axes))[0].tolist())
+
+
+def _differ(pbc: Any) -> bool:
+    """Return whether the axes that repeat differ between examples."""
+    flags = np.asarray(on_host(pbc))
+    return flags.ndim == 2 and bool((flags != flags[:1]).any())
+
+
+def _by_axes(
+    torch: Any, search: Callable[..., Any], x: Any, y: Any, batch_x: Any, batch_y: Any, size: Any, cell: Any, pbc: Any
+) -> tuple[Any, Any]:
+    """Return edges, and images if there are any, of searches of the examples that have the same periodic axes."""
+    flags, lattice = np.asarray(on_host(pbc)), np.array(on_host(cell), np.float64)
+    given = [(x, batch_x, "batch")] if y is None else [(x, batch_x, "batch_x"), (y, batch_y, "batch_y")]
+    count = len(flags)
+    if lattice.ndim < 2 or size not in (None, count) or any(batch is None for _, batch, _ in given):
+        raise ValueError(f"pbc differs between {count} examples: give cell, and batch vectors of as many.")
+    lattice = np.broadcast_to(lattice, (count, *lattice.shape[-2:]))
+    points = [(_points(torch, p, "points"), _batch(torch, batch, p, name)) for p, batch, name in given]
+    if any(len(batch) and not 0 <= int(batch.min()) <= int(batch.max()) < count for _, batch in points):
+        raise ValueError(f"a batch vector has indices that are no example; allowed are 0 to {count - 1}.")
+    edges, images = [], []
+    for axes in np.unique(flags, axis=0):
+        members = (flags == axes).all(1)
+        cells = np.where(members[:, None, None], lattice, lattice[members.argmax()])  # no points are in the others
+        rows = [torch.as_tensor(members, device=p.device)[batch].nonzero()[:, 0] for p, batch in points]
+        (some, batch), *others = [(p[row], b[row]) for (p, b), row in zip(points, rows, strict=True)]
+        around, batch_around = others[0] if others else (None, batch)
+        pairs, shifts = search(some, around, batch, batch_around, count, cells, axes)
+        edges.append(torch.stack([rows[-1][pairs[0]], rows[0][pairs[1]]]))
+        images.append(shifts)
+    joined = torch.cat(edges, 1)
+    order = torch.argsort(joined[0], stable=True)
+    return joined[:, order], None if images[0] is None else torch.cat(images)[order]
 
 
 def _of_table(torch: Any, indices: Any) -> Any:

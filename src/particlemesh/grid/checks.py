@@ -242,7 +242,7 @@ def bad_particles(
             allowed += f", and within {', '.join(f'axis {a}: [{low[a]:g}, {high[a]:g}]' for a in spans)}"
         elif spans:
             allowed += f", and fractions within [0, 1] along lattice vectors {', '.join(map(str, spans))}"
-    then = "The grid is as it was; check=False leaves such particles out."
+    then = "A grid is as it was; its build with check=False leaves such particles out."
     if taken:
         then = "The grid has left them out and holds the others."
     return ValueError(f"{' and '.join(faults)} of {status.count} particles; the first is {first}{where}. "

@@ -86,7 +86,8 @@ def neighbour_list(
         those of ``box``.
     most : int, optional
         Keep the nearest neighbours of each particle, so many of them, and sort them by distance. Of equal distances the
-        smaller index comes first, then the smaller image.
+        smaller index comes first, then the smaller image. All within the radius are listed before, which takes time
+        and memory; :meth:`UniformGrid.nearest` keeps no others, up to 128.
     sort_by : {"i", "j", "d"}
         "i": by the first particle. "d": also by distance for each of them. "j": by the second particle, then the first.
     backend : {"cpu", "cuda", "opencl"}, optional
