@@ -48,14 +48,14 @@ BUDGET = {
     "apps/dem": 1750,
     "apps/files": 3280,
     "apps/mri": 440,
-    "apps/nufft": 1470,
+    "apps/nufft": 1610,
     "apps/pme": 4390,
     "arrays": 800,
     "autograd": 1110,
     "backends": 3280,
     "choosing": 870,
     "command": 2890,
-    "distributed": 3315,
+    "distributed": 3380,
     "fourier": 2390,
     "grid": 7420,
     "interpolate": 3380,
@@ -192,9 +192,9 @@ def test_no_modules_import_each_other():
 
 # What users are promised: programs beside the library import nothing else, and applications are such programs.
 PUBLIC = (
-    "particlemesh", "particlemesh.fourier", "particlemesh.kernels", "particlemesh.kernels.checks",
-    "particlemesh.kernels.cpu", "particlemesh.kernels.lanes", "particlemesh.grid.storage",
-    "particlemesh.autograd.jax", "particlemesh.autograd.torch",
+    "particlemesh", "particlemesh.distributed", "particlemesh.fourier", "particlemesh.kernels",
+    "particlemesh.kernels.checks", "particlemesh.kernels.cpu", "particlemesh.kernels.lanes",
+    "particlemesh.grid.storage", "particlemesh.autograd.jax", "particlemesh.autograd.torch",
 )  # fmt: skip
 APPLICATIONS = [module for module in MODULES if module.startswith("apps/")]
 

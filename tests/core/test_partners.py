@@ -147,10 +147,12 @@ NEED_A_PARTNER = {
        for name in ("sigma", "epsilon")},
     ("apps.nufft.nufft1d1", "n_modes"): (
         lambda: nufft.nufft1d1(X[:, 0], C, 8, out=np.zeros(9, complex)), "n_modes do not match"),
-    **{("apps.nufft.Plan.setpts", name): (
-        lambda name=name: nufft.Plan(1, (8,)).setpts(X[:, 0], **{name: X[:, 1]}),
+    **{(f"apps.nufft.{kind}.setpts", name): (
+        lambda name=name, make=make: make().setpts(X[:, 0], **{name: X[:, 1]}),
         "`y` was" if name == "y" else "`z` was" if name == "z" else "s, t and u are frequencies of type 3")
-       for name in "yzstu"},
+       for name in "yzstu"
+       for kind, make in (("Plan", lambda: nufft.Plan(1, (8,))),
+                          ("DistributedPlan", lambda: nufft.DistributedPlan(pmd.World(), 1, (8,))))},
     **{(f"autograd.{library}.potential", name): (
         lambda library=library, name=name: recorded(library, "potential", X, Q, MESH)(**{name: 1.0}),
         f"green='poisson' has no {name}") for library in ("torch", "jax") for name in ("kappa", "alpha")},
@@ -201,7 +203,7 @@ fourier.Solver.reserve: channels virial
 fourier.Transform.compensation: use
 fourier.Transform.green: green zero compensation
 fourier.Transform.modes: interlaced
-distributed.FFT: real parts threads
+distributed.FFT: real parts numbers threads
 distributed.Domain: parts per_rank
 distributed.Plan: world ghosts options
 distributed.Route: per_rank particles count
@@ -244,7 +246,8 @@ apps.pme.Dispersion.__call__: coefficients exclusions
 apps.pme.InducedDipoles.__call__: dipoles field guess virial
 apps.pme.PMEBatch.__call__: boxes exclusions fields
 apps.nufft.Plan: n_trans
-apps.nufft.Plan.setpts: x
+apps.nufft.DistributedPlan: n_trans parts
+apps.nufft.Plan.setpts apps.nufft.DistributedPlan.setpts: x
 apps.mri.density: iterations oversampling normalise
 apps.mri.MRIParticlemesh: density n_coils n_batchs n_trans smaps squeeze_dims
 apps.mri.MRIParticlemesh.adj_op: img

@@ -284,3 +284,39 @@ def test_a_rank_that_fails_between_transposes_stops_all(stage):
 
     for back in on_threads(4, work):
         np.testing.assert_allclose(back, 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "size", "by"), [((13,), 2, "auto"), ((7, 12), 3, "auto"), ((8, 5, 7), 4, "pencils")])
+@pytest.mark.parametrize("real", [True, False])
+def test_some_modes_are_those_of_all(shape, size, by, real):
+    """In the order that is asked for; to the inverse, others are zero."""
+    field, domain = whole_field(shape, np.float64, real), Domain(mesh_of(shape), size)
+    numbers = [np.arange(-(n // 3), n // 3 + 1)[::-1] for n in shape]
+    if real:
+        numbers[-1] = np.arange(shape[-1] // 3 + 1)
+    every = (scipy.fft.rfftn if real else scipy.fft.fftn)(field, axes=range(1, len(shape) + 1))
+    index = np.ix_(range(2), *(k % n for k, n in zip(numbers, shape, strict=True)))
+    rest = np.zeros_like(every)
+    rest[index] = every[index]
+    back = scipy.fft.irfftn(rest, shape) if real else scipy.fft.ifftn(rest, axes=range(1, len(shape) + 1))
+
+    def work(world):
+        fft = FFT(domain, world, real, parts=by, numbers=numbers)
+        parts = domain.parts(world.rank)
+        modes = fft.forward(local(field, parts))
+        return fft.gather(modes), fft.inverse(modes), parts[0], [k.ravel() for k in fft.wavenumbers()], fft.part
+
+    for modes, returned, part, waves, held in on_threads(size, work):
+        assert abs(modes - every[index]).max() < 1e-12 * abs(every).max()
+        assert abs(returned - local(back, [part])).max(initial=0) < 1e-12
+        for axis, (wave, (start, stop)) in enumerate(zip(waves, held, strict=True)):
+            np.testing.assert_allclose(wave, 2 * np.pi / (1 + axis) * numbers[axis][start:stop])
+
+
+@pytest.mark.parametrize(("numbers", "words"), [
+    ([[1], [2], [3]], "for each axis"), ([[1, 1], [0]], "twice"), ([[1.5], [0]], "integers"), ([[0], [9]], "8 nodes"),
+    ([[0], [-1]], "8 nodes"),
+])  # fmt: skip
+def test_modes_that_are_none_are_refused(numbers, words):
+    with pytest.raises(ValueError, match=words):
+        FFT(Domain(mesh_of((6, 8)), 1), World(), numbers=numbers)

@@ -49,6 +49,7 @@ OBJECTS = {
     "distributed.FFT": lambda: pmd.FFT(**RANKS),
     "distributed.Solver": lambda: pmd.Solver(**RANKS).set_positions(X),
     "apps.nufft.Plan": lambda: nufft.Plan(1, (8,) * 3),
+    "apps.nufft.DistributedPlan": lambda: nufft.DistributedPlan(pmd.World(), 1, (8,) * 3),
     "apps.brownian.RPY": lambda: brownian.RPY(TWENTY, accuracy=1e-2).set_positions(20 * X),
     "apps.brownian.BrownianDynamics": lambda: brownian.BrownianDynamics(20 * X, spheres(), time_step=0.1),
     "apps.dem.Simulation": lambda: dem.Simulation(20 * X, **SPHERES),

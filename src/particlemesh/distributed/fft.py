@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import platform
 import threading
+import zlib
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,9 @@ class FFT(checks.Fixed):
     deterministic : bool
         On GPUs, transform one axis after the other, in the same order for any number of ranks. This takes longer.
         On the CPU it changes nothing.
+    numbers : sequence of d sequences of int, optional
+        Numbers of the modes to keep along each axis, in the order to keep them: :meth:`forward` returns no others, and
+        to :meth:`inverse` others are zero. By default all, in the order of ``numpy.fft``.
     check : bool
         Let all ranks agree that their arguments are right and alike before they communicate. Without it, a call
         that raises on one rank leaves the others waiting.
@@ -99,7 +102,7 @@ class FFT(checks.Fixed):
 
     def __init__(
         self, domain: Any, world: Any, real: bool = True, *, parts: str = AUTO, deterministic: bool = False,
-        check: bool = True, threads: int | None = None,
+        numbers: Any = None, check: bool = True, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.busy, self.domain, self.world, self.mesh = threading.RLock(), domain, world, domain.mesh
         self.real, self.deterministic = checks.flag(real, "real"), checks.flag(deterministic, "deterministic")
@@ -107,18 +110,30 @@ class FFT(checks.Fixed):
         checks.one_of(parts, "parts", (AUTO, SLABS, PENCILS))
         nodes = layout_of(domain, world)
         self.shape = nodes.shape
-        last = self.shape[-1] // 2 + 1 if self.real else self.shape[-1]
-        self.modes = (*self.shape[:-1], last)
+        self._all = tuple(transforms.modes(n, self.real and a == len(self.shape) - 1) for a, n in enumerate(self.shape))
+        self._numbers = self._all if numbers is None else _kept(numbers, self._all, self.shape)
+        self._band = [
+            None if len(k) == len(n) and (k == n).all() else k.astype(np.int64) % nodes
+            for k, n, nodes in zip(self._numbers, self._all, self.shape, strict=True)
+        ]
+        self.modes = tuple(map(len, self._numbers))
         self.parts = kind_for(nodes, self.modes) if parts == AUTO else parts
         self._nodes, self._stages = nodes, stages(nodes, self.modes, self.parts)
-        self._alike = f"cuts {hash_of(domain)}, {self.parts}"  # what all ranks must have in common
-        layouts = [self._stages[0].layout.resized(len(self.shape) - 1, last), *(s.layout for s in self._stages[1:])]
+        band = zlib.crc32(b"".join(k.tobytes() for k in self._numbers))
+        self._alike = f"cuts {hash_of(domain)}, {self.parts}, modes {band}"  # what all ranks must have in common
         rank, first = world.rank, self._stages[0].layout
-        self._there = [Transfer(a, b, rank) for a, b in itertools.pairwise(layouts)]
-        self._back = [Transfer(b, a, rank) for a, b in itertools.pairwise(layouts)]
+        transformed = []
+        for stage in self._stages:
+            layout = stage.layout
+            for axis in stage.axes:
+                layout = layout.resized(axis, self.modes[axis])
+            transformed.append(layout)
+        pairs = list(zip(transformed, (stage.layout for stage in self._stages[1:]), strict=False))
+        self._there = [Transfer(a, b, rank) for a, b in pairs]
+        self._back = [Transfer(b, a, rank) for a, b in pairs]
         self._gather, self._scatter = Transfer(nodes, first, rank), Transfer(first, nodes, rank)
-        self._layouts = layouts
-        self.part: Part = layouts[-1].parts[rank][0]
+        self._spectra = transformed[-1]
+        self.part: Part = self._spectra.parts[rank][0]
         fair = fair_threads(world)  # all ranks ask, also where one of them names a number
         threads = at_most_cores(checks.threads(threads, None))
         self.threads = fair if threads is None else threads
@@ -158,8 +173,8 @@ class FFT(checks.Fixed):
         checks.all_periodic(self.mesh.periodic)
         ndim, inverse = len(self.shape), self.mesh.box.inverse
         numbers = []
-        for axis, (nodes, (start, stop)) in enumerate(zip(self.shape, self.part, strict=True)):
-            along = transforms.modes(nodes, self.real and axis == ndim - 1)[start:stop]
+        for axis, (start, stop) in enumerate(self.part):
+            along = self._numbers[axis][start:stop]
             numbers.append(along.reshape([-1 if a == axis else 1 for a in range(ndim)]))
         components = []
         for b in range(ndim):
@@ -212,7 +227,7 @@ class FFT(checks.Fixed):
         array (..., \*part), or a tuple with one for each part of this rank
             This rank's nodes, real for real transforms.
         """
-        arrays, form, kind = self._accepted(spectrum, self._layouts[-1], "spectrum", False)
+        arrays, form, kind = self._accepted(spectrum, self._spectra, "spectrum", False)
 
         def given() -> list[Any]:
             return arrays
@@ -230,6 +245,36 @@ class FFT(checks.Fixed):
                 lambda: [_scaled(array, factor) for array in work()], self.world, form, self._check
             )
             return finished(kind, scaled())
+
+    @alone
+    def gather(self, spectrum: Any) -> Any:
+        r"""Return all modes on every rank, which has memory for them.
+
+        Parameters
+        ----------
+        spectrum : array (..., \*spectrum_shape)
+            This rank's modes.
+
+        Returns
+        -------
+        array (..., \*modes)
+            Of the library and device of ``spectrum``.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+        >>> fft = pmd.FFT(pmd.Domain(pm.Mesh(8, 1.0), 1), pmd.World(), real=False, numbers=[[-1, 0, 1]])
+        >>> fft.gather(fft.forward(np.exp(2j * np.pi * np.arange(8) / 8))).round(12).real
+        array([0., 0., 8.])
+        """
+        arrays, form, kind = self._accepted(spectrum, self._spectra, "spectrum", False)
+        with kind.scope():
+            whole = form.empty((*form.batch, *self.modes))
+            pieces = {r: form.empty((*form.batch, *shape_of(p))) for r, (p,) in enumerate(self._spectra.parts)}
+            self.world.exchange(dict.fromkeys(pieces, form.xp.ascontiguousarray(arrays[0])), pieces)
+            for rank, piece in pieces.items():
+                whole[(..., *(slice(*r) for r in self._spectra.parts[rank][0]))] = piece
+            return kind.like(whole)
 
     def explain(self) -> str:
         """Return the layouts of this rank, with what it sends for a field without leading axes."""
@@ -271,7 +316,7 @@ class FFT(checks.Fixed):
             where.reverse()
         half = self.real and first
         if not array.size:
-            return self._nothing(xp, array, forward, half)
+            return self._nothing(xp, array, axes, forward, half)
         fft, options = _library(xp, self.threads)
         grouped = xp is not np and not self.deterministic
         steps = [tuple(where)] if grouped else [(axis,) for axis in where]
@@ -280,23 +325,60 @@ class FFT(checks.Fixed):
             if forward:
                 # Axes in the order of the sums: `fftn` transforms the last one of these first where it is real.
                 array = (fft.rfftn if real else fft.fftn)(array, axes=tuple(sorted(step)), overwrite_x=fresh, **options)
-            elif real:
-                sizes = [self.shape[axis] for axis in sorted(step)]
-                array = fft.irfftn(
-                    array, s=sizes, axes=tuple(sorted(step)), norm="forward", overwrite_x=fresh, **options
-                )
+                array = self._cropped(xp, array, step)
             else:
-                array = fft.ifftn(array, axes=tuple(sorted(step)), norm="forward", overwrite_x=fresh, **options)
+                array = self._padded(xp, array, step)
+                sizes = {"s": [self.shape[axis] for axis in sorted(step)]} if real else {}
+                array = (fft.irfftn if real else fft.ifftn)(
+                    array, axes=tuple(sorted(step)), norm="forward", overwrite_x=fresh, **sizes, **options
+                )
             fresh = True
         return array
 
-    def _nothing(self, xp: Any, array: Any, forward: bool, half: bool) -> Any:
+    def _cropped(self, xp: Any, array: Any, axes: tuple[int, ...]) -> Any:
+        """Return the modes that are kept along some axes."""
+        for axis in axes:
+            if (band := self._band[axis]) is not None:
+                array = xp.take(array, xp.asarray(band), axis)
+        return array
+
+    def _padded(self, xp: Any, array: Any, axes: tuple[int, ...]) -> Any:
+        """Return all modes along some axes: those that are not kept are zero."""
+        for axis in axes:
+            if (band := self._band[axis]) is not None:
+                shape = list(array.shape)
+                shape[axis] = len(self._all[axis])
+                whole = xp.zeros(shape, array.dtype)
+                whole[(..., xp.asarray(band), *(slice(None),) * (-1 - axis))] = array
+                array = whole
+        return array
+
+    def _nothing(self, xp: Any, array: Any, axes: tuple[int, ...], forward: bool, half: bool) -> Any:
         """Return the transform of an array without nodes, which libraries refuse."""
-        if not half:
-            return array
-        length = self.modes[-1] if forward else self.shape[-1]
-        dtype = np.result_type(array.dtype, np.complex64) if forward else array.real.dtype
-        return xp.empty((*array.shape[:-1], length if array.shape[-1] else 0), dtype)
+        shape, lengths = list(array.shape), self.modes if forward else self.shape
+        for axis in axes:
+            at = axis - len(self.shape)
+            shape[at] = lengths[axis] if shape[at] else 0
+        dtype = array.dtype
+        if half:
+            dtype = np.result_type(dtype, np.complex64) if forward else array.real.dtype
+        return xp.empty(shape, dtype)
+
+
+def _kept(numbers: Any, every: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Return the numbers of modes that a user keeps along each axis, checked to be some of all."""
+    if len(numbers) != len(shape):
+        raise ValueError(f"numbers has {len(numbers)} entries; give one for each axis of {shape} nodes.")
+    kept = []
+    for axis, (given, nodes, known) in enumerate(zip(numbers, shape, every, strict=True)):
+        band: np.ndarray = np.asarray(given)
+        low = 0 if len(known) < nodes else -(nodes // 2)
+        if band.ndim != 1 or band.dtype.kind not in "iu" or not ((band >= low) & (band <= nodes // 2)).all():
+            raise ValueError(f"numbers of axis {axis} are not a list of integers that are modes of {nodes} nodes.")
+        if len(set((band % nodes).tolist())) < len(band):
+            raise ValueError(f"numbers of axis {axis} have a mode twice: give each once.")
+        kept.append(band.astype(np.float64))
+    return tuple(kept)
 
 
 def _scaled(array: Any, factor: Any) -> Any:

@@ -171,7 +171,7 @@ SURE = 0.65  # of the price of slabs, at which pencils are taken: their second t
 
 
 def stages(domain: Partition, modes: tuple[int, ...], kind: str) -> tuple[Stage, ...]:
-    """Return the layouts that a transform passes, the last axis first; the first layout has nodes, the others modes.
+    """Return the layouts that a transform passes, the last axis first: with nodes of axes to come, modes of others.
 
     The domain's own layout is the first one if it suits, whatever its cuts are.
 
@@ -180,7 +180,7 @@ def stages(domain: Partition, modes: tuple[int, ...], kind: str) -> tuple[Stage,
     domain : Partition
         Nodes of the domain.
     modes : tuple of int
-        Modes along each axis: half of the last one for real fields.
+        Modes along each axis that are kept: at most half of the last one for real fields.
     kind : {"slabs", "pencils"}
         Cut one axis, or two.
     """
@@ -194,14 +194,14 @@ def stages(domain: Partition, modes: tuple[int, ...], kind: str) -> tuple[Stage,
         first = domain if all(domain.whole(axis) for axis in local) else rows
         if first.whole(0):  # one rank has all
             return (Stage(first, tuple(range(ndim))),)
-        columns = Partition.blocks(modes, (1, size) + (1,) * (ndim - 2))
+        columns = Partition.blocks((shape[0], *modes[1:]), (1, size) + (1,) * (ndim - 2))
         return Stage(first, local), Stage(columns, (0,))
     few, many = near_square(size)
     first = domain if domain.whole(2) else Partition.blocks(shape, (few, many, 1))
     return (
         Stage(first, (2,)),
-        Stage(Partition.blocks(modes, (few, 1, many)), (1,)),
-        Stage(Partition.blocks(modes, (1, few, many)), (0,)),
+        Stage(Partition.blocks((*shape[:2], modes[2]), (few, 1, many)), (1,)),
+        Stage(Partition.blocks((shape[0], *modes[1:]), (1, few, many)), (0,)),
     )
 
 

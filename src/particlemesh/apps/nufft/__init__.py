@@ -5,6 +5,7 @@ Replace ``import finufft`` by ``import particlemesh.apps.nufft as finufft``, or 
 """
 
 from particlemesh.apps.nufft.plan import Plan
+from particlemesh.apps.nufft.ranks import DistributedPlan
 from particlemesh.apps.nufft.shapes import ArgumentError
 from particlemesh.apps.nufft.simple import transform as _transform
 
@@ -14,6 +15,7 @@ nufft3d1, nufft3d2, nufft3d3 = (_transform(3, n) for n in (1, 2, 3))
 
 __all__ = [
     "ArgumentError",
+    "DistributedPlan",
     "Plan",
     "nufft1d1",
     "nufft1d2",

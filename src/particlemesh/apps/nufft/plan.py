@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import numbers
@@ -29,6 +30,7 @@ _REAL: dict[np.dtype, np.dtype] = {
 }
 _ENDS = {1: ("points", "modes"), 2: ("modes", "points"), 3: ("points", "frequencies")}
 _ONE = [slice(0, 1)]
+_ALONE = contextlib.nullcontext()
 _MOST_BYTES = 2**28  # of the fine meshes of vectors that are transformed together
 
 
@@ -216,17 +218,20 @@ class Plan(Fixed):
         MemoryError
             If there is too little memory. A plan of type 3 may have no points then, which `execute` says.
         """
-        points, others = [x, y, z], [s, t, u]
-        if self._type != 3 and any(a is not None for a in others):
-            raise ArgumentError(f"s, t and u are frequencies of type 3, and this plan is of type {self._type}.")
-        count = shapes.check_points(points, "xyz", self._dim, self._real_dtype)
-        targets = shapes.check_points(others, "stu", self._dim, self._real_dtype) if self._type == 3 else 0
-        kinds = {shapes.kind(a, name) for a, name in zip(points + others, "xyzstu", strict=True) if a is not None}
-        if len(kinds) > 1:
-            raise ArgumentError(f"coordinates are arrays of {' and '.join(k.name for k in kinds)}; give one library.")
-        (kind,) = kinds
-        backend = kind.backend(x)
-        self._check_device(backend)
+        with self._agreement("setpts"):
+            points, others = [x, y, z], [s, t, u]
+            if self._type != 3 and any(a is not None for a in others):
+                raise ArgumentError(f"s, t and u are frequencies of type 3, and this plan is of type {self._type}.")
+            count = shapes.check_points(points, "xyz", self._dim, self._real_dtype)
+            targets = shapes.check_points(others, "stu", self._dim, self._real_dtype) if self._type == 3 else 0
+            kinds = {shapes.kind(a, name) for a, name in zip(points + others, "xyzstu", strict=True) if a is not None}
+            if len(kinds) > 1:
+                raise ArgumentError(
+                    f"coordinates are arrays of {' and '.join(k.name for k in kinds)}; give one library."
+                )
+            (kind,) = kinds
+            backend = kind.backend(x)
+            self._check_device(backend)
         with kind.scope(x), backend.scope(kind.native(x)):
             native = tuple(kind.native(a) for a in points[: self._dim])
             if self._type == 3:
@@ -241,7 +246,7 @@ class Plan(Fixed):
             numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
             self._spaces_for, self._spaces = key, Spaces(
                 kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
-                Space("modes", self._n_modes, numbers), Space("frequencies", (targets,), self._dtype),
+                Space("modes", self._held_modes(core), numbers), Space("frequencies", (targets,), self._dtype),
             )  # fmt: skip
         self._name_the_error()
 
@@ -365,9 +370,10 @@ class Plan(Fixed):
         if self._options.spreadinterponly:
             raise ArgumentError("execute_gradient needs a Fourier transform: leave out spreadinterponly.")
         sign = self._sign if self._type == 2 else -self._sign
-        spaces, source = self._with_points(), "frequencies" if self._type == 3 else "modes"
-        call = self._core.gradient if self._type == 3 else self._core.to_points_and_slopes
-        native, batch = spaces.taken(data, source)
+        with self._agreement("execute_gradient"):
+            spaces, source = self._with_points(), "frequencies" if self._type == 3 else "modes"
+            call = self._core.gradient if self._type == 3 else self._core.to_points_and_slopes
+            native, batch = spaces.taken(data, source)
         with spaces.kind.scope(data), spaces.backend.scope(native):
             values = spaces.dense(native, source)
             results = spaces.empty("points"), spaces.empty("points", self._dim)
@@ -378,13 +384,15 @@ class Plan(Fixed):
 
     def _execute(self, data: Any, out: Any, forward: bool) -> Any:
         source, target = _ENDS[self._type] if forward else _ENDS[self._type][::-1]
-        spaces, sign = self._with_points(), self._sign if forward else -self._sign
-        native, batch = spaces.taken(data, source)
+        with self._agreement("execute to " + target):
+            spaces, sign = self._with_points(), self._sign if forward else -self._sign
+            native, batch = spaces.taken(data, source)
+            with spaces.kind.scope(data), spaces.backend.scope(native):
+                values = spaces.dense(native, source)
+                result = spaces.result(out, target)
+                if out is not None and overlap(values, result):
+                    raise ArgumentError("Argument `out` shares memory with `data`; give a separate array.")
         with spaces.kind.scope(data), spaces.backend.scope(native):
-            values = spaces.dense(native, source)
-            result = spaces.result(out, target)
-            if out is not None and overlap(values, result):
-                raise ArgumentError("Argument `out` shares memory with `data`; give a separate array.")
             call = self._call(target)
 
             def transform() -> None:
@@ -396,6 +404,14 @@ class Plan(Fixed):
             else:
                 transform()
             return spaces.given(result, batch) if out is None else out
+
+    def _agreement(self, call: str) -> Any:
+        """Return a context for the checks of a call, before which nothing has happened."""
+        return _ALONE
+
+    def _held_modes(self, core: Any) -> tuple[int, ...]:
+        """Return how many modes per axis a call takes or returns."""
+        return self._n_modes
 
     def _with_points(self) -> Spaces:
         if self._spaces is None or (self._type == 3 and not self._core.has_points):
