@@ -122,17 +122,12 @@ class FFT(checks.Fixed):
         band = zlib.crc32(b"".join(k.tobytes() for k in self._numbers))
         self._alike = f"cuts {hash_of(domain)}, {self.parts}, modes {band}"  # what all ranks must have in common
         rank, first = world.rank, self._stages[0].layout
-        transformed = []
-        for stage in self._stages:
-            layout = stage.layout
-            for axis in stage.axes:
-                layout = layout.resized(axis, self.modes[axis])
-            transformed.append(layout)
-        pairs = list(zip(transformed, (stage.layout for stage in self._stages[1:]), strict=False))
+        after = [stage.transformed(self.modes) for stage in self._stages]
+        pairs = list(zip(after, (stage.layout for stage in self._stages[1:]), strict=False))
         self._there = [Transfer(a, b, rank) for a, b in pairs]
         self._back = [Transfer(b, a, rank) for a, b in pairs]
         self._gather, self._scatter = Transfer(nodes, first, rank), Transfer(first, nodes, rank)
-        self._spectra = transformed[-1]
+        self._spectra = after[-1]
         self.part: Part = self._spectra.parts[rank][0]
         fair = fair_threads(world)  # all ranks ask, also where one of them names a number
         threads = at_most_cores(checks.threads(threads, None))

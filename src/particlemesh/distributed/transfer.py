@@ -7,7 +7,7 @@ every rank computes the same lists from the same layouts, so that no message nee
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -151,6 +151,10 @@ class Stage(NamedTuple):
 
     layout: Partition
     axes: tuple[int, ...]
+
+    def transformed(self, modes: tuple[int, ...]) -> Partition:
+        """Return the layout after the transforms: with modes along these axes."""
+        return functools.reduce(lambda layout, axis: layout.resized(axis, modes[axis]), self.axes, self.layout)
 
 
 def near_square(size: int) -> tuple[int, int]:
@@ -339,8 +343,8 @@ def kind_for(nodes: Partition, modes: tuple[int, ...]) -> str:
     def price(kind: str) -> int:
         """Return the numbers that a rank sends, messages counted as numbers."""
         passed = stages(nodes, modes, kind)
-        layouts = [passed[0].layout.resized(2, modes[2]), *(stage.layout for stage in passed[1:])]
-        moves = [(nodes, passed[0].layout), *itertools.pairwise(layouts)]
+        after = (stage.transformed(modes) for stage in passed)
+        moves = [(nodes, passed[0].layout), *zip(after, (stage.layout for stage in passed[1:]), strict=False)]
         counts = [count for move in moves for count in Transfer(*move, size // 2).send_counts if count]
         return sum(counts) + MESSAGE * len(counts)
 

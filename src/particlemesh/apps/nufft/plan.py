@@ -241,12 +241,12 @@ class Plan(Fixed):
                 core = self._uniform(backend, count)
                 (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
         self._core = core
-        key = kind, backend, count, targets
+        key = kind, backend, count, targets, self._held_modes(core)
         if self._spaces is None or self._spaces_for != key:
             numbers = self._dtype if not self._options.spreadinterponly else self._values_dtype
             self._spaces_for, self._spaces = key, Spaces(
                 kind, backend, self._n_trans, Space("points", (count,), self._values_dtype),
-                Space("modes", self._held_modes(core), numbers), Space("frequencies", (targets,), self._dtype),
+                Space("modes", key[-1], numbers), Space("frequencies", (targets,), self._dtype),
             )  # fmt: skip
         self._name_the_error()
 
