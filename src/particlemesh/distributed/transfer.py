@@ -8,6 +8,7 @@ every rank computes the same lists from the same layouts, so that no message nee
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
