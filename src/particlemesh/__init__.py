@@ -9,6 +9,7 @@ from particlemesh.grid.forms import neighbour_matrix
 from particlemesh.grid.neighbour_list import neighbor_list, neighbour_list
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
+from particlemesh.grid.skin import SkinList
 from particlemesh.grid.uniform_grid import UniformGrid
 from particlemesh.mesh import Mesh
 from particlemesh.particles.located import Status
@@ -24,6 +25,7 @@ __all__ = [
     "PairFunction",
     "Pairs",
     "Plan",
+    "SkinList",
     "Status",
     "UniformGrid",
     "Window",

@@ -156,3 +156,21 @@ def neighbour_list(
         numbers = torch.bincount(arrays["i"], minlength=len(positions))
         arrays |= {"n": numbers.int(), "s": torch.cat([numbers.new_zeros(1), numbers.cumsum(0)])}
     return lists.named(quantities, arrays, padded)
+
+
+def kept_list(kept: Any, positions: Any, box: Any, boxes: Any) -> Any:
+    """Return what a :class:`particlemesh.SkinList` returns, with distances and vectors that have derivatives."""
+    columns = positions if isinstance(positions, tuple) else (positions,)
+    constant = tuple(x.detach() for x in columns)
+    given = [a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in (box, boxes)]
+    letters = "ijS" + "".join(letter for letter in kept.quantities if letter in forms.COUNTS)
+    arrays = kept.arrays(letters, constant if isinstance(positions, tuple) else constant[0], *given)
+    x = torch.stack(columns, -1) if isinstance(positions, tuple) else positions
+    lattice = boxes if boxes is not None else box
+    lattice = lattice if isinstance(lattice, Tensor) else torch.tensor(kept.lattice, device=x.device)
+    pairs = arrays["i"].long(), arrays["j"].long(), arrays["S"], None
+    shared = kept.system is None or (boxes is None and isinstance(box, Tensor))
+    ids = kept.system if isinstance(kept.system, Tensor) else np.array(kept.system)
+    system = None if shared else torch.as_tensor(ids, device=x.device).long()
+    made = lists.answers(torch, Tensor.to, torch.float64, pairs, x, lattice, system, False)
+    return lists.named(kept.quantities, made | arrays, False)

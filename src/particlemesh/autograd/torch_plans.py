@@ -10,10 +10,10 @@ from torch import Tensor
 
 from particlemesh import Plan
 from particlemesh.autograd.pool import INTERPOLATE, SPREAD, verb
-from particlemesh.autograd.torch_lists import neighbour_list
+from particlemesh.autograd.torch_lists import kept_list, neighbour_list
 from particlemesh.autograd.torch_operators import by_positions
 
-__all__ = ["neighbour_list", "record", "track"]
+__all__ = ["kept_list", "neighbour_list", "record", "track"]
 
 
 def track(plan: Plan, positions: Any, *, boxes: Any = None, **options: Any) -> None:

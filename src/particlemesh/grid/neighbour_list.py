@@ -161,7 +161,7 @@ def neighbour_list(
     domain = _domain(box, periodic if flags is None else flags.any(0).tolist())
     kind, home, x = coordinates(positions, len(domain.periodic), None, upload=False)
     checks.few_enough(x.count, "particles")
-    reach, radii = _reach(radius, x.count, x.dtype)
+    reach, radii = reach_of(radius, x.count, x.dtype)
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(
@@ -406,7 +406,7 @@ def _of_each(periodic: Any) -> np.ndarray | None:
     return flags
 
 
-def _reach(radius: Any, count: int, dtype: np.dtype) -> tuple[float, np.ndarray | None]:
+def reach_of(radius: Any, count: int, dtype: np.dtype) -> tuple[float, np.ndarray | None]:
     """Return how far apart two particles may be at most, and the radii on the host if each has its own."""
     if np.isscalar(radius) or not getattr(radius, "shape", True):
         return checks.radius(radius), None

@@ -67,11 +67,11 @@ class Pairs:
 
     def __len__(self) -> int:
         if self.count is not None:
-            return int(_on_host(self.count).sum())
+            return int(on_host(self.count).sum())
         for array in (self.j, self.i, self.distance, self.vector, self.shift):
             if array is not None:
                 return int(array.shape[0]) if hasattr(array, "shape") else len(array)
-        return 0 if self.start is None else int(_on_host(self.start)[-1])
+        return 0 if self.start is None else int(on_host(self.start)[-1])
 
     def __iter__(self) -> Iterator[Any]:
         i = self._rows() if self.i is None and self.start is not None else self.i
@@ -81,7 +81,7 @@ class Pairs:
 
     def _rows(self) -> Any:
         """Return the row of each pair of a ``"csr"`` list, as an array of the kind of ``start``."""
-        lengths = np.diff(_on_host(self.start))
+        lengths = np.diff(on_host(self.start))
         i = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         kind = kind_of(self.start)
         if kind is None or kind.home == "cpu":
@@ -91,7 +91,7 @@ class Pairs:
             return kind.wrap(backend.upload(i))
 
 
-def _on_host(array: Any) -> np.ndarray:
+def on_host(array: Any) -> np.ndarray:
     kind = kind_of(array)
     if kind is None:
         return np.asarray(array)
