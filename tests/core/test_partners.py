@@ -76,6 +76,14 @@ NEED_A_PARTNER = {
         lambda: grid().build(X).pairs(0.1, format="dense", capacity=9), "capacity is 9 and format is 'dense'"),
     ("UniformGrid.stream", "values"): (
         lambda: grid().build(X).stream(0.1, pm.PairFunction(function=VALUES.function, results=1), Q), "values"),
+    ("SkinList", "width"): (lambda: pm.SkinList("j", BOX, 0.1, 0.1, width=9), "width is 9 .*UniformGrid as box"),
+    ("SkinList", "boxes"): (lambda: pm.SkinList("j", BOX, 0.1, 0.1, boxes=HALVES), "but not system"),
+    ("SkinList", "periodic"): (
+        lambda: pm.SkinList("j", MESH.box, 0.1, 0.1, periodic=True), "True beside a Box"),
+    ("SkinList", "threads"): (lambda: pm.SkinList("j", BOX, 0.1, 0.1, **GPU), "threads is 2 and backend is"),
+    ("SkinList.__call__", "box"): (
+        lambda: pm.SkinList("j", BOX, 0.1, 0.1, system=SYSTEM, boxes=HALVES)(X, box=BOX), "give boxes"),
+    ("SkinList.__call__", "boxes"): (lambda: pm.SkinList("j", BOX, 0.1, 0.1)(X, boxes=HALVES), "no systems"),
     ("neighbour_list", "periodic"): (
         lambda: pm.neighbour_list("ij", X, MESH.box, 0.1, periodic=True), "True beside a Box"),
     ("neighbour_list", "boxes"): (lambda: pm.neighbour_list("ij", X, BOX, 0.1, boxes=HALVES), "but not system"),
@@ -176,6 +184,7 @@ Window: cite value_error derivative_error
 fitted: degree normalise derivative derivative_tol name cite
 kaiser_bessel prolate: sigma tol
 neighbour_list: half system most sort_by
+SkinList: half system exact
 autograd.torch.neighbour_list autograd.jax.neighbour_list: capacity half periodic system
 Mesh.compensation: kind power real
 Mesh.nodes Mesh.part: ghosts

@@ -78,9 +78,9 @@ class Walkers:
         self.x += np.einsum("nd,nde->ne", turns, self.boxes[self.system]).astype(self.real)
 
 
-def ordered(i, j, S, *rest):
-    order = np.lexsort((*S.T, j, i))
-    return [array[order] for array in (i, j, S, *rest)]
+def ordered(i, j, shift, *rest):
+    order = np.lexsort((*shift.T, j, i))
+    return [array[order] for array in (i, j, shift, *rest)]
 
 
 def check_equal(kept, fresh, real):
@@ -139,14 +139,14 @@ def test_letters_are_those_of_a_list(exact):
     kept = walkers.kept("nsDdSji", exact=exact)
     kept(walkers.x)
     walkers.step(0.002)
-    n, s, D, d, S, j, i = kept(walkers.x)
+    n, s, vector, d, shift, j, i = kept(walkers.x)
     assert not kept.rebuilt.any()
     np.testing.assert_array_equal(n, np.bincount(i, minlength=len(n)))
     np.testing.assert_array_equal(s, np.concatenate([[0], np.cumsum(n)]))
     assert (n.dtype, s.dtype) == (np.int32, np.int64)
     within = d <= RADIUS
     assert within.all() == exact
-    check_equal([a[within] for a in (i, j, S, d, D)], walkers.fresh(), walkers.real)
+    check_equal([a[within] for a in (i, j, shift, d, vector)], walkers.fresh(), walkers.real)
 
 
 @pytest.mark.parametrize("real", ["f4", "f8"])
@@ -217,9 +217,9 @@ def test_no_particles_and_one():
     for x in (np.zeros((0, 3)), np.full((1, 3), 0.5)):
         kept = pm.SkinList("ijS", (1.0, 1.0, 1.0), 0.3, 0.1)
         for _ in range(2):
-            i, j, S = kept(x)
+            i, j, shift = kept(x)
             assert i.shape == j.shape == (0,)
-            assert S.shape == (0, 3)
+            assert shift.shape == (0, 3)
     empty = pm.SkinList("i", (1.0, 1.0), 0.3, 0.1, system=np.zeros(0, int), boxes=np.ones((2, 2)))
     assert empty(np.zeros((0, 2))).size == 0
 
@@ -228,13 +228,13 @@ X = np.random.default_rng(3).random((20, 3))
 
 
 @pytest.mark.parametrize(
-    "call, words",
+    ("call", "words"),
     [
         (lambda kept: kept(X[:19]), "make another list for other particles"),
         (lambda kept: kept(X.astype("f4")), "make another list for other particles"),
         (lambda kept: kept(np.where(np.arange(20)[:, None] == 7, np.nan, X)), "the first is 7"),
         (lambda kept: kept(X, boxes=np.ones((2, 3))), "no systems"),
-        (lambda kept: kept(X, box=(1.0, 1.0)), "2 axes"),
+        (lambda kept: kept(X, box=(1.0, 1.0)), "box has 2 axes"),
     ],
 )
 def test_errors_say_what_to_do_and_change_nothing(call, words):
@@ -249,7 +249,7 @@ def test_errors_say_what_to_do_and_change_nothing(call, words):
 
 
 @pytest.mark.parametrize(
-    "arguments, options, words",
+    ("arguments", "options", "words"),
     [
         (("ijx", (1.0,), 0.3, 0.1), {}, "letters of"),
         (("ij", (1.0,), 0.3, -0.1), {}, "at least zero"),
@@ -281,15 +281,13 @@ def test_torch_differentiates_kept_distances(name):
             given = (lattice,) if key == "box" else (walkers.rows,)
             options = {"boxes": lattice} if key == "boxes" else {}
             answer = pm.neighbour_list("ijSdD", x, *given, walkers.radius, **walkers.options, **options)
-        i, j, S, d, D = answer
-        ((d**2).sum() + (D**3).sum() + 1 / (1 + d).sum()).backward()
+        *indices, d, vector = answer
+        ((d**2).sum() + (vector**3).sum() + 1 / (1 + d).sum()).backward()
         slopes.append((x.grad.numpy(), lattice.grad.numpy()))
-        check_equal([a.detach().numpy() for a in (i, j, S, d, D)], walkers.fresh(), walkers.real)
+        check_equal([a.detach().numpy() for a in (*indices, d, vector)], walkers.fresh(), walkers.real)
     assert not kept.rebuilt.any()
     for a, b in zip(*slopes, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
-
-
 
 
 @pytest.mark.backends("opencl", "cuda")

@@ -38,6 +38,7 @@ def mri():
 OBJECTS = {
     "Plan": lambda: pm.Plan(MESH, "cic").set_positions(X),
     "UniformGrid": lambda: pm.UniformGrid(BOX, shape=(4,) * 3).build(X, REACH),
+    "SkinList": lambda: pm.SkinList("ij", BOX, REACH, 0.1),
     "Mesh": lambda: MESH,
     "Box": lambda: MESH.box,
     "fourier.Solver": lambda: fourier.Solver(MESH, "cic", **NAMED).set_positions(X),
@@ -112,6 +113,8 @@ CALLS = {
     "UniformGrid.nearest": dict(k=1, radius=0.1, points=X),
     "UniformGrid.stream": dict(radius=0.1, function=VALUES, values=Q),
     "neighbour_list": dict(quantities="ij", positions=X, box=BOX, radius=REACH),
+    "SkinList": dict(quantities="ij", box=BOX, radius=REACH, skin=0.1),
+    "SkinList.__call__": dict(positions=X),
     "spread": dict(positions=X, values=Q, mesh=MESH),
     **{verb: dict(field=FIELD, positions=X, mesh=MESH) for verb in ("interpolate", "gradient", "hessian")},
     "locate": dict(positions=X, mesh=MESH),

@@ -92,6 +92,7 @@ class Pairs:
 
 
 def on_host(array: Any) -> np.ndarray:
+    """Return an array of any kind as NumPy's; waits for a device."""
     kind = kind_of(array)
     if kind is None:
         return np.asarray(array)

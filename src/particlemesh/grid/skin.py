@@ -200,7 +200,7 @@ class SkinList(common.Fixed):
         rows = self._box.matrix if self._frame is None else self._frame.rows
         return np.array(rows[0] if self._frame is not None and self.system is None else rows)
 
-    def arrays(self, letters: str, positions: Any, box: Any = None, boxes: Any = None) -> dict[str, Any]:
+    def arrays(self, letters: str, positions: Any, box: Any, boxes: Any) -> dict[str, Any]:
         """Return arrays by letter, without derivatives; for other parts of the library."""
         place = None if self._backend is None else backends.current(self._backend)
         kind, home, x = coordinates(positions, self._box.ndim, place, upload=place is not None)
@@ -232,7 +232,7 @@ class SkinList(common.Fixed):
                 raise TypeError("box is given, and the systems of this list have boxes: give boxes.")
             domain = checks.box_of(box, None if isinstance(box, Box) else [*domain.periodic])
             if domain.ndim != self._box.ndim:
-                raise ValueError(f"box has {domain.ndim} axes; this list has {self._box.ndim}.")
+                raise ValueError(f"box is in {domain.ndim}-D; this list is in {self._box.ndim}-D.")
         count = 1 if self._grid is None else self._grid.systems or 1
         if frame is not None:
             count = len(frame.rows)
@@ -352,7 +352,9 @@ def numbers_of(frame: Frame, before: np.ndarray, reach: float, skin: float, dtyp
     if changed.size:
         old = np.where(frame.periodic[changed, :, None], before[changed], 0.0)
         inverse = np.linalg.pinv(old)
-        maps[changed] = inverse @ lattice[changed] + np.eye(axes) - inverse @ old  # across lattice vectors nothing moves
+        maps[changed] = (
+            inverse @ lattice[changed] + np.eye(axes) - inverse @ old
+        )  # across lattice vectors nothing moves
         least = np.minimum(np.linalg.svd(maps[changed], compute_uv=False)[:, -1], 1.0)
         way = (least * (reach + skin) - reach) / 2 * (1 - 8 * np.finfo(dtype).eps)
         table[changed, LIMIT] = np.where(way > 0, way * way, -1.0)

@@ -243,5 +243,8 @@ def _merged(
     kept, there = np.repeat(before > 0, counts), np.repeat(before > 0, before + fresh)
     codes, shifts = np.empty(len(there), old.code.dtype), np.empty((len(there), shift.shape[1]), shift.dtype)
     codes[there], shifts[there] = old.code[kept], old.shift[kept]
-    codes[~there], shifts[~there] = np.where(code < 0, ~members[code ^ (code >> 31)], members[code ^ (code >> 31)]), shift
+    codes[~there], shifts[~there] = (
+        np.where(code < 0, ~members[code ^ (code >> 31)], members[code ^ (code >> 31)]),
+        shift,
+    )
     return starts, codes, shifts

@@ -64,7 +64,7 @@ class DeviceLists:
         if "system" in options:
             options["system"] = self._system if local else self.ids
         answer = neighbour_list("sjS", positions, box, radius, **options)
-        self._pairs = tuple(kind_of(array).native(array) if local else home.upload(array) for array in answer)
+        self._pairs = tuple(_native(array) if local else home.upload(array) for array in answer)
         self.x = x
         self._run("renew", self._before, self._system, self._ones(), self._turns, *[Unread(self._system)] * 6, 0)
 
@@ -89,16 +89,16 @@ class DeviceLists:
             total = int(backend.download(places[count:])[0])
         else:
             backend.clear(places)
-        wanted = "".join(letter for letter in letters if letter in checks.FIELDS)
+        listed = "".join(letter for letter in letters if letter in checks.FIELDS)
         made = {
             field: room(field, shape, dtype)
-            for field, (shape, dtype) in checks.array_types(wanted, (total,), self.axes, self.x.dtype).items()
+            for field, (shape, dtype) in checks.array_types(listed, (total,), self.axes, self.x.dtype).items()
         }
         if total and made:
             outputs = [made.get(field, none) for field in checks.FIELDS.values()]
-            facts = self._facts(wanted, exact, writes=1)
+            facts = self._facts(listed, exact, writes=1)
             self._filter(facts, table, square, kept, Unread(counts), places, none, outputs, 0)
-        arrays = {letter: made[checks.FIELDS[letter]] for letter in wanted}
+        arrays = {letter: made[checks.FIELDS[letter]] for letter in listed}
         if "n" in letters:
             arrays["n"] = backend.upload(backend.download(counts.view(_U64)[:count]).astype(INDEX))
         return arrays | {"s": places}
@@ -110,8 +110,8 @@ class DeviceLists:
         radii = Unread(self._before) if self._radii is None else self._radii
         limit = Record(f"={self.x.dtype.char}", square)
         self._run(
-            "kept_pairs", radii, self._system, self._sent(table), self._turns, *kept, counts, places, out_count, *outputs,
-            width, limit, facts=facts,
+            "kept_pairs", radii, self._system, self._sent(table), self._turns, *kept, counts, places, out_count,
+            *outputs, width, limit, facts=facts,
         )  # fmt: skip
 
     def _run(self, name: str, *arguments: Any, facts: dict[str, int] | None = None) -> None:
@@ -162,7 +162,11 @@ class FixedLists(DeviceLists):
         self._searched = home.empty((max(x.count, 1),), INDEX)
         self.rebuilds = home.upload(np.zeros(grid.systems, INDEX))
         self._all = self._ones()
-        self._kept = home.upload(np.zeros(size[0], INDEX)), home.empty(size, INDEX), home.empty((*size, self.axes), INDEX)
+        self._kept = (
+            home.upload(np.zeros(size[0], INDEX)),
+            home.empty(size, INDEX),
+            home.empty((*size, self.axes), INDEX),
+        )
         types = checks.array_types(letters, size, self.axes, x.dtype)
         self._out = {field: home.empty(shape, dtype)[: x.count] for field, (shape, dtype) in types.items()}
         self._counts = home.empty((size[0],), INDEX)[: x.count]
@@ -185,7 +189,7 @@ class FixedLists(DeviceLists):
             return
         self.grid.build(positions, system=self._searched[:count], boxes=boxes, check=False)
         pairs = self.grid.pairs(reach, half=half, format="dense", quantities="jS", width=self.width, check=False)
-        fresh = [kind_of(array).native(array) for array in (pairs.count, pairs.j, pairs.shift)]
+        fresh = [_native(array) for array in (pairs.count, pairs.j, pairs.shift)]
         facts = self._facts("", False, writes=0, dense=1)
         self._run(
             "renew", self._before, self._system, self.moved, self._turns, *fresh, *self._kept, self.width, facts=facts
@@ -210,3 +214,9 @@ class FixedLists(DeviceLists):
             )
         longest = int(self.backend.download(self._kept[0])[: self.x.count].max(initial=0))
         checks.wide_enough(longest, self.width)
+
+
+def _native(array: Any) -> Any:
+    kind = kind_of(array)
+    assert kind is not None
+    return kind.native(array)
