@@ -31,7 +31,7 @@ CALLS = [
     "spread many.xyz --shape 6", "spread few.npz --box fit --shape 6",
     "interpolate few.npz --field f.npz",
     "neighbours few.npz --radius 1", "neighbours few.npz --radius 1 --out n.npz", "neighbours many.xyz --radius 1",
-    f"{SPECTRUM} --values mass", f"{SPECTRUM} --picture s.png", "spectrum positive.npz --field",
+    f"{SPECTRUM} --values mass", f"{SPECTRUM} --picture s.png", f"{SPECTRUM} --other pair.npz --multipoles 0,2", "spectrum positive.npz --field",
     "spectrum positive.npz --field --window cic",
     BROWNIAN, f"{BROWNIAN} --mobility drag", "brownian --restart b.h5 --steps 2 --checkpoint c.h5",
     DEM, f"{DEM} --contact spring", f"{DEM} --trajectory t.xyz --every 7",
@@ -43,6 +43,7 @@ VALUES = {
     "order": "3", "dtype": "float32", "outside": "lose", "picture": "q.png", "kind": "slice", "axis": "x",
     "at": "1.0", "level": "0.5", "scale": "log", "out": "o.npz", "radius": "1.2", "quantities": "ij",
     "compensation": "aliases", "field": "f.npz", "method": "particle", "count": "5", "fraction": "0.1", "steps": "3",
+    "other": "pair.npz", "other_values": "mass", "multipoles": "2", "line_of_sight": "x",
     "time_step": "1e-5", "mobility": "drag", "integrator": "midpoint", "accuracy": "1e-2", "seed": "2",
     "polydispersity": "0.2", "contact": "spring", "young": "2e6", "stiffness": "2e3", "restitution": "0.3",
     "friction": "0.4", "density": "2000", "gravity": "5", "every": "5",
@@ -93,6 +94,7 @@ def folder(tmp_path_factory):
     """Return a folder with inputs, made once."""
     path = tmp_path_factory.mktemp("options")
     np.savez(path / "few.npz", position=X, velocity=X[::-1] * 0.9, charge=Q, mass=abs(Q), box=LENGTHS)
+    np.savez(path / "pair.npz", position=X[:40] * 0.8, velocity=X[:40], mass=abs(Q[:40]), box=LENGTHS)
     np.savez(path / "flat.npz", position=X[:, :2], velocity=X[::-1, :2], mass=abs(Q), box=LENGTHS[:2])
     (path / "many.xyz").write_text("".join(frames(3)))
     mesh = pm.Mesh((6, 6, 6), LENGTHS)

@@ -113,12 +113,37 @@ def test_spectrum_of_particles_and_of_a_field(few):
     with np.load("s.npz") as result:
         np.testing.assert_allclose(result["power"], expected.power, rtol=1e-12)
         np.testing.assert_array_equal(result["modes"], expected.modes)
-    assert "shot noise" in output and "interlaced" in output
+        np.testing.assert_allclose(result["error"], expected.error, rtol=1e-12)
+    assert "shot noise" in output and "interlaced" in output and "window pcs (bspline4), support 4" in output
     wave = np.cos(2 * np.pi * np.arange(8) / 8)[:, None, None] + np.zeros((8, 8, 8))
     files.write_field("f.npz", wave, mesh)
     run("spectrum", "f.npz", "--field", "--out", "t.npz")
     with np.load("t.npz") as result:  # two modes have a quarter of the volume each
         assert (result["power"] * result["modes"])[result["modes"] > 0].sum() == pytest.approx(2 * 120 / 4)
+
+
+def test_a_spectrum_has_errors_multipoles_and_a_second_set(few):
+    np.savez("other.npz", positions=X[:200] * 0.9, mass=1 + Q[:200] ** 2, box=LENGTHS)
+    mesh, sight = pm.Mesh((40, 40, 40), LENGTHS), [1.0, 0.0, 0.0]
+    words = ("spectrum", few, "--shape", 40, "--multipoles", "0,2,4", "--line-of-sight")
+    every, some = run(*words, "x"), run(*words, "1,0,0", "--out", "s.npz")
+    alone = power_spectrum(X, None, mesh, multipoles=(0, 2, 4), line_of_sight=sight)
+    assert all(f"{k:.5g} " in every for k in alone.k)
+    assert f"12 of {len(alone.k)} bins with modes; all are in s.npz" in some and "bins with modes" not in every
+    with np.load("s.npz") as result:
+        for order in (0, 2, 4):
+            np.testing.assert_allclose(result[f"power_{order}"], alone.multipoles[order], rtol=1e-10, atol=1e-10)
+            noise = alone.multipole_noise[order]
+            np.testing.assert_allclose(result[f"shot_noise_{order}"], noise, rtol=1e-10, atol=1e-12)
+    words = ("spectrum", few, "--shape", 8, "--other", "other.npz", "--out", "c.npz")
+    assert "other.npz; values: mass; power is that of both sets" in run(*words, "--other-values", "mass")
+    other = (X[:200] * 0.9, 1 + Q[:200] ** 2)
+    cross = power_spectrum(X, None, pm.Mesh((8, 8, 8), LENGTHS), other=other)
+    with np.load("c.npz") as result:
+        for name in ("power", "error", "shot_noise"):
+            np.testing.assert_allclose(result[name], getattr(cross, name), rtol=1e-10, atol=1e-12)
+    assert "give even orders, such as 0,2,4" in fails("spectrum", few, "--shape", 8, "--multipoles", "a")
+    assert "--line-of-sight has no effect" in fails("spectrum", few, "--shape", 8, "--line-of-sight", "x")
 
 
 def test_a_table_without_a_box():

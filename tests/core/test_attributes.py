@@ -57,6 +57,7 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "distributed.Route": lambda: distributed.Route(WORLD, np.array([0, 0])),
     "distributed.World": lambda: WORLD,
     "distributed.Remap": lambda: distributed.Remap(distributed.Domain(MESH, 1), distributed.Domain(MESH, 1), WORLD),
+    "Correlation": lambda: fourier.correlation_function(INSIDE, np.ones(6), pm.Mesh((8, 8, 8), CUBE)),
     "Spectrum": lambda: fourier.power_spectrum(INSIDE, np.ones(6), pm.Mesh((8, 8, 8), CUBE)),
     "ProlateGreen": lambda: fourier.ProlateGreen(12.0, 1.0),
     "Bands": lambda: fourier.Bands(backend("cpu"), (8,), (3,), None, "float64"),
@@ -74,7 +75,7 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "NeighborList": lambda: NeighborList(np.ones(6)),
     "PrimitiveNeighborList": lambda: PrimitiveNeighborList(np.ones(6)),
 }
-RESULTS = ("Pairs", "Status", "Contacts", "Energy", "Spectrum")  # the caller's own
+RESULTS = ("Pairs", "Status", "Contacts", "Energy", "Spectrum", "Correlation")  # the caller's own
 # Plain records: functions read them when they are called, and nothing else does.
 RECORDS = {
     pme.Result, pme.DipoleResult, pme.InducedResult, pme.EquilibrationResult, files.Account, files.Chunk,

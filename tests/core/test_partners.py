@@ -203,9 +203,10 @@ fourier.Bands: factors order real threads
 fourier.Halves: threads
 fourier.Solver: green zero compensation gradient interlaced
 fourier.VectorSolver: green zero onto forms compensation
-fourier.binned_power: flipped shot_noise edges mu_bins multipoles
+fourier.binned_power: flipped shot_noise autos edges mu_bins multipoles
 fourier.mode_numbers: order half
 fourier.power_spectrum: interlaced compensation other edges mu_bins multipoles
+fourier.correlation_function: interlaced compensation other edges
 fourier.Bands.to_modes fourier.Bands.to_nodes: sign
 fourier.Halves.half fourier.Halves.whole: conjugate
 fourier.Solver.reserve: channels virial

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Power spectra against direct sums, Poisson points, and a field with a known spectrum."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from numpy.polynomial import legendre
 
 import particlemesh as pm
-from particlemesh.fourier import Transform, binned_power, power_spectrum
+from particlemesh.fourier import Transform, binned_power, correlation_function, power_spectrum
 
 
 def direct(x, w, mesh, edges, sight, mu_bins=None, orders=(), other=None):
@@ -111,6 +111,84 @@ def test_the_expected_power_of_poisson_points_is_the_shot_noise(window, interlac
     np.testing.assert_allclose(mean * transform.compensation("power", interlaced=interlaced), 1.0, rtol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("mesh", "window", "interlaced"),
+    [
+        (pm.Mesh((6, 8, 6), (1.0, 1.3, 1.0)), "pcs", True), (pm.Mesh((8, 8), [[1.0, 0.0], [0.3, 0.9]]), "cic", False),
+    ],
+    ids=["box", "tilted"],
+)  # fmt: skip
+def test_poisson_points_have_the_expected_multipoles_and_errors(mesh, window, interlaced):
+    """Means of 400 sets of points within five of their standard errors; deviations within four."""
+    rng, sets, count = np.random.default_rng(5), 400, 50
+    weights, others = 1 + rng.random(count), np.ones(30)
+    points, seconds = (rng.random((sets, n, mesh.ndim)) @ mesh.box.matrix for n in (count, 30))
+    options = {"window": window, "interlaced": interlaced, "compensation": "aliases", "multipoles": (0, 2, 4)}
+    spectra = [power_spectrum(x, weights, mesh, **options) for x in points]
+    crosses = [power_spectrum(x, weights, mesh, other=(y, others), **options) for x, y in zip(points[::2], seconds[::2],
+               strict=True)]  # fmt: skip
+    shot = (weights**2).sum() / weights.sum() ** 2 * mesh.box.volume
+    independent = spectra[0].modes / 2
+    for rows, power in ((spectra, shot), (crosses, 0.0)):
+        for order in (0, 2, 4):
+            poles = np.array([s.multipoles[order] for s in rows])
+            noise = rows[0].multipole_noise[order]
+            assert (abs(poles.mean(0) - noise) < 5 * poles.std(0) / np.sqrt(len(rows))).all()
+            assert (noise == 0).all() or power
+        np.testing.assert_allclose(rows[0].multipole_noise[0], power, rtol=1e-12)
+    # The fourth moment of few points makes scatter less than a Gaussian field's.
+    gauss = shot / np.sqrt(independent)
+    np.testing.assert_allclose(np.std([s.power for s in spectra], axis=0), gauss, rtol=0.15)
+    cross = np.sqrt(shot * mesh.box.volume / 30 / (2 * independent))
+    np.testing.assert_allclose(np.std([s.power for s in crosses], axis=0), cross, rtol=0.2)
+    for rows, error in ((spectra, gauss), (crosses, cross)):
+        np.testing.assert_allclose(np.sqrt(np.mean([s.error**2 for s in rows], axis=0)), error, rtol=0.2)
+    first = spectra[0]
+    np.testing.assert_allclose(first.error, first.power * np.sqrt(2 / first.modes), rtol=1e-12)
+
+
+def test_the_first_bin_has_seven_eighths_of_the_shot_noise_at_order_four():
+    """Six modes along axes and twelve on diagonals, by their Legendre polynomials."""
+    mu = np.repeat([1.0, 0.0, 0.0, 0.5**0.5, 0.0], [2, 4, 0, 8, 4])
+    expected = 9 * legendre.legval(mu, [0, 0, 0, 0, 1]).mean()
+    assert expected == pytest.approx(0.875)
+    x = np.random.default_rng(1).random((40, 3))
+    got = power_spectrum(x, None, pm.Mesh((8, 8, 8), (1.0,) * 3), multipoles=(2, 4), compensation="aliases")
+    np.testing.assert_allclose([got.multipole_noise[4][0], got.multipole_noise[2][0]], [0.875 / 40, 0], atol=1e-12)
+
+
+def test_the_correlation_function_is_the_transform_of_the_power():
+    """Against sums over points for every mode, and over modes for every separation; a weight of 1 is the default."""
+    for mesh in (pm.Mesh((12, 10), [[1.0, 0.0], [0.2, 0.9]]), pm.Mesh((9, 8, 7), (1.0, 1.1, 0.8)), pm.Mesh(16, 2.0)):
+        rng = np.random.default_rng(3)
+        sets = [rng.random((n, mesh.ndim)) @ mesh.box.matrix for n in (30, 20)]
+        number = np.stack(np.meshgrid(*(np.arange(n) - n // 2 for n in mesh.shape), indexing="ij"), -1)
+        number = number.reshape(-1, mesh.ndim)
+        half = [n / 2 for n in mesh.shape]
+        signs = np.array(list(product((1, -1), repeat=mesh.ndim)))  # of highest modes: all, with equal weights
+        every = np.concatenate([np.where(abs(number) == half, sign * number, number) for sign in signs])
+        k = 2 * np.pi * every @ mesh.box.inverse
+        inside = (every != 0).any(1)
+        separations = (number / mesh.shape) @ mesh.box.matrix
+        length = np.linalg.norm(separations, axis=1)
+        most = 0.5 / np.linalg.norm(mesh.box.inverse, axis=1).max()
+        edges = np.linspace(0, most, 4)
+        for other in (None, (sets[1], None)):
+            modes = [np.exp(-1j * k @ x.T).mean(1) for x in (sets[0], sets[0] if other is None else sets[1])]
+            power = (modes[0] * modes[1].conj()).real - (1 / 30 if other is None else 0)
+            xi = (np.cos(separations @ k.T) * (power * inside)).sum(1) / len(signs)
+            got = correlation_function(sets[0], None, mesh, window="bspline16", other=other, edges=edges,
+                                       compensation="aliases")  # fmt: skip
+            bins = [(length >= low) & (length < high) for low, high in pairwise(edges)]
+            assert got.separations.tolist() == [chosen.sum() for chosen in bins]
+            np.testing.assert_allclose(got.r, [length[chosen].mean() for chosen in bins])
+            scale = abs(xi).max()
+            np.testing.assert_allclose(got.xi, [xi[chosen].mean() for chosen in bins], atol=2e-2 * scale)
+    assert repr(got) == "<Correlation: 3 bins of r from 0 to 1>"
+    with pytest.raises(ValueError, match="edges are from 0 to 3; this box has distances from 0 to 1"):
+        correlation_function(sets[0], None, mesh, edges=[0.0, 3.0])
+
+
 def test_a_displaced_lattice_has_its_input_spectrum():
     """A Zel'dovich field of small amplitude: power is recovered to 1 percent below half of the highest mode."""
     nodes, box = 32, 1.0
@@ -158,6 +236,8 @@ def test_bad_arguments_are_refused():
     mesh = pm.Mesh((8, 8), (1.0, 1.0))
     x, w = clustered(mesh)
     transform = Transform(mesh)
+    with pytest.raises(TypeError, match=r"mesh is of type int; give a particlemesh.Mesh"):
+        power_spectrum(x, w, 128)
     with pytest.raises(ValueError, match="axis 0 is open"):
         power_spectrum(x, w, pm.Mesh((8, 8), (1.0, 1.0), periodic=False, offset=0.5))
     with pytest.raises(ValueError, match="compensation is"):

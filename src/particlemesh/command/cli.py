@@ -336,7 +336,7 @@ def neighbours(
 @listing(PARTS=particles.IN_PARTS)
 def spectrum(
     context: typer.Context, file: File,
-    out: Annotated[Path | None, _option(f"Table: {ROWS}; by default only the summary.")] = None,
+    out: Annotated[Path | None, _option(f"Table: {ROWS}; by default all bins are printed.")] = None,
     of_field: Annotated[bool, typer.Option("--field", help=f"FILE is a field: {READ}.")] = False,
     positions: Positions = None, values: Values = None, topology: Topology = None, frames: Frame = "-1",
     box: Cell = None, origin: Origin = None, shape: Shape = None, spacing: Spacing = None, window: Name = "pcs",
@@ -345,6 +345,10 @@ def spectrum(
     compensation: Annotated[
         str, typer.Option(help="window or aliases; with --field it needs the --window of spreading.")
     ] = "window",
+    other: Annotated[Path | None, _option("Second file, for the cross spectrum, with the same columns.")] = None,
+    other_values: Annotated[str | None, _option("Values of --other; by default as --values.")] = None,
+    multipoles: Annotated[str | None, _option("Even orders of multipoles, such as 0,2,4.")] = None,
+    line_of_sight: Annotated[str | None, _option("For --multipoles: x, or 0,1,1; by default the last axis.")] = None,
     dtype: Real = None, backend: Where = None, method: Method = "auto", chunk: Chunk = CHUNK, picture: Drawn = None,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip

@@ -81,7 +81,7 @@ def spread(console: Any, stated: set[str], o: Any) -> None:
             files.write_field(o.out, field, mesh, name=name, overwrite=o.overwrite)
         _say_particles(console, "spread", particles, chosen, account)
         _say_box(console, domain, where, particles.unit)
-    _say_mesh(console, mesh, why, shape_function)
+    _say_mesh(console, mesh, why, _called(o, shape_function), shape_function)
     _say_method(console, account, "spread")
     _say_sums(console, account, sums, mesh)
     _say_time(console, account)
@@ -129,7 +129,7 @@ def interpolate(console: Any, stated: set[str], o: Any) -> None:
         _say_particles(console, "interpolate", particles, (frame,), account)
     say(console, "field", f"{name} of {o.field}, {values.dtype}")
     _say_box(console, mesh.box, "from the field", None)
-    _say_mesh(console, mesh, "from the field", shape_function)
+    _say_mesh(console, mesh, "from the field", _called(o, shape_function), shape_function)
     _say_method(console, account, "interpolate")
     what = "magnitudes" if np.iscomplexobj(values) else "values"
     mean = total / account.particles / max(1, values.size // mesh.size)
@@ -206,11 +206,14 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
     if o.picture is not None:
         pictures.check_picture(o.picture)
     refuse_idle(stated, "overwrite", bool(o.out or o.picture), "it needs --out or --picture")
-    check_outputs((o.file, o.topology), {"--out": o.out, "--picture": o.picture}, o.overwrite)
+    refuse_idle(stated, "line_of_sight", o.multipoles is not None, "it needs --multipoles")
+    check_outputs((o.file, o.topology, o.other), {"--out": o.out, "--picture": o.picture}, o.overwrite)
     if o.out is not None:
         files.check_table(o.out, o.overwrite)
     if o.of_field:
-        of_particles = "positions values topology frames box origin shape spacing interlaced dtype method chunk"
+        of_particles = (
+            "positions values topology frames box origin shape spacing interlaced dtype method chunk other other_values"
+        )
         refuse_idle(stated, of_particles, False, "with --field there are no particles")
         spread_by = window_named(o.window, o.order) if stated & {"window", "order"} else None
         refuse_idle(
@@ -218,17 +221,26 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
         )
         field = files.read_field(o.file)
         began = time.perf_counter()
-        power = field_power(field, spread_by, o.compensation, o.backend)
+        power = field_power(field, spread_by, o.compensation, o.backend, **angles(o, field.mesh.ndim))
         seconds = time.perf_counter() - began
         console.print(f"particlemesh spectrum {o.file}\n", markup=False, soft_wrap=True)
         say(console, "field", f"{field.name}, {field.values.dtype}; its power, not that of its contrast")
         _say_box(console, field.mesh.box, "from the field", None)
         none = "none: give the --window that it was spread with"
-        say(console, "modes", f"compensation: {f'{o.compensation}, {spread_by.name}' if spread_by else none}")
+        say(console, "modes", f"compensation: {f'{o.compensation}, {_called(o, spread_by)}' if spread_by else none}")
     else:
         shape_function = window_named(o.window, o.order)
-        with files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology) as particles:
+        refuse_idle(stated, "other_values", o.other is not None, "it needs --other")
+        with contextlib.ExitStack() as stack:
+            particles = stack.enter_context(
+                files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology)
+            )
             frame = one_frame(particles, o.frames)
+            other = None
+            if o.other is not None:
+                weights = o.values if o.other_values is None else o.other_values
+                other = stack.enter_context(files.open_particles(o.other, positions=o.positions, values=weights))
+                one_frame(other, o.frames)
             domain, where = box_of(particles, (frame,), o.box, o.origin, None, o.chunk, o.dtype)
             mesh, why = mesh_of(domain, o.shape, o.spacing, 0.0)
             account = files.Account()
@@ -236,36 +248,61 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
                 power = files.particles_spectrum(
                     particles, mesh, shape_function, frame=frame, size=o.chunk, interlaced=o.interlaced,
                     compensation=o.compensation, progress=advance, dtype=o.dtype, account=account, backend=o.backend,
-                    method=o.method,
+                    method=o.method, other=other, **angles(o, mesh.ndim),
                 )  # fmt: skip
             _say_particles(console, "spectrum", particles, (frame,), account)
+            if other is not None:
+                values = ", ".join(other.values) if other.values else f"{other.constant:g} for each"
+                say(console, "other", files.plain(f"{o.other}; values: {values}; power is that of both sets"))
             _say_box(console, domain, where, particles.unit)
-        _say_mesh(console, mesh, why, shape_function)
+        _say_mesh(console, mesh, why, _called(o, shape_function), shape_function)
         means = "interlaced, on two meshes: the nearest aliases cancel"
         means = means if o.interlaced else "not interlaced: aliases remain"
         _say_method(console, account, "spread")
         say(console, "modes", f"{means}; compensation: {o.compensation}")
-        say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
+        if o.other is None:
+            say(console, "shot noise", f"{power.shot_noise[power.modes > 0][:1].mean():.6g}, included in the power")
+    columns = {
+        "k": power.k, "power": power.power, "error": power.error, "modes": power.modes, "shot_noise": power.shot_noise,
+        **{f"power_{order}": pole for order, pole in power.multipoles.items()},
+        **{f"shot_noise_{order}": noise for order, noise in power.multipole_noise.items()},
+        "k_low": power.edges[:-1], "k_high": power.edges[1:],
+    }  # fmt: skip
     with _drawn(o, lambda path: pictures.save_spectrum(path, power.k, power.power, power.shot_noise)):
         if o.out is not None:
             with files.writing_table(o.out, o.overwrite) as rows:
-                rows.append({
-                    "k": power.k, "power": power.power, "modes": power.modes, "shot_noise": power.shot_noise,
-                    "k_low": power.edges[:-1], "k_high": power.edges[1:],
-                })  # fmt: skip
+                rows.append(columns)
     if o.of_field:
         say(console, "time", f"{seconds:.3g} s with compiling or loading, for {field.mesh.size:,} nodes")
     else:
         _say_time(console, account)
     if o.out is not None:
-        say_written(console, o.out, "k, power, modes, shot_noise, k_low, k_high")
+        say_written(console, o.out, ", ".join(columns))
     if o.picture is not None:
         say_written(console, o.picture, "picture")
     console.print()
-    console.print(_spectrum_table(power))
+    console.print(_spectrum_table(power, o.out))
 
 
-def field_power(field: files.Field, window: Window | None, compensation: str, backend: str | None) -> Spectrum:
+def angles(o: Any, ndim: int) -> dict[str, Any]:
+    """Return orders of multipoles and the line of sight."""
+    given: dict[str, Any] = {}
+    if o.multipoles is not None:
+        try:
+            given["multipoles"] = [int(word) for word in o.multipoles.split(",")]
+        except ValueError:
+            raise ValueError(f"--multipoles is {o.multipoles!r}; give even orders, such as 0,2,4.") from None
+    if o.line_of_sight is not None:
+        axis = AXES[:ndim].find(o.line_of_sight) if len(o.line_of_sight) == 1 else -1
+        given["line_of_sight"] = (
+            np.eye(ndim)[axis] if axis >= 0 else numbers(o.line_of_sight, "--line-of-sight", (ndim,))
+        )
+    return given
+
+
+def field_power(
+    field: files.Field, window: Window | None, compensation: str, backend: str | None, **angles: Any
+) -> Spectrum:  # fmt: skip
     """Return the power of a field per mode, times the volume, in bins of k.
 
     It is compensated for the window with which the field was spread, unless that is None.
@@ -282,16 +319,21 @@ def field_power(field: files.Field, window: Window | None, compensation: str, ba
     power = mesh.box.volume * abs(np.asarray(transform.forward(values)) / mesh.size) ** 2
     if window is not None:
         power *= power_factors(transform, compensation)
-    return binned_power(transform, power)
+    return binned_power(transform, power, **angles)
 
 
-def _spectrum_table(power: Spectrum) -> Any:
-    rows = table(">k", ">power", ">shot noise", ">modes")
+def _spectrum_table(power: Spectrum, out: Path | None) -> Any:
+    """Return all bins with modes, or some of them if a file has all."""
+    orders = [order for order in power.multipoles if order]
+    rows = table(">k", ">power", ">error", *(f">power {order}" for order in orders), ">shot noise", ">modes")
     there = np.flatnonzero(power.modes)
-    chosen = there[np.unique(np.linspace(0, len(there) - 1, min(ROWS, len(there))).round().astype(int))]
+    shown = len(there) if out is None else min(ROWS, len(there))
+    chosen = there[np.unique(np.linspace(0, len(there) - 1, shown).round().astype(int))]
+    columns = [power.k, power.power, power.error, *(power.multipoles[order] for order in orders), power.shot_noise]
     for n in chosen:
-        noise = f"{power.shot_noise[n]:.6g}"
-        rows.add_row(f"{power.k[n]:.6g}", f"{power.power[n]:.6g}", noise, f"{power.modes[n]:,.6g}")
+        rows.add_row(*(f"{column[n]:.5g}" for column in columns), f"{power.modes[n]:,.6g}")
+    if shown < len(there):
+        rows.caption = f"{shown} of {len(there)} bins with modes; all are in {out}"
     return rows
 
 
@@ -514,12 +556,18 @@ def _say_box(console: Any, box: Box, origin: str, unit: str | None) -> None:
     say(console, "box", f"{lengths}{shape}, {axes}, {origin}")
 
 
-def _say_mesh(console: Any, mesh: Mesh, why: str, window: Window) -> None:
+def _called(o: Any, window: Window) -> str:
+    """Return the name that a window was given, and its other name if there is one."""
+    name = o.window if o.order is None else f"{o.window}{o.order}"
+    return name if name == window.name else f"{name} ({window.name})"
+
+
+def _say_mesh(console: Any, mesh: Mesh, why: str, called: str, window: Window) -> None:
     """Print a mesh and a window."""
     nodes = " x ".join(map(str, mesh.shape))
     spacing = ", ".join(f"{h:.6g}" for h in sorted(set(mesh.spacing.tolist())))
     say(console, "mesh", f"{nodes} nodes ({why}), spacing {spacing}")
-    say(console, "window", f"{window.name}, support {window.support}")
+    say(console, "window", f"{called}, support {window.support}")
 
 
 def _say_method(console: Any, account: files.Account, direction: str) -> None:

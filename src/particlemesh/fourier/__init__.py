@@ -2,6 +2,7 @@
 """Fields in Fourier space: transforms, bands of modes, Green functions, solvers and spectra."""
 
 from particlemesh.fourier.bands import Bands, mode_numbers
+from particlemesh.fourier.correlation import Correlation, correlation_function
 from particlemesh.fourier.engines import good_size
 from particlemesh.fourier.hermitian import Halves
 from particlemesh.fourier.prolate import ProlateGreen
@@ -12,6 +13,7 @@ from particlemesh.fourier.vector_solver import VectorSolver
 
 __all__ = [
     "Bands",
+    "Correlation",
     "Halves",
     "ProlateGreen",
     "Solver",
@@ -19,6 +21,7 @@ __all__ = [
     "Transform",
     "VectorSolver",
     "binned_power",
+    "correlation_function",
     "good_size",
     "mode_numbers",
     "power_spectrum",

@@ -17,7 +17,7 @@ from particlemesh.arrays import operands
 from particlemesh.fourier.compensation import noise_of, transform_of
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.transform import Transform
-from particlemesh.mesh import Mesh
+from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.window import Window, window_of
 
 Array = NDArray[np.float64]
@@ -42,21 +42,29 @@ class Spectrum:
         in different bins, each bin has a part of it.
     shot_noise : as `k`
         What Poisson points add to `power`; 0 for cross spectra.
+    error : as `k`
+        Standard deviation of `power` for a Gaussian field: ``power * sqrt(2 / modes)``, since k and -k are one
+        measurement. Of cross spectra it is ``sqrt((power**2 + power_1 * power_2) / modes)`` with the powers of both
+        sets.
     edges : (bins + 1,) float64 ndarray
         Edges of the bins of k.
     mu : None, or as `k`
         Mean \|mu\|, the cosine of the angle between k and the line of sight.
     multipoles : dict of int to (bins,) float64 ndarray
         ``(2 l + 1)`` times the mean of power times the Legendre polynomial of mu, shot noise included.
+    multipole_noise : dict of int to (bins,) float64 ndarray
+        What Poisson points add to `multipoles`. Few modes of a bin are not isotropic, so orders above 0 have some.
     """
 
     k: Array
     power: Array
     modes: Array
     shot_noise: Array
+    error: Array
     edges: Array
     mu: Array | None
     multipoles: dict[int, Array]
+    multipole_noise: dict[int, Array]
 
     def __repr__(self) -> str:
         first, last = self.edges[0], self.edges[-1]
@@ -77,8 +85,8 @@ def power_spectrum(
     Parameters
     ----------
     positions : array (N, d) or tuple of d arrays
-    values : array (N,)
-        Weights of the particles, such as masses; their sum is not 0.
+    values : array (N,) or None
+        Weights of the particles, such as masses; their sum is not 0. None gives each particle the weight 1.
     mesh : Mesh
         Periodic, without ghosts. Its highest mode is ``pi / spacing``.
     window : Window or str
@@ -108,8 +116,9 @@ def power_spectrum(
 
     Raises
     ------
-    ValueError
-        If the mesh has open axes or ghosts, weights are not finite or sum to 0, or an argument is not allowed.
+    ValueError, TypeError
+        If the mesh is none, or has open axes or ghosts. If weights are not finite or sum to 0, or an argument is not
+        allowed.
 
     Examples
     --------
@@ -117,10 +126,22 @@ def power_spectrum(
     >>> from particlemesh.fourier import power_spectrum
     >>> points = np.random.default_rng(1).random((20000, 3))
     >>> mesh = pm.Mesh((16, 16, 16), (1.0, 1.0, 1.0))
-    >>> spectrum = power_spectrum(points, np.ones(20000), mesh, compensation="aliases")
+    >>> spectrum = power_spectrum(points, None, mesh, compensation="aliases", multipoles=(0, 4))
     >>> bool(abs(np.average(spectrum.power, weights=spectrum.modes) * 20000 - 1) < 0.05)
     True
+    >>> round(float(spectrum.multipole_noise[4][0] * 20000), 3)  # of six modes along axes and twelve diagonal ones
+    0.875
     """
+    transform, powers = mode_powers(positions, values, mesh, window, interlaced, compensation, other, options)
+    bins = Bins(transform.layout, edges, mu_bins, multipoles, line_of_sight)
+    return bins.means(bins.sums(*powers))
+
+
+def mode_powers(
+    positions: Any, values: Any, mesh: Mesh, window: Window | str, interlaced: bool, compensation: str, other: Any,
+    options: dict[str, Any],
+) -> tuple[Transform, tuple[Any, Any, Any, Any]]:  # fmt: skip
+    """Return the transform, and the result of `powers_of`."""
     pairs = checked_sets(mesh, positions, values, compensation, other)
     transform = Transform(mesh, window_of(window), **_of_transform(options))
     rest = {key: value for key, value in options.items() if key not in ("backend", "threads")}
@@ -129,8 +150,7 @@ def power_spectrum(
         sums = Sums.of(weights_of(w))
         sums.check()
         sets.append((halves_of(transform.spectra(x, w, interlaced, rest), sums), sums))
-    bins = Bins(transform.layout, edges, mu_bins, multipoles, line_of_sight)
-    return bins.means(bins.sums(*powers_of(transform.layout, transform.window, sets, interlaced, compensation)))
+    return transform, powers_of(transform.layout, transform.window, sets, interlaced, compensation)
 
 
 def _of_transform(options: dict[str, Any]) -> dict[str, Any]:
@@ -142,13 +162,19 @@ def _of_transform(options: dict[str, Any]) -> dict[str, Any]:
 
 def checked_sets(mesh: Mesh, positions: Any, values: Any, compensation: str, other: Any) -> list[tuple[Any, Any]]:
     """Return positions and values of one set of particles or of two, and check the mesh and the compensation."""
-    checks.all_periodic(mesh.periodic)
+    checks.all_periodic(mesh_of(mesh).periodic)
     checks.one_of(compensation, "compensation", COMPENSATIONS)
-    if other is None:
-        return [(positions, values)]
-    if not (isinstance(other, tuple) and len(other) == 2):
+    if not (other is None or (isinstance(other, tuple) and len(other) == 2)):
         raise TypeError("other is not a tuple (positions, values) of a second set of particles.")
-    return [(positions, values), other]
+    pairs = [(positions, values)] if other is None else [(positions, values), other]
+    return [(x, _ones(x) if w is None else w) for x, w in pairs]
+
+
+def _ones(positions: Any) -> Any:
+    """Return a weight of 1 for each particle, where the positions are."""
+    kind, array = operands.adopt(positions[0] if isinstance(positions, tuple) else positions, "positions")
+    dtype = kind.dtype(array)
+    return kind.wrap(kind.backend(array).upload(np.ones(len(array), dtype if dtype.kind == "f" else np.float64)))
 
 
 def weights_of(values: Any) -> Array:
@@ -206,21 +232,25 @@ def halves_of(spectra: Sequence[Any], sums: Sums, phases: Sequence[Any] = (None,
 
 def powers_of(
     modes: Modes, window: Window, sets: Sequence[tuple[list[NDArray[Any]], Sums]], interlaced: bool, compensation: str
-) -> tuple[Any, Any, Any]:
-    """Return power per mode, its other half or None, and shot noise: of one set of particles, or across two."""
+) -> tuple[Any, Any, Any, Any]:
+    """Return power per mode, its other half or None, shot noise, and None: of one set of particles.
+
+    Across two sets, the last are the powers of both.
+    """
     (first, sums), (second, _) = sets[0], sets[-1]
     noise = noise_of(window, modes, interlaced)
     divisor = noise if compensation == "aliases" else transform_of(window, modes, "continuous") ** 2
     volume = modes.mesh.box.volume
     shot = sums.squares / sums.total**2 * noise / divisor if len(sets) == 1 else np.zeros_like(divisor)
     power, *flipped = (volume * (a * b.conj()).real / divisor for a, b in zip(first, second, strict=True))
-    return power, flipped[0] if flipped else None, volume * shot
+    autos = None if len(sets) == 1 else [volume * abs(a[0]) ** 2 / divisor for a, _ in sets]
+    return power, flipped[0] if flipped else None, volume * shot, autos
 
 
 def binned_power(
     transform: Transform, power: NDArray[Any], *, flipped: NDArray[Any] | None = None, shot_noise: ArrayLike = 0.0,
-    edges: ArrayLike | None = None, mu_bins: int | None = None, multipoles: Sequence[int] = (),
-    line_of_sight: ArrayLike | None = None,
+    autos: tuple[Any, Any] | None = None, edges: ArrayLike | None = None, mu_bins: int | None = None,
+    multipoles: Sequence[int] = (), line_of_sight: ArrayLike | None = None,
 ) -> Spectrum:  # fmt: skip
     r"""Return means of a power per mode in bins of k and mu; for fields, and for powers of your own.
 
@@ -235,6 +265,8 @@ def binned_power(
         modes has the other sign. If `power` is that of ``modes + twin``, this is that of ``modes - twin``.
     shot_noise : array or float
         Part of `power` that is shot noise, of each mode.
+    autos : tuple of two NumPy arrays, optional
+        If `power` is that of two fields, the power of each of them: errors depend on these.
     edges, mu_bins, multipoles, line_of_sight
         As for :func:`power_spectrum`.
 
@@ -250,7 +282,7 @@ def binned_power(
     ([8.0, 12.0, 16.0, 22.0], [2.4674, 0.0, 0.0, 0.0])
     """
     bins = Bins(transform.layout, edges, mu_bins, multipoles, line_of_sight)
-    return bins.means(bins.sums(power, flipped, shot_noise))
+    return bins.means(bins.sums(power, flipped, shot_noise, autos))
 
 
 class Bins:
@@ -270,18 +302,19 @@ class Bins:
         self._by_mu, self._shape = mu_bins is not None, (len(self._bounds) - 1, slices)
 
     def _split(self, both: Array) -> tuple[Array, Array]:
-        """Return the sums of 1, k, power, shot noise and mu in each cell, and of multipoles in each bin."""
-        cells = 5 * math.prod(self._shape)
-        return both[:cells].reshape(5, -1), both[cells:].reshape(len(self._orders), self._shape[0])
+        """Return the sums of 1, k, power, shot noise, mu and autos in each cell, and of multipoles in each bin."""
+        poles = 2 * len(self._orders) * self._shape[0]
+        return both[poles:].reshape(-1, math.prod(self._shape)), both[:poles].reshape(-1, 2, self._shape[0])
 
-    def sums(self, power: Any, flipped: Any, shot_noise: ArrayLike) -> Array:
+    def sums(self, power: Any, flipped: Any, shot_noise: ArrayLike, autos: Any = None) -> Array:
         """Return the sums over modes, in one array."""
         modes, bounds, (bins, slices) = self._modes, self._bounds, self._shape
         powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]
+        beside = [_of_modes(auto, modes, "one of autos") for auto in autos or ()]
         shape, axes = modes.spectrum_shape, range(len(modes.shape))
         weights = np.broadcast_to(_multiplicity(modes) * modes.share(axes), shape)
         noise = np.broadcast_to(np.asarray(shot_noise, np.float64), shape)
-        both = np.zeros((5 * slices + len(self._orders)) * bins)
+        both = np.zeros(((5 + len(beside)) * slices + 2 * len(self._orders)) * bins)
         sums, poles = self._split(both)
         for signs, region in modes.signs(axes):
             k = [np.broadcast_to(c, shape)[region] for c in modes.vectors(signs)]
@@ -291,11 +324,13 @@ class Bins:
             inside = (index >= 0) & (index < bins) & (length > 0)
             index, along, length = index[inside], along[inside], length[inside]
             cell = index * slices + np.minimum((along * slices).astype(np.int64), slices - 1)
-            weight, values = weights[region][inside], powers[signs.count(-1) % 2][region][inside]
-            for total, part in zip(sums, (1.0, length, values, noise[region][inside], along), strict=True):
+            weight, *parts = (a[region][inside] for a in (weights, powers[signs.count(-1) % 2], noise, *beside))
+            for total, part in zip(sums, (1.0, length, *parts[:2], along, *parts[2:]), strict=True):
                 total += np.bincount(cell, weight * part, bins * slices)
-            for total, order in zip(poles, self._orders, strict=True):
-                total += np.bincount(index, weight * values * legendre.legval(along, [0] * order + [1]), bins)
+            for totals, order in zip(poles, self._orders, strict=True):
+                factor = weight * legendre.legval(along, [0] * order + [1])
+                for total, part in zip(totals, parts, strict=False):
+                    total += np.bincount(index, factor * part, bins)
         return both
 
     def means(self, both: Array) -> Spectrum:
@@ -303,12 +338,14 @@ class Bins:
         sums, poles = self._split(both)
         counts = sums[0].reshape(self._shape).sum(1)
         with np.errstate(invalid="ignore"):
-            means = (sums[1:] / sums[0]).reshape(4, *(self._shape if self._by_mu else self._shape[:1]))
-            multiples = {n: (2 * n + 1) * total / counts for n, total in zip(self._orders, poles, strict=True)}
-        return Spectrum(
-            means[0], means[1], sums[0].reshape(means[0].shape), means[2], self._bounds,
-            means[3] if self._by_mu else None, multiples,
-        )  # fmt: skip
+            means = (sums[1:] / sums[0]).reshape(-1, *(self._shape if self._by_mu else self._shape[:1]))
+            poles = (2 * np.array(self._orders).reshape(-1, 1, 1) + 1) * poles / counts
+            length, power, noise, along, *autos = means
+            number = sums[0].reshape(power.shape)
+            error = np.sqrt((power**2 + np.prod(autos or [power, power], axis=0)) / number)
+        multiples, noises = (dict(zip(self._orders, poles[:, n], strict=True)) for n in range(2))
+        mu = along if self._by_mu else None
+        return Spectrum(length, power, number, noise, error, self._bounds, mu, multiples, noises)
 
 
 def _of_modes(power: Any, modes: Modes, name: str) -> Any:
@@ -329,6 +366,11 @@ def _edges(modes: Modes, edges: ArrayLike | None) -> Array:
         bins = int(highest / smallest + 1e-3)
         # A mode on an edge, to rounding, is in the bin above: so bins do not depend on the unit of length.
         return np.asarray((np.arange(bins + 1) + 0.5) * (smallest * (1 - 1e-12)), np.float64)
+    return ascending(edges)
+
+
+def ascending(edges: ArrayLike) -> Array:
+    """Return edges of bins."""
     bounds = checks.number_array(edges, "edges")
     if bounds.dtype.kind == "c" or bounds.ndim != 1 or len(bounds) < 2 or not (np.diff(bounds) > 0).all():
         raise ValueError("edges need two or more ascending numbers, one more than bins.")

@@ -184,7 +184,8 @@ def power_factors(transform: Transform, compensation: str, interlaced: bool = Fa
 def particles_spectrum(
     particles: Particles, mesh: Mesh, window: Window | str = "pcs", *, frame: int = -1, size: int = CHUNK,
     interlaced: bool = True, compensation: str = "window", progress: Callable[[int], None] = _nothing,
-    dtype: Any = None, account: Account | None = None, **options: Any,
+    dtype: Any = None, account: Account | None = None, other: Particles | None = None, edges: Any = None,
+    mu_bins: int | None = None, multipoles: Sequence[int] = (), line_of_sight: Any = None, **options: Any,
 ) -> Spectrum:  # fmt: skip
     """Return the power spectrum of the particles of a file, which are in memory one part at a time.
 
@@ -208,7 +209,11 @@ def particles_spectrum(
     dtype : {"float32", "float64"}, optional
         By default that of the first positions.
     account : Account, optional
-        Filled while this goes on; its seconds are those of both meshes.
+        Filled while this goes on; its seconds are those of both meshes, its values those of `particles`.
+    other : Particles, optional
+        A second set of particles, for the cross spectrum; its frame has the same number.
+    edges, mu_bins, multipoles, line_of_sight
+        As for :func:`particlemesh.fourier.power_spectrum`.
     **options
         Options of :class:`particlemesh.Plan`.
 
@@ -236,22 +241,43 @@ def particles_spectrum(
     True
     """
     interlaced = checks.flag(interlaced, "interlaced")
-    if particles.components:
-        raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
     if not all(mesh.periodic):
         raise ValueError("the mesh has open axes; a spectrum takes one that repeats along all axes.")
     account = account if account is not None else Account()
     meshes = [mesh, mesh.shifted(0.5)] if interlaced else [mesh]
-    backend = options.get("backend")
-    transforms = [Transform(one, window, backend=backend) for one in meshes]
-    noise = 1 / transforms[0].compensation("power", interlaced=interlaced)
-    factors = power_factors(transforms[0], compensation, interlaced)
+    transforms = [Transform(one, window, backend=options.get("backend")) for one in meshes]
+    factors = mesh.box.volume * power_factors(transforms[0], compensation, interlaced)
+    contrasts = [
+        _contrast(one, frame, transforms, window, size, progress, dtype, its, options)
+        for one, its in ((particles, account), (other, Account()))
+        if one is not None
+    ]
+    (first, squares), (second, _) = contrasts[0], contrasts[-1]
+    power, *flipped = ((a * b.conj()).real * factors for a, b in zip(first, second, strict=True))
+    noise = 0.0 if other is not None else squares * factors / transforms[0].compensation("power", interlaced=interlaced)
+    return binned_power(
+        transforms[0], power, flipped=flipped[0] if flipped else None, shot_noise=noise,
+        autos=None if other is None else tuple(abs(modes[0]) ** 2 * factors for modes, _ in contrasts),
+        edges=edges, mu_bins=mu_bins, multipoles=multipoles, line_of_sight=line_of_sight,
+    )  # fmt: skip
+
+
+def _contrast(
+    particles: Particles, frame: int, transforms: list[Transform], window: Any, size: int,
+    progress: Callable[[int], None], dtype: Any, account: Account, options: dict[str, Any],
+) -> tuple[list[np.ndarray], float]:  # fmt: skip
+    """Return modes of the density contrast, and ``sum(w**2) / sum(w)**2``.
+
+    Of interlaced meshes the modes are half of the sum, and of the difference, of those of mesh and twin.
+    """
+    if particles.components:
+        raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
     magnitudes = squares = 0.0
     with contextlib.ExitStack() as stack:
-        accounts = [account, *(Account() for _ in meshes[1:])]
+        accounts = [account, *(Account() for _ in transforms[1:])]
         plans = [
-            stack.enter_context(_Plans(one, window, dtype, "error", its, options))
-            for one, its in zip(meshes, accounts, strict=True)
+            stack.enter_context(_Plans(transform.mesh, window, dtype, "error", its, options))
+            for transform, its in zip(transforms, accounts, strict=True)
         ]
         for chunk in particles.chunks(size, frame):
             if np.iscomplexobj(chunk.values):
@@ -266,16 +292,14 @@ def particles_spectrum(
         total = float(account.values)
         if not abs(total) > 1e-12 * magnitudes:
             raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
-        first, *twin = (
-            np.asarray(transform.forward(one.total)).astype(np.complex128) / (total * len(meshes))
+        modes = [
+            np.asarray(transform.forward(one.total)).astype(np.complex128) / total
             for transform, one in zip(transforms, plans, strict=True)
-        )
-    factors = mesh.box.volume * factors
-    flipped = abs(first - twin[0]) ** 2 * factors if twin else None
-    return binned_power(
-        transforms[0], abs(sum(twin, start=first)) ** 2 * factors, flipped=flipped,
-        shot_noise=squares / total**2 * noise * factors,
-    )  # fmt: skip
+        ]
+    if len(modes) == 2:
+        mesh, twin = modes
+        modes = [(mesh + twin) / 2, (mesh - twin) / 2]
+    return modes, squares / total**2
 
 
 class _Plans:
