@@ -56,7 +56,7 @@ BUDGET = {
     "choosing": 870,
     "command": 2930,
     "distributed": 3380,
-    "fourier": 2390,
+    "fourier": 2460,
     "grid": 8200,
     "interpolate": 3380,
     "kernels": 270,
