@@ -249,7 +249,7 @@ def powers_of(
 
 def binned_power(
     transform: Transform, power: NDArray[Any], *, flipped: NDArray[Any] | None = None, shot_noise: ArrayLike = 0.0,
-    autos: tuple[Any, Any] | None = None, edges: ArrayLike | None = None, mu_bins: int | None = None,
+    autos: Sequence[Any] | None = None, edges: ArrayLike | None = None, mu_bins: int | None = None,
     multipoles: Sequence[int] = (), line_of_sight: ArrayLike | None = None,
 ) -> Spectrum:  # fmt: skip
     r"""Return means of a power per mode in bins of k and mu; for fields, and for powers of your own.
@@ -265,7 +265,7 @@ def binned_power(
         modes has the other sign. If `power` is that of ``modes + twin``, this is that of ``modes - twin``.
     shot_noise : array or float
         Part of `power` that is shot noise, of each mode.
-    autos : tuple of two NumPy arrays, optional
+    autos : sequence of two NumPy arrays, optional
         If `power` is that of two fields, the power of each of them: errors depend on these.
     edges, mu_bins, multipoles, line_of_sight
         As for :func:`power_spectrum`.
