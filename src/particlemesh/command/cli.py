@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from particlemesh.apps.files import endings, fields, particles, tables, trajectory
+from particlemesh.apps.files import bonds, endings, fields, particles, tables, trajectory
 from particlemesh.apps.files.libraries import listing
 from particlemesh.apps.files.particles import CHUNK
 from particlemesh.command import consoles
@@ -30,9 +30,9 @@ app = typer.Typer(
 )
 
 WIDTH = consoles.WIDTH
-TRAJECTORIES, PARTICLES, WRITTEN, READ, ROWS = (
+TRAJECTORIES, PARTICLES, WRITTEN, READ, ROWS, BONDED = (
     endings(formats, notes=True, last=" or ")
-    for formats in (trajectory.FORMATS, particles.FORMATS, fields.FORMATS, fields.READ, tables.FORMATS)
+    for formats in (trajectory.FORMATS, particles.FORMATS, fields.FORMATS, fields.READ, tables.FORMATS, bonds.BONDED)
 )
 
 
@@ -317,7 +317,7 @@ def interpolate(
 def neighbours(
     context: typer.Context, file: File,
     radius: Annotated[float, typer.Option(help="Largest distance of a pair.")],
-    out: Annotated[Path | None, _option(f"Table: {ROWS}; by default only the summary.")] = None,
+    out: Annotated[Path | None, _option(f"Table: {ROWS}. Bonds: {BONDED}. By default only the summary.")] = None,
     positions: Positions = None, topology: Topology = None, frames: Frame = "-1", box: Cell = None,
     origin: Origin = None, periodic: Periodic = None,
     quantities: Annotated[str, typer.Option(help="Columns: i, j, d (distance), D (vector), S (shift).")] = "ijd",

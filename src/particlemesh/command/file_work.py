@@ -155,30 +155,42 @@ def neighbours(console: Any, stated: set[str], o: Any) -> None:
         raise ValueError(f"--quantities is {o.quantities!r}; give letters of ijdDS, each at most once.")
     refuse_idle(stated, "quantities overwrite", o.out is not None, "this needs --out")
     check_outputs((o.file, o.topology), {"--out": o.out}, o.overwrite)
-    if o.out is not None:
-        files.check_table(o.out, o.overwrite)
+    bonded = o.out is not None and files.check_pairs(o.out, o.overwrite)
+    refuse_idle(stated, "quantities", not bonded, "these are the columns of a table, and this file has bonds")
+    half, letters = o.half or bonded, "ij" if bonded else o.quantities
     with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
         frame = one_frame(particles, o.frames)
         domain, where = box_of(particles, (frame,), o.box, o.origin, o.periodic, o.chunk)
         refuse_idle(stated, "origin", not all(domain.periodic), "pairs in a periodic box do not depend on the origin")
         account, total, sides, parts = files.Account(), 0, 0, 0
         low, high, fewest, most = np.inf, 0.0, np.iinfo(np.int64).max, 0
-        writing = contextlib.nullcontext() if o.out is None else files.writing_table(o.out, o.overwrite)
-        with _advised(), writing as rows, progress.bar("searching", particles.count, console) as advance:
+        bonds: list[Any] = []
+        writing = files.writing_table(o.out, o.overwrite) if o.out is not None and not bonded else None
+        with (
+            _advised(),
+            writing or contextlib.nullcontext() as rows,
+            progress.bar("searching", particles.count, console) as advance,
+        ):
             for pairs, counts in files.particles_pairs(
-                particles, domain, o.radius, "".join(dict.fromkeys(f"{o.quantities}d")), frame=frame, size=o.chunk,
-                half=o.half, backend=o.backend, progress=advance, account=account,
+                particles, domain, o.radius, "".join(dict.fromkeys(f"{letters}d")), frame=frame, size=o.chunk,
+                half=half, backend=o.backend, progress=advance, account=account,
                 folder=None if o.out is None else o.out.parent,
             ):  # fmt: skip
                 if rows is not None:
                     rows.append({letter: pairs[letter] for letter in o.quantities})
+                if bonded:
+                    bonds.append((pairs["i"], pairs["j"]))
                 total, parts = total + len(pairs["d"]), parts + 1
                 sides, fewest, most = sides + counts.sum(), min(fewest, counts.min()), max(most, counts.max())
                 if len(pairs["d"]):
                     low, high = min(low, pairs["d"].min()), max(high, pairs["d"].max())
         _say_particles(console, "neighbours", particles, (frame,), account)
         _say_box(console, domain, where, particles.unit)
-    how = "each pair once" if o.half else "each pair from both sides"
+        if bonded:
+            points = np.concatenate([chunk.positions for chunk in particles.chunks(o.chunk, frame)])
+            i, j = map(np.concatenate, zip(*bonds, strict=True))
+            files.write_bonds(o.out, points, domain, i, j, overwrite=o.overwrite)
+    how = "each pair once" if half else "each pair from both sides"
     say(console, "pairs", f"{total:,} within {o.radius:g}, {how}")
     slabs = f", in {parts} slabs" if parts > 1 else ""
     say(console, "cells", f"fitted to particles and radius, on {o.backend or 'cpu'}{slabs}")
@@ -188,7 +200,7 @@ def neighbours(console: Any, stated: set[str], o: Any) -> None:
         say(console, "distances", f"{low:.6g} to {high:.6g}")
     _say_time(console, account)
     if o.out is not None:
-        say_written(console, o.out, ", ".join(o.quantities))
+        say_written(console, o.out, "particles and bonds" if bonded else ", ".join(o.quantities))
 
 
 @contextlib.contextmanager

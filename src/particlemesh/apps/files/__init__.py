@@ -7,6 +7,8 @@ from particlemesh.apps.files.accumulate import (
     particles_spectrum,
     spread_particles,
 )  # fmt: skip
+from particlemesh.apps.files.bonds import check_pairs as check_pairs
+from particlemesh.apps.files.bonds import write_bonds
 from particlemesh.apps.files.fields import Field, check_field, read_field, write_field
 from particlemesh.apps.files.libraries import endings as endings
 from particlemesh.apps.files.libraries import plain as plain
@@ -19,5 +21,5 @@ from particlemesh.apps.files.tables import Table, check_table, writing_table
 __all__ = [
     "Account", "Chunk", "Configuration", "Field", "Particles", "Table", "check_field", "check_table",
     "interpolate_particles", "open_particles", "particles_pairs", "particles_spectrum", "read_field",
-    "read_particles", "spread_particles", "write_field", "writing_table",
+    "read_particles", "spread_particles", "write_bonds", "write_field", "writing_table",
 ]  # fmt: skip

@@ -35,6 +35,7 @@ class Frame(NamedTuple):
     radii: np.ndarray | None = None  # (N,) or one
     velocities: np.ndarray | None = None  # (N, 3)
     spins: np.ndarray | None = None  # (N, 3), angular velocities
+    bonds: np.ndarray | None = None  # (B, 2), particles that a bond joins; in .gsd and .xyz
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return what there is beside positions by name, a row per particle."""
@@ -197,6 +198,9 @@ class GSD(Writer):
             shot.particles.velocity = columns["velocity"]
         if "angular_velocity" in columns:
             shot.log["particles/angular_velocity"] = columns["angular_velocity"]
+        if frame.bonds is not None:
+            shot.bonds.N, shot.bonds.types = len(frame.bonds), ["bond"]
+            shot.bonds.group, shot.bonds.typeid = frame.bonds, np.zeros(len(frame.bonds), np.uint32)
         # The format has a box around 0 that repeats along all axes.
         shot.log |= {
             "time": np.array([frame.time]), "box/periodic": periodic.astype(np.uint8), "box/origin": box.origin,
@@ -489,6 +493,7 @@ class ExtendedXYZ(Writer):
         box, fields, columns = frame.box, "species:S:1:pos:R:3", frame.columns()
         for name, values in columns.items():
             fields += f":{self.names.get(name, name)}:R:{math.prod(values.shape[1:])}"
+        fields += ":bonds:S:1" * (frame.bonds is not None)
         head = f"Properties={fields} step={frame.step} time={float(frame.time)!r}"
         if box is None:
             head += ' pbc="F F F"'
@@ -500,7 +505,16 @@ class ExtendedXYZ(Writer):
         text = io.StringIO()
         text.write(f"{len(frame.positions)}\n{head}\n")
         rows = np.column_stack([frame.positions, *columns.values()])
-        np.savetxt(text, rows, "X" + " %.12g" * rows.shape[1])
+        line = "X" + " %.12g" * rows.shape[1]
+        if frame.bonds is None:
+            np.savetxt(text, rows, line)
+        else:
+            words: list[list[str]] = [[] for _ in rows]
+            for i, j in frame.bonds.tolist():
+                words[i].append(f"{j}(1)")
+            text.writelines(
+                f"{line % tuple(row)} {','.join(some) or '_'}\n" for row, some in zip(rows, words, strict=True)
+            )
         with self.path.open("ab", buffering=0) as file:
             file.truncate(self.end)
             try:
