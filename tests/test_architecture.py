@@ -49,7 +49,7 @@ BUDGET = {
     "apps/files": 3345,
     "apps/mri": 440,
     "apps/nufft": 1610,
-    "apps/pme": 4390,
+    "apps/pme": 4590,
     "arrays": 800,
     "autograd": 1130,
     "backends": 3280,

@@ -138,8 +138,11 @@ NEED_A_PARTNER = {
     **{(f"apps.pme.{kind}", "bandwidth"): (
         lambda make=make: make(bandwidth=9.0, splitting=1.0), "bandwidth is 9.0 and splitting is 1.0")
        for kind, make in (("PME", lambda **k: pme.PME(FOUR, **k)),
+                          ("DistributedPME", lambda **k: pme.DistributedPME(pmd.World(), FOUR, **k)),
                           ("PMEBatch", lambda **k: pme.PMEBatch(FOUR, 2, **k)))},
     ("apps.pme.PME", "factors"): (lambda: pme.PME(FOUR, factors=0.5), "factors is 0.5 and exclusions are not given"),
+    ("apps.pme.DistributedPME", "factors"): (
+        lambda: pme.DistributedPME(pmd.World(), FOUR, factors=0.5), "factors is 0.5 and exclusions are not given"),
     ("apps.pme.PME", "skin"): (lambda: pme.PME(FOUR, skin=0.1, deterministic=True), "leave out skin, or deterministic"),
     ("apps.pme.PME", "gradient"): (
         lambda: pme.PME(FOUR, **EWALD, gradient="ik")(4 * X, Q, dipoles=V), "gradient is 'ik', and dipoles"),
@@ -243,13 +246,15 @@ apps.dem.Hertz: poisson restitution friction
 apps.dem.LinearSpring: tangential restitution friction
 apps.dem.Simulation: velocities spins walls box gravity time_step
 apps.pme.PME: accuracy cutoff splitting shape coulomb_constant exclusions
+apps.pme.DistributedPME: accuracy cutoff splitting shape coulomb_constant exclusions gradient threads parts
+apps.pme.DistributedPME.__call__: virial fields
 apps.pme.ChargeEquilibration: tolerance iterations
 apps.pme.Dispersion: accuracy cutoff splitting shape shift
 apps.pme.InducedDipoles: tolerance thole iterations
 apps.pme.PMEBatch: accuracy cutoff splitting shape coulomb_constant
 apps.pme.slab_correction: axis coulomb_constant fields
 apps.pme.PME.__call__: dipoles virial fields
-apps.pme.PME.core apps.pme.Dispersion.core apps.pme.PMEBatch.core: fourth
+apps.pme.PME.core apps.pme.DistributedPME.core apps.pme.Dispersion.core apps.pme.PMEBatch.core: fourth
 apps.pme.PME.reserve: sets virial dipoles
 apps.pme.ChargeEquilibration.__call__: widths total guess virial
 apps.pme.Dispersion.__call__: coefficients exclusions

@@ -8,6 +8,7 @@ from particlemesh.apps.pme.dispersion import Dispersion
 from particlemesh.apps.pme.equilibration import ChargeEquilibration, EquilibrationResult
 from particlemesh.apps.pme.induced import InducedDipoles, InducedResult
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.ranks import DistributedPME
 from particlemesh.apps.pme.slab import slab_correction
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "ChargeEquilibration",
     "DipoleResult",
     "Dispersion",
+    "DistributedPME",
     "EquilibrationResult",
     "InducedDipoles",
     "InducedResult",

@@ -47,6 +47,7 @@ FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what roundi
 _ONES = 2**64 - 1  # ~i of a particle i
 _SHARE = 2048  # particles that a group adds up
 _MANY = 15  # charges in a cube of the cutoff, 64 neighbours
+_ALONE = contextlib.nullcontext()
 _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
 
 
@@ -237,11 +238,11 @@ class Core:
         # Nearest images are sought in a box in which nothing wraps around along open axes.
         self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
         sides = cells(box, parameters.cutoff + (skin or 0.0), count * self.on_gpu)
-        self.grid = pm.UniformGrid(box, cell_size=sides, **options)
+        self.grid: Any = self.new_grid(sides, options)
         self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
-        self.solver = Solver(
-            pm.Mesh(parameters.shape, box), parameters.window, compensation="continuous", gradient=gradient,
-            applications=applications, **split.green(all(box.periodic)), **options,
+        self.solver: Any = self.new_solver(
+            compensation="continuous", gradient=gradient, applications=applications,
+            **split.green(all(box.periodic)), **options,
         )  # fmt: skip
         self._functions: dict[Any, pm.PairFunction] = {}
         self.close_functions: dict[Any, tuple[int, pm.PairFunction]] = {}  # with tables of so many particles
@@ -255,6 +256,22 @@ class Core:
         self._sized = False  # whether the type holds forces of such charges
 
     # ---- what subclasses have of their own ------------------------------------------------------------
+
+    def new_grid(self, sides: list[float], options: dict[str, Any]) -> Any:
+        """Return the grid for sums over neighbours, with cells of these sides."""
+        return pm.UniformGrid(self.box, cell_size=sides, **options)
+
+    def new_solver(self, **options: Any) -> Any:
+        """Return the solver of the mesh."""
+        return Solver(pm.Mesh(self.parameters.shape, self.box), self.parameters.window, **options)
+
+    def checking(self) -> Any:
+        """Return a context for the checks of a step."""
+        return _ALONE
+
+    def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
+        """Write sums over neighbours for charges (sets, N)."""
+        self.grid.stream(self.parameters.cutoff, function, self.values(charges), out=sums)
 
     @functools.cached_property
     def _smooth(self) -> Smooth:
@@ -378,26 +395,31 @@ class Core:
         ``steps`` makes it: the core itself or its dipoles. With ``number`` the energy of one set is a number if it is
         NumPy's.
         """
-        name, first = next(iter(taken.items()))
-        if check and not self._sized and name in ("charges", "coefficients"):
-            self._check_forces(name, first.native)
-        sets, shapes = math.prod(first.batch), steps.shapes(x.count, virial, fields)
-        given = [
-            self.dense(name, o.native, (sets, *o.native.shape[len(o.batch) :]), copy=True) for name, o in taken.items()
-        ]
-        outs = {name: None if out is None else getattr(out, name) for name in shapes}
-        for name, array in outs.items():
-            if out is not None and isinstance(array, (NoneType, float, np.generic)):
-                remedy = f"give an array of shape {first.batch + shapes[name]} there, or leave out the argument out."
-                raise ValueError(f"out.{name} is {array}, and this call writes {', '.join(shapes)}: {remedy}")
-        kernels.check_apart(*(o for o in outs.values() if o is not None))
-        results = {
-            name: kernels.give(outs[name], first, first.batch + shape, dense=False) for name, shape in shapes.items()
-        }
-        dense = {
-            name: self.dense(f"dense {name}", result.native, (sets, *shapes[name]), copy=False)
-            for name, result in results.items()
-        }
+        with self.checking():
+            name, first = next(iter(taken.items()))
+            if check and not self._sized and name in ("charges", "coefficients"):
+                self._check_forces(name, first.native)
+            sets, shapes = math.prod(first.batch), steps.shapes(x.count, virial, fields)
+            given = [
+                self.dense(name, o.native, (sets, *o.native.shape[len(o.batch) :]), copy=True)
+                for name, o in taken.items()
+            ]
+            outs = {name: None if out is None else getattr(out, name) for name in shapes}
+            for name, array in outs.items():
+                if out is not None and isinstance(array, (NoneType, float, np.generic)):
+                    remedy = (
+                        f"give an array of shape {first.batch + shapes[name]} there, or leave out the argument out."
+                    )
+                    raise ValueError(f"out.{name} is {array}, and this call writes {', '.join(shapes)}: {remedy}")
+            kernels.check_apart(*(o for o in outs.values() if o is not None))
+            results = {
+                name: kernels.give(outs[name], first, first.batch + shape, dense=False)
+                for name, shape in shapes.items()
+            }
+            dense = {
+                name: self.dense(f"dense {name}", result.native, (sets, *shapes[name]), copy=False)
+                for name, result in results.items()
+            }
         self._submit(steps, x, given, dense, check)
         for name, result in results.items():
             if not result.native.flags.c_contiguous:
@@ -482,7 +504,7 @@ class Core:
         function = self.function(len(charges), virial)
         sums = self.take("sums", x.count * function.results).reshape(x.count, function.results)
         if self.list is None:
-            self.grid.stream(self.parameters.cutoff, function, self.values(charges), out=sums)
+            self.stream(function, charges, sums)
         else:
             self.list.sums(function, charges, sums, self.threads)
         if len(self.exclusions.pairs):

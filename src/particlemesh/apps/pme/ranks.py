@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particle-mesh Ewald over many ranks."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import particlemesh as pm
+from particlemesh import distributed as pmd
+from particlemesh.apps.pme.core import Core, Fields, Result, native
+from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.parameters import FOURTH, Parameters, fourth_power
+from particlemesh.apps.pme.pme import PME
+from particlemesh.kernels import Coordinates, alone, checks, coordinates
+
+_PARTS = "blocks", "pencils", "slabs", "bisection"
+
+
+class DistributedPME(PME):
+    r"""Electrostatics of the particles of many ranks: :class:`PME` whose mesh and pairs are cut into parts.
+
+    Each rank gives some of the particles, in any place. They travel to the owners of their cells, with copies of those
+    within the cutoff of a border. Energies, forces and potentials return to the rank that gave the particles. Energy
+    and virial are those of all particles, the same on every rank. The first rank chooses parameters for all.
+
+    All methods are collective, except `explain`. If a rank raises, all others raise a
+    :class:`particlemesh.distributed.RankError` that names it.
+
+    Parameters
+    ----------
+    world : particlemesh.distributed.World
+        The ranks.
+    box : Box, lengths or matrix
+        Three periodic axes.
+    accuracy, cutoff, splitting, bandwidth, shape, window, coulomb_constant, gradient, deterministic, dtype, threads
+        As for :class:`PME`, and the same on every rank.
+    exclusions : array_like (M, 2), optional
+        The same on every rank. Particles are numbered over all ranks: first those of rank 0, then those of rank 1.
+    factors : float or array_like (M,)
+        As for :class:`PME`.
+    parts : {"blocks", "pencils", "slabs", "bisection"}
+        How the box is cut: see :class:`particlemesh.distributed.Domain`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, or an axis is open.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from particlemesh import distributed as pmd
+    >>> from particlemesh.apps.pme import DistributedPME
+    >>> ions = np.array([[i, j, k] for i in (0, 1) for j in (0, 1) for k in (0, 1)], float)
+    >>> charges = (-1.0) ** ions.sum(1)
+    >>> world = pmd.World()                                 # or World(MPI.COMM_WORLD), each rank with some of the ions
+    >>> pme = DistributedPME(world, (2.0, 2.0, 2.0), accuracy=1e-10)
+    >>> result = pme(ions, charges)
+    >>> round(float(-result.energy / 4), 8)                 # the Madelung constant of rock salt
+    1.74756459
+    """
+
+    def __init__(
+        self, world: pmd.World, box: Any, accuracy: float | None = None, *, cutoff: float | None = None,
+        splitting: float | str | None = None, bandwidth: float | None = None, shape: Any = None, window: Any = None,
+        coulomb_constant: float = 1.0, exclusions: Any = None, factors: Any = 0.0, gradient: str = "window",
+        deterministic: bool = False, dtype: Any = None, threads: int | None = None, parts: str = "blocks",
+    ) -> None:  # fmt: skip
+        self.world = world
+        said = f"{box}, {accuracy=}, {cutoff=}, {splitting=}, {bandwidth=}, {shape=}, {window}, {coulomb_constant=}"
+        with world.agreement(f"DistributedPME({said}, {gradient=}, {deterministic=}, {dtype}, {parts=})"):
+            super().__init__(
+                box, accuracy, cutoff=cutoff, splitting=splitting, bandwidth=bandwidth, shape=shape, window=window,
+                coulomb_constant=coulomb_constant, exclusions=exclusions, factors=factors, gradient=gradient,
+                deterministic=deterministic, dtype=dtype, threads=threads,
+            )  # fmt: skip
+            self.parts = checks.one_of(parts, "parts", _PARTS)
+            if not self._closed:
+                raise ValueError(f"the box is periodic along {self.box.periodic}; over ranks every axis is periodic.")
+        listed = zlib.crc32(self.exclusions.pairs.tobytes() + self.exclusions.factors.tobytes())
+        world.agree(None, f"DistributedPME with exclusions {listed}")
+
+    __reduce__: Any = object.__reduce__  # what talks to other ranks is not copied
+
+    # ---- a step ---------------------------------------------------------------------------------------
+
+    @alone
+    def __call__(  # type: ignore[override]  # without dipoles
+        self, positions: Any, charges: Any, *, virial: bool = True, fields: bool = False, check: bool = True,
+        out: Result | None = None,
+    ) -> Result:  # fmt: skip
+        """Return energy and virial of all particles, and forces on this rank's.
+
+        Parameters
+        ----------
+        positions : array (N, 3), or tuple of 3 arrays (N,)
+            Of this rank's particles, also none: of NumPy, CuPy, torch or JAX, in one dtype on all ranks.
+        charges : array (..., N)
+            Leading axes are sets of charges, the same on all ranks.
+        virial, fields, out
+            As for :class:`PME`.
+        check : bool
+            If False, bad charges, and particles on top of each other, are not looked for.
+
+        Returns
+        -------
+        Result
+            Arrays of the library, device and type of the charges. Energies, forces, potentials and fields are those
+            of this rank's particles.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for :class:`PME`; indices are those of this rank's particles, except in exclusions.
+        particlemesh.distributed.RankError
+            If another rank raised, or makes another call.
+        """
+
+        def accepted() -> tuple[str, Any]:
+            flags = checks.flag(virial, "virial"), checks.flag(fields, "fields"), out is None
+            backend, x, taken = self._taken(positions, check, out, Result, sets=True, charges=charges)
+            if backend.name == "opencl":
+                raise TypeError("arrays are those of PyOpenCL; over ranks give NumPy, CuPy, torch or JAX.")
+            said = f"a step of {x.dtype} on {backend.name}, sets {taken['charges'].batch}, {flags}, {check=}"
+            return said, (backend, x, taken)
+
+        backend, x, taken = self._together(accepted)
+        with self._in_order(*taken.values()):
+            core = self._core_for(x, backend, fourth_power, taken["charges"].native)
+            result = core.result(core, Result, taken, x, virial, check, out, number=out is None, fields=fields)
+            if check:
+                self._look(core)
+            self._core = core
+            return result
+
+    @alone
+    def check(self) -> None:
+        """Raise the errors of the last call with ``check=False`` on all ranks."""
+        core = self._core
+        if core is None:
+            raise RuntimeError("this DistributedPME has made no step yet.")
+        core.solver.plan.check()
+        self._look(core)
+
+    @alone
+    def reserve(self, *given: Any, **options: Any) -> Any:
+        """Raise a TypeError: memory follows the particles that come to a rank."""
+        raise TypeError("memory follows the particles that come to a rank, so that none can be reserved: call it.")
+
+    # ---- how it is done -------------------------------------------------------------------------------
+
+    def _together(self, work: Callable[[], tuple[str, Any]]) -> Any:
+        """Return the result of local work that also names the call, once no rank has failed and all say the same."""
+        error: BaseException | None = None
+        said, result = "", None
+        try:
+            said, result = work()
+        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
+            error = caught
+        self.world.agree(error, said)
+        return result
+
+    def _look(self, core: Any) -> None:
+        """Raise what is wrong with the last step: bad charges of a rank spoil the energies of others."""
+        wrong = core.errors()
+        level = 2 if wrong.bad is not None else int(wrong.touching or any(first is not None for first in wrong[1:]))
+        worst = self.world.allreduce(level, "max")
+        if worst:
+            with self.world.agreement("looking at a step"):
+                if level == worst:
+                    self._check(core)
+
+    def _core_for(self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any) -> Any:
+        core = self._core
+        if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
+            return core
+        return self._make(self.world.allreduce(x.count), x.dtype, backend, self._fourth(*backend.read(*charges)))
+
+    def _fourth(self, charges: np.ndarray) -> float:
+        """Return the mean fourth power of the charges of all ranks, of the worst set: see `fourth_power`."""
+        sets = charges.reshape(math.prod(charges.shape[:-1]), charges.shape[-1]).astype(np.float64)
+        largest = self.world.allreduce(np.nan_to_num(abs(sets)).max(1, initial=0.0), "max")
+        ratios = np.nan_to_num(sets) / np.where(largest > 0, largest, 1)[:, None]
+        sums = self.world.allreduce(np.stack([(ratios**2).sum(1), (ratios**4).sum(1), (ratios != 0).sum(1)]))
+        squares, fourths, counts = sums[:, sums[0] > 0]
+        return float((fourths * counts / squares**2).max(initial=0.0)) or FOURTH
+
+    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH) -> Parameters:
+        choose = super()._chosen
+        first = self.world.rank == 0
+        mine = self._together(lambda: ("parameters", choose(count, dtype, on_gpu, fourth) if first else None))
+        return self.world.allgather(mine)[0]
+
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
+        chosen = self._chosen(count, dtype, backend.name != "cpu", fourth)
+        return RankCore(
+            self.world, self.parts, self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions,
+            named=None, threads=self._threads, count=count, **self._options,
+        )  # fmt: skip
+
+
+class RankCore(Core):
+    """Grid and solver over ranks, and sums of energies and virials."""
+
+    replayed = False
+
+    def __init__(
+        self, world: pmd.World, parts: str, box: pm.Box, parameters: Parameters, *given: Any, **more: Any
+    ) -> None:
+        self.world = world
+        self.domain = pmd.Domain(pm.Mesh(parameters.shape, box), world.size, parts)
+        self._listed: Listed | None = None
+        super().__init__(box, parameters, *given, **more)
+        self.branch = None  # messages have one order
+
+    def new_grid(self, sides: list[float], options: dict[str, Any]) -> Any:
+        return pmd.UniformGrid(self.domain, self.world, self.parameters.cutoff, cell_size=tuple(sides), **options)
+
+    def new_solver(self, **options: Any) -> Any:
+        return pmd.Solver(self.domain, self.world, self.parameters.window, **options)
+
+    def checking(self) -> Any:
+        return self.world.agreement("charges of a step")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on this rank, except those of the grid."""
+        return self.solver.plan.nbytes + sum(int(m.nbytes) for m in self._memory.values())
+
+    def neighbours(self, x: Coordinates, check: bool) -> None:
+        self.grid.build(native(x))
+
+    def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
+        self.backend.copy(sums, self.grid.stream(None, function, self.values(charges)))
+
+    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
+        counts = self.world.allgather(x.count)
+        if self._listed is None or self._listed.counts != counts:
+            self._listed = None  # until all ranks have one
+            self._listed = Listed(self, counts)
+        self._listed.add(self, x, self.function(len(charges), virial, listed=True), self.values(charges), sums)
+        return sums
+
+    def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
+        super().step(x, given, out, check)
+        for name in ("energy", "virial"):
+            if name in out:
+                self.backend.copy(out[name], self.world.allreduce(out[name]))
+
+    def _smooth_half(self, x: Coordinates, charges: Any, fields: Fields, check: bool) -> None:
+        self.place(x, check)
+        if not len(charges):
+            return
+        verb = "potential_and_gradient" if fields.virial is None else "potential_gradient_virial"
+        for target, result in zip(fields, getattr(self.solver, verb)(charges), strict=False):
+            self.backend.copy(target, result)
+        if fields.virial is not None and self.world.rank:  # all ranks have it, and virials are added up
+            self.backend.clear(fields.virial)
+
+    def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
+        with self.world.agreement("results of a step"):
+            super().assemble(charges, sums, fields, out, first)
+
+
+class Listed:
+    """Excluded and scaled pairs of one rank's particles, with their partners on other ranks."""
+
+    def __init__(self, core: RankCore, counts: list[int]) -> None:
+        rank, world = core.world.rank, core.world
+        with world.agreement("exclusions"):
+            core.exclusions.check(sum(counts))
+            ends = np.cumsum(counts)
+            first, count, pairs = int(ends[rank]) - counts[rank], counts[rank], core.exclusions.pairs
+            holder = np.searchsorted(ends, pairs, "right")  # the rank of each particle
+            some = (holder == rank).any(1)
+            pairs, holder = pairs[some], holder[some]
+            far = np.unique(pairs[holder != rank])  # partners elsewhere, which come in this order
+            # Row n: a rank that needs a particle of this one, and the particle.
+            across = holder[:, 0] != holder[:, 1]
+            here = holder[across] == rank
+            rows = np.unique(np.stack([holder[across][~here], pairs[across][here] - first], 1), axis=0)
+            self.counts, self._count = counts, count
+            local = np.where(holder == rank, pairs - first, count + np.searchsorted(far, pairs))
+            self._pairs = Exclusions(local, core.exclusions.factors[some])
+            to, particles = (np.ascontiguousarray(column) for column in rows.T)
+        self._route = pmd.Route(world, to, particles=particles, count=count)
+
+    def add(self, core: RankCore, x: Coordinates, function: pm.PairFunction, values: Any, sums: Any) -> None:
+        """Add the function of pairs to sums (N, results): see `Exclusions.add`."""
+        positions = native(x)
+        columns = positions if isinstance(positions, tuple) else (positions,)
+        sent = self._route.send(*columns, values)
+        with core.world.agreement("sums of exclusions"):
+            whole = [self._joined(core, here, there) for here, there in zip((*columns, values), sent, strict=True)]
+            given = tuple(whole[:-1]) if isinstance(positions, tuple) else whole[0]
+            both = coordinates(given, 3, core.owner, upload=False)[2]
+            results = self._joined(core, sums, None)
+            self._pairs.add(core, both, function, whole[-1], results)
+            core.backend.copy(sums, results[: self._count])
+
+    def _joined(self, core: RankCore, here: Any, there: Any) -> Any:
+        """Return rows of this rank's particles and of their partners elsewhere, in new memory."""
+        whole = core.backend.empty((self._count + self._route.arrived, *here.shape[1:]), here.dtype)
+        core.backend.copy(whole[: self._count], here)
+        if there is None:
+            core.backend.clear(whole[self._count :])
+        else:
+            core.backend.copy(whole[self._count :], there)
+        return whole

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Electrostatics over ranks is that of one device."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh import distributed as pmd
+from particlemesh.apps.pme import PME, DistributedPME
+from ranks import on_threads
+
+BOXES = {"right": (3.0, 2.0, 4.0), "tilted": [[3, 0, 0], [0.9, 2, 0], [-0.7, 0.6, 4]]}
+PAIRS = np.array([[0, 1], [3, 60], [5, 80], [60, 61], [2, 88]])
+EXCLUDED = dict(exclusions=PAIRS, factors=[0, 0.5, 0, 0.25, 0])
+COUNT, OF_ALL = 90, ("energy", "virial")
+# Box, dtype, where the particles of each rank end, options.
+CASES = {
+    "one rank": ("right", "f8", [90], EXCLUDED),
+    "two ranks": ("tilted", "f8", [35, 90], dict(gradient="ik", parts="slabs")),
+    "all on the first": ("right", "f8", [90, 90, 90], EXCLUDED | dict(splitting="gaussian")),
+    "one has none": ("tilted", "f8", [40, 40, 70, 90], EXCLUDED | dict(shape=(9, 7, 11), window="bspline5")),
+    "float32": ("right", "f4", [20, 60, 90], EXCLUDED | dict(accuracy=1e-4)),
+}
+
+
+def drawn(box, dtype="f8", seed=1):
+    rng = np.random.default_rng(seed)
+    x = rng.random((COUNT, 3)) @ pm.Box(box).matrix
+    for i, j in PAIRS:
+        x[j] = x[i] + 0.1 * rng.standard_normal(3)
+    return x.astype(dtype), rng.standard_normal((2, COUNT)).astype(dtype)
+
+
+def shares(ends):
+    return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_is_that_of_one_device(name):
+    of, dtype, ends, options = CASES[name]
+    box, given = BOXES[of], dict(accuracy=1e-5, threads=1) | options
+    x, q = drawn(box, dtype)
+    q = q if name == "two ranks" else q[:1]
+    local = PME(box, **{key: value for key, value in given.items() if key != "parts"})
+    expected = local(x, q, fields=True)
+    moved = local(x + 0.3, q[0])
+
+    def work(world):
+        mine = shares(ends)[world.rank]
+        pme = DistributedPME(world, box, **given)
+        first = pme(x[mine], q[:, mine], fields=True)
+        again = shares([*(end // 2 for end in ends[:-1]), COUNT])[world.rank]
+        columns = tuple(np.ascontiguousarray(c) for c in (x[again] + 0.3).T.astype(dtype))
+        second = pme(columns, q[0, again], virial=name != "two ranks")
+        for what in ("cutoff", "split", "shape", "window"):  # errors follow from sums over ranks
+            assert getattr(pme.parameters, what) == getattr(local.parameters, what)
+        return mine, first, again, second
+
+    tolerance = 1e-12 if dtype == "f8" else 3e-5
+    results = on_threads(len(ends), work)
+    for mine, first, again, second in results:
+        for field in ("energy", "virial", "energies", "forces", "potentials", "fields"):
+            got, whole = getattr(first, field), getattr(expected, field)
+            part = whole if field in OF_ALL else whole[:, mine]
+            assert got.shape == part.shape
+            assert got.dtype == part.dtype
+            assert abs(got - part).max(initial=0) <= tolerance * abs(whole).max(), field
+        assert (second.virial is None) == (name == "two ranks")
+        assert abs(second.energy - moved.energy) <= 10 * tolerance * abs(moved.energies).max()
+        assert abs(second.forces - moved.forces[again]).max(initial=0) <= 10 * tolerance * abs(moved.forces).max()
+    if options.get("gradient") == "ik":
+        total = sum(first.forces.sum(1) for _, first, *_ in results)
+        assert abs(total).max() < 1e-10 * abs(expected.forces).max()
+
+
+WRONG = {
+    "nan": (lambda x, q: (x, np.full_like(q, np.nan)), "charges are not finite"),
+    "shape": (lambda x, q: (x, q[1:]), "charges"),
+    "place": (lambda x, q: (x * np.inf, q), "finite"),
+    "sets": (lambda x, q: (x, np.stack([q, q])), ""),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_error_on_one_rank_is_named_on_all(name):
+    change, words = WRONG[name]
+    x, q = drawn(BOXES["right"])
+
+    def work(world):
+        mine = shares([50, 90])[world.rank]
+        pme = DistributedPME(world, BOXES["right"], accuracy=1e-3, threads=1)
+        pme(x[mine], q[0, mine])
+        given = x[mine], q[0, mine]
+        with pytest.raises((ValueError, TypeError, pmd.RankError)) as caught:
+            pme(*(change(*given) if world.rank == 1 else given))
+        pme(*given)
+        return caught.value
+
+    first, second = on_threads(2, work)
+    assert isinstance(first, pmd.RankError)
+    assert words in str(first)
+    assert words in str(second)
+
+
+def test_particles_in_one_place_are_named_on_all_ranks():
+    x, q = drawn(BOXES["right"])
+    x[70] = x[10]
+
+    def work(world):
+        mine = shares([50, 90])[world.rank]
+        pme = DistributedPME(world, BOXES["right"], accuracy=1e-3, threads=1)
+        with pytest.raises(ValueError, match="lie on top of each other") as caught:
+            pme(x[mine], q[0, mine])
+        pme(x[mine], q[0, mine], check=False)
+        with pytest.raises(ValueError, match="lie on top of each other"):
+            pme.check()
+        return str(caught.value)
+
+    first, second = on_threads(2, work)
+    assert "10 is in the place" in first
+    assert "20 is in the place" in second  # of this rank's particles
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (dict(box=pm.Box((1.0,) * 3, periodic=(True, True, False))), "over ranks every axis is periodic"),
+    (dict(parts="rows"), "parts"), (dict(accuracy=2.0), "below 1"),
+])  # fmt: skip
+def test_what_has_no_meaning_over_ranks_is_refused(options, words):
+    def work(world):
+        with pytest.raises(ValueError, match=words):
+            DistributedPME(world, **dict(box=(1.0,) * 3) | options)
+
+    on_threads(2, work)
+
+
+def test_other_pairs_on_a_rank_and_pairs_of_nobody_are_refused():
+    def work(world):
+        with pytest.raises(pmd.RankError, match="exclusions"):
+            DistributedPME(world, (1.0,) * 3, exclusions=[[0, 1 + world.rank]])
+        pme = DistributedPME(world, (1.0,) * 3, accuracy=1e-2, exclusions=[[0, 5]], threads=1)
+        with pytest.raises(ValueError, match=r"is \[0, 5\], and there are 4 particles"):
+            pme(np.random.default_rng(world.rank).random((2, 3)), np.ones(2))
+
+    on_threads(2, work)
+
+
+def test_nothing_is_reserved_or_copied_or_checked_before_a_step():
+    pme = DistributedPME(pmd.World(), (1.0,) * 3)
+    with pytest.raises(TypeError, match="call it"):
+        pme.reserve(10)
+    with pytest.raises(TypeError, match="cannot be copied"):
+        copy.copy(pme)
+    with pytest.raises(RuntimeError, match="no step"):
+        pme.check()
