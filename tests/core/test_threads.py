@@ -18,8 +18,9 @@ PARTS = {"follow", "locate", "ready", "rows_of", "spectra", "take", "track"}  # 
 # Methods of each object that read nothing but sizes, or only call others of its methods.
 FREE = {
     "Plan": {"empty_field", "to_xarray"} | PARTS, "UniformGrid": PARTS, "fourier.Solver": {"explain"},
-    "fourier.Transform": {"compensation", "green", "modes"} | PARTS, "apps.pme.PME": {"core"}, "apps.pme.DistributedPME": {"core"},
-    "apps.pme.PMEBatch": {"core"}, "apps.pme.Dispersion": {"explain", "core"}, "apps.pme.InducedDipoles": {"in_box"},
+    "fourier.Transform": {"compensation", "green", "modes"} | PARTS, "apps.pme.PME": {"core"},
+    "apps.pme.DistributedPME": {"core"}, "apps.pme.PMEBatch": {"core"}, "apps.pme.Dispersion": {"explain", "core"},
+    "apps.pme.InducedDipoles": {"in_box"},
     "apps.pme.ChargeEquilibration": {"in_box"}, "apps.dem.Simulation": {"save"},
     "apps.brownian.RPY": {"explain", "linear_operator", "noise", "settings"},
     "distributed.FFT": {"explain", "wavenumbers"},
