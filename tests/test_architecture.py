@@ -57,7 +57,7 @@ BUDGET = {
     "command": 2940,
     "distributed": 3380,
     "fourier": 2460,
-    "grid": 8200,
+    "grid": 8270,
     "interpolate": 3380,
     "kernels": 270,
     "methods": 510,

@@ -186,7 +186,7 @@ UniformGrid: shape levels queries systems
 Window: cite value_error derivative_error
 fitted: degree normalise derivative derivative_tol name cite
 kaiser_bessel prolate: sigma tol
-neighbour_list: half system most sort_by
+neighbour_list: half system most sort_by of
 SkinList: half system exact
 autograd.torch.neighbour_list autograd.jax.neighbour_list: capacity half periodic system
 Mesh.compensation: kind power real

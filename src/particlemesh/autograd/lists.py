@@ -33,6 +33,8 @@ def text_of(
     if capacity is not None and set(quantities) & set(forms.COUNTS):
         raise ValueError(f"quantities is {quantities!r}, and capacity pads the list: n and s need one that is not.")
     checks.flag(half, "half")
+    if options.get("of") is not None:
+        options = options | {"of": np.asarray(on_host(options["of"])).tolist()}
     facts: dict[str, Any] = {"half": bool(half), "options": options}
     if radius is not None:
         facts["radius"] = of_grids.radius(radius)

@@ -70,6 +70,42 @@ def arranged(arrays: dict[str, Any], quantities: str, count: int, sort_by: str, 
     return _through(make, arrays)
 
 
+def chosen(of: Any, count: int) -> np.ndarray:
+    """Return the indices of some of ``count`` particles, ascending, from indices or a mask of any kind.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are neither, or an index is that of no particle; the first such one is named.
+    """
+    kind, array = operands.adopt(of, "of")
+    backend = kind.backend(array)
+    with kind.scope(array), backend.scope(kind.native(array)):
+        host = np.asarray(backend.download(kind.native(array)))
+    if host.dtype == bool and host.shape == (count,):
+        return np.flatnonzero(host)
+    if host.ndim != 1 or (host.dtype.kind not in "iu" and host.size):
+        raise TypeError(
+            f"of has dtype {host.dtype} and shape {host.shape}; give indices of particles (M,), or a mask ({count},)."
+        )
+    wrong = np.flatnonzero((host < 0) | (host >= count))
+    if wrong.size:
+        raise ValueError(f"of[{wrong[0]}] is {host[wrong[0]]}; allowed are 0 to {count - 1}.")
+    return np.unique(host.astype(np.int64))
+
+
+def rows_of(arrays: dict[str, Any], of: np.ndarray, count: int) -> dict[str, Any]:
+    """Return the pairs of some of ``count`` particles, from all of a list."""
+
+    def make(xp: Any, **by_letter: Any) -> dict[str, Any]:
+        mask = xp.zeros(count, bool)
+        mask[xp.asarray(of)] = True
+        keep = mask[by_letter["i"]]
+        return {letter: array[keep] for letter, array in by_letter.items()}
+
+    return _through(make, arrays)
+
+
 def neighbour_matrix(i: Any, values: Any, count: int, columns: int | None = None, *, fill: Any = 0) -> Any:
     """Return what pairs have as a matrix with a row for each particle, from a list that is sorted by particle.
 

@@ -53,6 +53,7 @@ def neighbour_list(
     boxes: Any = None,
     most: int | None = None,
     sort_by: str = "i",
+    of: Any = None,
     backend: str | None = None,
     threads: int | None = None,
 ) -> Any:
@@ -90,6 +91,9 @@ def neighbour_list(
         and memory; :meth:`UniformGrid.nearest` keeps no others, up to 128.
     sort_by : {"i", "j", "d"}
         "i": by the first particle. "d": also by distance for each of them. "j": by the second particle, then the first.
+    of : int array (M,) or bool array (N,), optional
+        The rows of these particles only: pairs with one of them as ``i``. The CPU searches for no others; a GPU makes
+        the whole list first.
     backend : {"cpu", "cuda", "opencl"}, optional
         By default where the positions are. If named, host arrays are copied there and back.
     threads : int, optional
@@ -152,6 +156,7 @@ def neighbour_list(
             "threads": threads,
             "most": most,
             "sort_by": sort_by,
+            "of": of,
         }
         return recorder.neighbour_list(quantities, positions, box, radius, periodic=periodic, **options)
     threads = None if threads is None else at_most_cores(common.threads(threads, backend))
@@ -161,6 +166,9 @@ def neighbour_list(
     domain = _domain(box, periodic if flags is None else flags.any(0).tolist())
     kind, home, x = coordinates(positions, len(domain.periodic), None, upload=False)
     checks.few_enough(x.count, "particles")
+    chosen = None if of is None else forms.chosen(of, x.count)
+    if chosen is not None and "i" not in listed:
+        listed += "i"
     reach, radii = reach_of(radius, x.count, x.dtype)
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
@@ -178,6 +186,7 @@ def neighbour_list(
             threads,
             backend,
             flags,
+            chosen,
         )
         try:
             arrays = call.answer(radius, system, boxes)
@@ -185,6 +194,8 @@ def neighbour_list(
             if not drop_grids():
                 raise
             arrays = call.answer(radius, system, boxes)
+    if chosen is not None and not call.narrowed:
+        arrays = forms.rows_of(arrays, chosen, x.count)
     if listed != quantities or sort_by != "i" or most is not None:
         arrays = forms.arranged(arrays, quantities, x.count, sort_by, most)
     results = tuple([arrays[letter] for letter in quantities])
@@ -256,6 +267,8 @@ class _Call:
     threads: int | None
     named: str | None
     flags: np.ndarray | None  # which axes repeat, of each system
+    of: np.ndarray | None = None  # indices of the particles that have rows
+    narrowed: bool = False  # whether only they were searched for
 
     def answer(self, radius: Any, system: Any, boxes: Any) -> dict[str, Any]:
         """Return the arrays by their letters."""
@@ -292,8 +305,17 @@ class _Call:
         return self._listed(grid, radius)
 
     def _listed(self, grid: UniformGrid, radius: Any) -> dict[str, Any]:
+        if self.of is not None and self.place.name == "cpu":
+            return self._some(grid.ready().queries)
         pairs = grid.pairs(radius, half=self.half, quantities=self.quantities)
         return checks.by_letter(pairs, self.quantities)
+
+    def _some(self, queries: Any) -> dict[str, Any]:
+        """Return the rows of some particles, or of all, on the CPU."""
+        self.narrowed = True
+        radius = self.reach if self.radii is None else self.radii
+        pairs = queries.pairs(radius, half=self.half, quantities=self.quantities, of=self.of)
+        return self._wrapped(checks.by_letter(pairs, self.quantities))
 
     def _on_cpu(self, box: Box, shape: tuple[int, ...], *, doubtful: bool) -> dict[str, Any] | None:
         """Search with dense cells on the CPU, without a grid that stays."""
@@ -303,9 +325,7 @@ class _Call:
             raise checks.bad_particles(status, self.positions, None, box)
         if doubtful and crowded(cloud.start, self.x.count):
             return None
-        radius = self.reach if self.radii is None else self.radii
-        pairs = CpuQueries(cloud, self.threads).pairs(radius, half=self.half, quantities=self.quantities)
-        return self._wrapped(checks.by_letter(pairs, self.quantities))
+        return self._some(CpuQueries(cloud, self.threads))
 
     def sparse(self) -> dict[str, Any]:
         """Search with cells that hold particles only."""
@@ -325,6 +345,8 @@ class _Call:
         if self.place.name == "cpu":
             cloud = cloud_of(made.cells, made.folded, made.turns, made.start, made.order, None, self.threads)
             queries = CpuQueries(cloud._replace(occupied=made.occupied), self.threads)
+            if levels == 1 and self.of is not None:
+                return self._some(queries)
             return self._wrapped(list_once(made, functools.partial(queries.pairs, radius), **options))
         with self.place.scope():
             return self._wrapped(sparse_on_device(self.place, made, box, radius, **options))

@@ -58,9 +58,10 @@ class SkinList(common.Fixed):
         Whether pairs beyond the radius are left out. With False a call returns the kept list, with present distances:
         all pairs within the radius, and some beyond it.
     width : int, optional
-        With a grid: arrays are tables with so many columns, as of ``format="dense"`` of its :meth:`pairs`: -1 in empty
-        places. Letters are those of "jdDSn". On a GPU such calls never wait, and from the second one on they allocate
-        nothing: a graph can capture them. The next call overwrites their arrays, and :meth:`check` raises errors.
+        With a grid: arrays are tables with so many columns, as of ``format="dense"`` of
+        :meth:`particlemesh.UniformGrid.pairs`: -1 in empty places. Letters are those of "jdDSn". On a GPU such calls
+        never wait, and from the second one on they allocate nothing: a graph can capture them. The next call overwrites
+        their arrays, and :meth:`check` raises errors.
 
     Attributes
     ----------

@@ -71,9 +71,12 @@ class CpuQueries:
 
     def pairs(
         self, radius: ArrayLike, half: bool, order: str = "input", form: str = "csr", quantities: str = "j",
-        width: int | None = None, capacity: int | None = None, check: bool = True,
+        width: int | None = None, capacity: int | None = None, check: bool = True, of: np.ndarray | None = None,
     ) -> Pairs:  # fmt: skip
-        """Return the neighbours of each particle; see `UniformGrid.pairs`. Searches wait, whatever ``check`` is."""
+        """Return the neighbours of each particle; see `UniformGrid.pairs`. Searches wait, whatever ``check`` is.
+
+        ``of`` are the indices of particles: the rows of others are empty.
+        """
         cloud, uniform, order = self._sized(radius, order)
         letters = quantities + ("i" if form == "coo" and "i" not in quantities else "")
         # A list of pairs without rows is made from each pair once, wherever its particles are in the caller's order.
@@ -82,6 +85,8 @@ class CpuQueries:
             cloud, names_of(cloud, "grid" if named else order), uniform, forward=half and (by_place or named)
         )
         query = _own_query(cloud, search, half=half, radius=uniform)
+        if of is not None:
+            query = query._replace(shares=_shares_with(cloud, of))
         return self._list(
             cloud, search, query, cloud.turns, len(cloud.order) if by_place or named else cloud.particles, letters,
             form, ordered=by_place or named, named=named, width=width,
@@ -214,7 +219,7 @@ class CpuQueries:
             lists = list_few(query, search, rows, want, axes, *named_by.values(), width_for(real))
             made = {PairRows._fields[place]: lists[place] for place in places}
             return Pairs(start=lists[0] if form == "csr" else None, **made)
-        if least := rows * _least_pairs(cloud, search, query):
+        if least := int(np.diff(query.shares[:, :2]).sum()) * _least_pairs(cloud, search, query):
             least *= checks.bytes_per_pair(quantities, axes, real.itemsize)
             check_room(least, f"pairs within {float(search.radius):g} (a lower bound)")
         counts, start = np.zeros(rows, np.int64), np.zeros(rows + 1, np.int64)
@@ -253,6 +258,18 @@ def names_of(cloud: CpuCloud, order: str) -> np.ndarray:
 def _shares_of_one(count: int) -> np.ndarray:
     """Return the shares of the particles of one box."""
     return shares_of(np.array([0, count]), POINTS)
+
+
+def _shares_with(cloud: CpuCloud, of: np.ndarray) -> np.ndarray:
+    """Return the shares of some particles: runs of places of one system."""
+    chosen = np.zeros(cloud.particles, bool)
+    chosen[of] = True
+    places = np.flatnonzero(chosen[cloud.order])
+    system = np.searchsorted(cloud.start[:: cloud.cells.total], places, "right") - 1
+    begins = (np.diff(places, prepend=-2) != 1) | (np.diff(system, prepend=-1) != 0) | (places % POINTS == 0)
+    first = np.flatnonzero(begins)
+    ends = places[np.append(first[1:], len(places)) - 1] + 1 if len(places) else places
+    return np.ascontiguousarray(np.stack([places[first], ends, system[first]], 1))
 
 
 def _own_query(
