@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh.choosing.choice import METHODS
-from particlemesh.command import cli, consoles, demo, info, self_test
+from particlemesh.command import cli, consoles, demo, info, self_test, warm
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.grid.neighbour_list import neighbour_list
 from particlemesh.window import WINDOWS
@@ -42,6 +42,18 @@ def small(tmp_path):
     file = tmp_path / "few.npz"
     np.savez(file, positions=random.random((50, 3)), charges=charges - charges.mean(), box=[1.0, 1.2, 0.9])
     return file
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_warm_makes_each_call_once_and_says_where_code_is_kept(processes, monkeypatch):
+    monkeypatch.setattr(self_test, "PROCESSES", processes)
+    few = [job for job in warm.jobs() if job[1:] == (3, "float64")]
+    assert {name for name, *_ in few} == set(warm.CALLS)
+    monkeypatch.setattr(warm, "jobs", lambda: few)
+    result = run(cli.app, ["warm"])
+    assert result.exit_code == 0
+    assert f"compiled    {len(warm.CALLS)} kinds of calls for the CPU" in result.output
+    assert "code is kept" in " ".join(result.output.split())
 
 
 def test_help_loads_no_gpu_library():

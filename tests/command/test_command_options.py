@@ -62,7 +62,7 @@ UNSEEN = {
 }  # fmt: skip
 ELSEWHERE = {
     "info": "prints what is there", "demo": "takes a minute", "tune": "measures", "distributed": "measures",
-    "view": "opens a window",
+    "view": "opens a window", "warm": "compiles",
 }  # fmt: skip
 
 

@@ -156,6 +156,8 @@ def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
             loaded = None
         if loaded is None and not ours:
             frozen.renew()
+        elif loaded is None:
+            _say_once()
         return loaded
 
     def save_overload(signature: Any, data: Any) -> None:
@@ -298,12 +300,21 @@ def _of_loop(loop: Callable) -> Frozen:
     return _nothing if _library(loop) == "particlemesh" else _frozen(loop)
 
 
-def _say(what: str, folder: Path | None) -> None:
-    kept = f"kept in {folder}" if folder else "kept for this process only"
-    text = f"particlemesh: compiling {what!r} for the CPU, some seconds; {kept}."
+@functools.cache
+def _say_once() -> None:
+    """Tell once in a process that the library compiles: the first calls of all take up to a minute."""
+    _tell("particlemesh: compiling for the CPU, once for each kind of call; `particlemesh warm` does it ahead.")
+
+
+def _tell(text: str) -> None:
     _LOG.info(text)
     if sys.stderr is not None and sys.stderr.isatty():
         print(text, file=sys.stderr)  # noqa: T201 - tells the user why this takes long
+
+
+def _say(what: str, folder: Path | None) -> None:
+    kept = f"kept in {folder}" if folder else "kept for this process only"
+    _tell(f"particlemesh: compiling {what!r} for the CPU, some seconds; {kept}.")
 
 
 class _Locator(_CacheLocator):

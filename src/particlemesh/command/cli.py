@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, applications, commands on files, and ``cite``.
+"""The command ``particlemesh``: ``info``, ``demo``, ``tune``, ``warm``, applications, commands on files, and ``cite``.
 
 Commands import their modules when they run, so that ``--help`` loads no GPU library.
 """
@@ -129,6 +129,19 @@ def tune(
         stated = {name for name, value in (("quick", quick), ("changed", changed)) if value}
         consoles.refuse_idle(stated, "quick changed", not show, "--show only prints")
         tune.show(console, backend) if show else tune.report(console, backend, quick, changed)
+
+
+@app.command()
+def warm() -> None:
+    """Compile what common calls need on the CPU, once, so that first calls do not wait.
+
+    Plans of five windows, grids, neighbour lists, solvers, power spectra, NUFFT and PME are called once in each
+    dimension and precision, in several processes. Code for GPUs is compiled at its first use, in a second or two.
+    """
+    from particlemesh.command import warm
+
+    with consoles.reporting("warm") as console:
+        warm.warm(console)
 
 
 @app.command()

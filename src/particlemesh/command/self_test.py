@@ -233,7 +233,7 @@ def _work(pipe: Any, name: str, parts: tuple[str, ...], end: float | None) -> No
 
 
 @contextlib.contextmanager
-def _spawning() -> Iterator[Any]:
+def spawning() -> Iterator[Any]:
     """Yield a context whose processes run no file of the present folder: Python starts them as ``python -c``."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -248,7 +248,7 @@ def _spawning() -> Iterator[Any]:
 
 def _in_processes(jobs: list[tuple[str, tuple[str, ...]]], end: float | None) -> Iterator[Run]:
     working: dict[Any, Any] = {}
-    with _spawning() as context:
+    with spawning() as context:
         for job in jobs:
             received, sender = context.Pipe(duplex=False)
             working[received] = context.Process(target=_work, args=(sender, *job, end), daemon=True), *job
@@ -271,7 +271,7 @@ def beside(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     """Call a function in another process; return a function that waits for its result."""
     if PROCESSES == 1:
         return lambda: function(*arguments)
-    with _spawning() as context:
+    with spawning() as context:
         pool = ProcessPoolExecutor(1, mp_context=context)
         result = pool.submit(function, *arguments)
     pool.shutdown(wait=False)
