@@ -54,7 +54,7 @@ BUDGET = {
     "autograd": 1130,
     "backends": 3285,
     "choosing": 870,
-    "command": 3010,
+    "command": 3060,
     "distributed": 3380,
     "fourier": 2460,
     "grid": 8270,
