@@ -13,7 +13,7 @@ travel to the owners of their cells once, and in later steps only strays move.
 from __future__ import annotations
 
 import argparse
-import os
+import importlib
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -35,18 +35,6 @@ def world_of_all() -> pmd.World:
     except ImportError:
         return pmd.World()
     return pmd.World(MPI.COMM_WORLD)
-
-
-def arrays(backend: str) -> ModuleType:
-    """Return NumPy, or CuPy on one GPU for each process of a host."""
-    if backend == "cpu":
-        return np
-    import cupy
-
-    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-    local = next((int(os.environ[name]) for name in names if name in os.environ), 0)
-    cupy.cuda.Device(local % cupy.cuda.runtime.getDeviceCount()).use()
-    return cupy
 
 
 class Gravity:
@@ -97,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     parser.add_argument("--backend", default="cpu", choices=("cpu", "cuda"))
     asked = parser.parse_args(arguments)
 
-    xp = arrays(asked.backend)
-    world = world_of_all()
+    world = world_of_all()  # before arrays: it gives each rank of a host a GPU
+    xp = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[asked.backend])
     mesh = pm.Mesh((asked.mesh,) * 3, (1.0, 1.0, 1.0))
     domain = pmd.Domain(mesh, world.size)
     gravity = Gravity(domain, world, xp)

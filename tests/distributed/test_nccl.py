@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What NCCL is asked to do, by a stand-in for CuPy: one group a round, in a stream of its own."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -135,6 +136,26 @@ def test_what_nccl_needs(answers, why, monkeypatch):
     monkeypatch.setattr(transports, "_device", lambda: answers[0])
     got = transports.missing(SimpleNamespace(allgather=lambda answer: answers))
     assert got is None if why is None else got.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("others", "devices", "taken"),
+    [
+        ([("a", "0", 4), ("b", "0", 4), ("a", "0", 4)], 4, [0, 2]),  # ranks 0, 1 and 3 on host a; this is rank 3
+        ([("a", "0", 4), ("b", "0", 4), ("a", "1", 4)], 4, None),  # a rank has chosen
+        ([("b", "0", 4), ("b", "0", 4), ("b", "0", 4)], 4, None),  # alone on its host
+        ([("a", "0", 1), ("a", "0", 1), ("a", "0", 1)], 1, None),  # the launcher has chosen
+    ],
+)
+def test_ranks_of_a_host_share_its_gpus(others, devices, taken, monkeypatch):
+    used = []
+    runtime = SimpleNamespace(getDeviceCount=lambda: devices)
+    cuda = SimpleNamespace(runtime=runtime, Device=lambda n: SimpleNamespace(use=lambda: used.append(n)))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(transports, "_device", lambda: (None, ("a", "0")))
+    every = [((host, device), count) for host, device, count in others]
+    transports.share_devices(SimpleNamespace(rank=3, allgather=lambda answer: [*every, answer]))
+    assert used == ([] if taken is None else taken[1:])
 
 
 def test_this_machine_answers():

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import importlib
 import statistics
 import sys
 import time
@@ -60,18 +60,6 @@ def world_of_all(transport: str) -> tuple[pmd.World, Any]:
     return pmd.World(MPI.COMM_WORLD, transport), MPI.COMM_WORLD
 
 
-def take_device(backend: str) -> Any:
-    """Return NumPy, or CuPy with one GPU for each process of a host."""
-    if backend == "cpu":
-        return np
-    import cupy
-
-    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_COMM_WORLD_LOCAL_RANK")
-    local = next((int(os.environ[name]) for name in names if name in os.environ), 0)
-    cupy.cuda.Device(local % cupy.cuda.runtime.getDeviceCount()).use()
-    return cupy
-
-
 def report(console: Any, out: Path, *, particles: float, backend: str, transport: str, **options: int) -> bool:
     """Test and time the ranks of this run; return whether all tests passed, the same on every rank."""
     consoles.check_ending(out, ".png", ".pdf", ".svg", ".jpg")
@@ -80,8 +68,8 @@ def report(console: Any, out: Path, *, particles: float, backend: str, transport
         raise ValueError(f"--particles is {particles:g}; give a whole number from 1000 to 1e10, such as 1e6.")
     consoles.check_choice("backend", backend, ("cpu", "cuda"))
     consoles.check_backend(backend)
-    xp = take_device(backend)
     world, communicator = world_of_all(transport)
+    xp = np if backend == "cpu" else importlib.import_module("cupy")
     console.quiet = world.rank > 0
     try:
         return _run(console, out, world, communicator, xp, int(particles), backend, transport, **options)

@@ -281,6 +281,22 @@ def missing(host: Host) -> str | None:
     return None
 
 
+def share_devices(host: Host) -> None:
+    """Give each rank of a host a GPU, where all have the same one and see several: that of its number on the host.
+
+    Ranks that have chosen a device keep it. It is CuPy's current device of this thread.
+    """
+    here, count = _device()[1], 0
+    with contextlib.suppress(Exception):  # without a driver, or without CuPy
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+    every = host.allgather((here, count))
+    beside = [rank for rank, ((name, _), _) in enumerate(every) if name == here[0]]
+    if len(beside) > 1 and {every[rank] for rank in beside} == {(here, count)} and count > 1:
+        cupy.cuda.Device(beside.index(host.rank) % count).use()
+
+
 def _device() -> tuple[str | None, tuple[str, str]]:
     """Return why this rank cannot use NCCL, or None, and its host and GPU."""
     nowhere = socket.gethostname(), ""

@@ -11,7 +11,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.distributed.transports import Alone, Aware, Host, Nccl, Op, Transport, cuda_aware, missing, module_of
+from particlemesh.distributed.transports import (
+    Alone,
+    Aware,
+    Host,
+    Nccl,
+    Op,
+    Transport,
+    cuda_aware,
+    missing,
+    module_of,
+    share_devices,
+)
 
 _NO_KIND = 2**31
 T = TypeVar("T")
@@ -45,7 +56,8 @@ class World(checks.Fixed):
     ----------
     communicator : mpi4py.MPI.Comm, optional
         Its ranks. It is duplicated, so that our messages and the program's never meet. Without one the world is a
-        single rank, which needs no MPI.
+        single rank, which needs no MPI. Where all ranks of a host have the same current device of CuPy and see several,
+        each takes one: that of its number on the host. So make a World before arrays, or choose devices before it.
     transport : {"auto", "host", "mpi", "nccl"}
         How arrays in device memory travel; arrays of NumPy always go through MPI. ``"host"`` copies them to the host
         and back. ``"mpi"`` gives them to a CUDA-aware MPI. ``"nccl"`` needs one GPU for each process. ``"auto"`` takes
@@ -375,6 +387,7 @@ def _transport(communicator: Any, name: str) -> Transport:
         host = Host(communicator)
     except ImportError as error:
         raise ImportError("a communicator needs mpi4py: pip install mpi4py, with an MPI library.") from error
+    share_devices(host)
     if name == "host":
         return host
     why = missing(host) if name in ("auto", "nccl") else "not asked for"
