@@ -42,7 +42,7 @@ def register(direction: str, method: type[Method]) -> type[Method]:
 
     Returns
     -------
-    type
+    subclass of Method
         ``method``, so that ``functools.partial(register, "spread")`` decorates a class.
 
     Raises
