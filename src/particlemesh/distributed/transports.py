@@ -282,9 +282,9 @@ def missing(host: Host) -> str | None:
 
 
 def share_devices(host: Host) -> None:
-    """Give each rank of a host a GPU, where all have the same one and see several: that of its number on the host.
+    """Give each rank of a host the GPU with its number there, if all have the same one and see several.
 
-    Ranks that have chosen a device keep it. It is CuPy's current device of this thread.
+    Ranks that have chosen a device keep it. The GPU becomes CuPy's current device of this thread.
     """
     here, count = _device()[1], 0
     with contextlib.suppress(Exception):  # without a driver, or without CuPy

@@ -56,8 +56,8 @@ class World(checks.Fixed):
     ----------
     communicator : mpi4py.MPI.Comm, optional
         Its ranks. It is duplicated, so that our messages and the program's never meet. Without one the world is a
-        single rank, which needs no MPI. Where all ranks of a host have the same current device of CuPy and see several,
-        each takes one: that of its number on the host. So make a World before arrays, or choose devices before it.
+        single rank, which needs no MPI. Each rank takes the GPU with its number on the host, if all ranks there have
+        the same current device of CuPy and see several. So make a World before arrays, or choose devices before it.
     transport : {"auto", "host", "mpi", "nccl"}
         How arrays in device memory travel; arrays of NumPy always go through MPI. ``"host"`` copies them to the host
         and back. ``"mpi"`` gives them to a CUDA-aware MPI. ``"nccl"`` needs one GPU for each process. ``"auto"`` takes
