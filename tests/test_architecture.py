@@ -51,7 +51,7 @@ BUDGET = {
     "apps/nufft": 1610,
     "apps/pme": 4590,
     "arrays": 800,
-    "autograd": 1130,
+    "autograd": 1170,
     "backends": 3285,
     "choosing": 870,
     "command": 3060,

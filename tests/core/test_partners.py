@@ -189,6 +189,7 @@ kaiser_bessel prolate: sigma tol
 neighbour_list: half system most sort_by of
 SkinList: half system exact
 autograd.torch.neighbour_list autograd.jax.neighbour_list: capacity half periodic system
+autograd.jax.kept_list: box boxes capacity
 Mesh.compensation: kind power real
 Mesh.nodes Mesh.part: ghosts
 Mesh.wavenumbers fourier.Transform: real

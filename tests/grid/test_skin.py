@@ -346,3 +346,36 @@ def test_rows_that_are_too_long_are_told(backend):
     with pytest.raises(OverflowError, match="width="):
         kept(backend.array(X))
         kept.check()
+
+
+@pytest.mark.parametrize("name", ["periodic", "triclinic systems"])
+def test_jax_differentiates_kept_distances(name):
+    jax = pytest.importorskip("jax")
+    lists = pytest.importorskip("particlemesh.autograd.jax")
+    walkers, room = Walkers(WALKS[name]), 4000
+    key, lattice = ("boxes", walkers.boxes) if walkers.walk.boxes else ("box", walkers.rows)
+    kept = walkers.kept("dD")
+
+    def total(answer):
+        d, vector, number = answer
+        there = jax.numpy.arange(room) < number
+        return (jax.numpy.where(there, d, 0) ** 2).sum() + (vector**3).sum()
+
+    def of_kept(x, lattice):
+        return total(lists.kept_list(kept, x, **{key: lattice}, capacity=room))
+
+    def of_fresh(x, lattice):
+        given, options = (walkers.rows, {"boxes": lattice}) if key == "boxes" else (lattice, {})
+        return total(lists.neighbour_list("dD", x, given, walkers.radius, **walkers.options, **options, capacity=room))
+
+    slope = jax.jit(jax.grad(of_kept, (0, 1)))
+    arrays = jax.numpy.asarray(walkers.x), jax.numpy.asarray(lattice)
+    for _ in range(2):
+        for a, b in zip(slope(*arrays), jax.grad(of_fresh, (0, 1))(*arrays), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        walkers.x += walkers.rng.normal(0, 0.001, walkers.x.shape)
+        arrays = jax.numpy.asarray(walkers.x), arrays[1]
+    assert not kept.rebuilt.any()
+    if key == "box":
+        with pytest.raises(TypeError, match="give capacity"):
+            jax.jit(lambda x: lists.kept_list(kept, x))(arrays[0])

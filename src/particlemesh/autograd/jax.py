@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from particlemesh import Mesh, Window, checks
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
-from particlemesh.autograd.jax_lists import neighbour_list
+from particlemesh.autograd.jax_lists import kept_list, neighbour_list
 from particlemesh.autograd.jax_operators import POOL, define, real_name
 from particlemesh.autograd.pool import nodes_of, text_of, verb
 from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
-__all__ = ["gradient", "interpolate", "neighbour_list", "potential", "spread", "spread_gradient"]
+__all__ = ["gradient", "interpolate", "kept_list", "neighbour_list", "potential", "spread", "spread_gradient"]
 
 
 def _run(spreads: bool, *arguments: Any) -> None:

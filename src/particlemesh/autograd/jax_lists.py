@@ -12,16 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 
+from particlemesh import checks
 from particlemesh.arrays.kinds import cuda_stream
 from particlemesh.autograd import lists
 from particlemesh.grid import checks as of_grids
 
 _CPU = 1  # a device type of DLPack
+_TRACED = "JAX traces this call, so that shapes may not depend on numbers: give capacity, the most pairs."
 
 
-def _padded(text: str, given: tuple[bool, ...], *arrays: Any) -> tuple[Any, ...]:
+def _padded(find: Any, capacity: int | None, given: tuple[bool, ...], *arrays: Any) -> tuple[Any, ...]:
     """Return i, j and S with as many rows as there is room for, and the number of pairs, from a call of the device."""
-    capacity, positions = lists.capacity_of(text), arrays[0]
+    positions = arrays[0]
     axes = 1 if positions.ndim == 1 else positions.shape[1]
 
     def work(context: Any, outs: Any, *arrays: Any) -> None:
@@ -34,7 +36,7 @@ def _padded(text: str, given: tuple[bool, ...], *arrays: Any) -> tuple[Any, ...]
             scope, native = cuda_stream(context.stream, number), cupy.asarray
         with scope:
             there = iter(map(native, arrays))
-            pairs = lists.search(text, *(next(there) if is_given else None for is_given in given))
+            pairs = find(*(next(there) if is_given else None for is_given in given))
             taken = min(capacity or 0, len(pairs[0]))
             for out, array in zip(map(native, outs), pairs, strict=False):
                 out[:taken], out[taken:] = array[:taken], 0
@@ -49,7 +51,18 @@ def _padded(text: str, given: tuple[bool, ...], *arrays: Any) -> tuple[Any, ...]
 
 @functools.lru_cache(maxsize=256)
 def _operator(text: str, given: tuple[bool, ...]) -> Any:
-    return jax.custom_batching.sequential_vmap(jax.jit(functools.partial(_padded, text, given)))
+    search, capacity = functools.partial(lists.search, text), lists.capacity_of(text)
+    return jax.custom_batching.sequential_vmap(jax.jit(functools.partial(_padded, search, capacity, given)))
+
+
+@functools.lru_cache(maxsize=16)
+def _operator_of(kept: Any, capacity: int, given: tuple[bool, ...]) -> Any:
+    return jax.jit(functools.partial(_padded, functools.partial(_kept_pairs, kept), capacity, given))
+
+
+def _kept_pairs(kept: Any, positions: Any, box: Any, boxes: Any) -> tuple[Any, ...]:
+    arrays = kept.arrays("ijS", positions, None if box is None else np.asarray(box), boxes)
+    return arrays["i"], arrays["j"], arrays["S"]
 
 
 def neighbour_list(
@@ -117,9 +130,7 @@ def neighbour_list(
         there = [jax.lax.stop_gradient(a) for a in arrays if a is not None]
         pairs = _operator(text, tuple(a is not None for a in arrays))(*there)
     elif any(isinstance(a, jax.core.Tracer) for a in arrays):
-        raise TypeError(
-            "JAX traces this call, so that shapes may not depend on numbers: give capacity, the most pairs."
-        )
+        raise TypeError(_TRACED)
     else:
         pairs = (*lists.search(text, *arrays), None)
     lattice: Any = boxes if boxes is not None else cell if cell is not None else jnp.asarray(lists.matrix_of(text))
@@ -128,3 +139,57 @@ def neighbour_list(
         jnp, jnp.asarray, wide, pairs, positions, lattice, None if boxes is None else system, capacity is not None
     )
     return lists.named(quantities, answer, capacity is not None)
+
+
+def kept_list(kept: Any, positions: Any, box: Any = None, boxes: Any = None, *, capacity: int | None = None) -> Any:
+    """Return what a :class:`particlemesh.SkinList` returns, with distances and vectors that are differentiable.
+
+    Parameters
+    ----------
+    kept : particlemesh.SkinList
+        Of letters "ijdDS".
+    positions, box, boxes
+        As of a call of the list. Arrays of JAX have derivatives.
+    capacity : int, optional
+        As of :func:`neighbour_list`: needed where JAX traces the call. The list then decides when the program runs.
+
+    Returns
+    -------
+    array or tuple of arrays
+        One for each letter of the list. With ``capacity`` the number of pairs comes last.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not allowed, or JAX traces the call and ``capacity`` is missing.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, particlemesh as pm
+    >>> from particlemesh.autograd.jax import kept_list
+    >>> kept = pm.SkinList("d", (1.0, 1.0), 0.25, 0.1, half=True)
+    >>> def bond(x):
+    ...     d, number = kept_list(kept, x, capacity=4)
+    ...     return jnp.where(jnp.arange(4) < number, d, 0).sum()
+    >>> jax.grad(bond)(jnp.array([[0.1, 0.5], [0.9, 0.5]])).round(6).tolist()
+    [[1.0, 0.0], [-1.0, 0.0]]
+    """
+    of_grids.letters(kept.quantities)
+    positions = jnp.stack(positions, -1) if isinstance(positions, tuple) else jnp.asarray(positions)
+    given = positions, box if box is None else jnp.asarray(box), boxes if boxes is None else jnp.asarray(boxes)
+    constant = [None if a is None else jax.lax.stop_gradient(a) for a in given]
+    if capacity is not None:
+        capacity = checks.integer(capacity, "capacity", 1, lists.MOST)
+        operator = _operator_of(kept, capacity, tuple(a is not None for a in given))
+        pairs = operator(*[a for a in constant if a is not None])
+    elif any(isinstance(a, jax.core.Tracer) for a in given):
+        raise TypeError(_TRACED)
+    else:
+        pairs = (*_kept_pairs(kept, *constant), None)
+    lattice = boxes if boxes is not None else box if box is not None else kept.lattice
+    shared = kept.system is None or (boxes is None and box is not None)
+    wide = jnp.float64 if jax.config.jax_enable_x64 else jnp.float32
+    system = None if shared else jnp.asarray(kept.system)
+    padded = capacity is not None
+    answer = lists.answers(jnp, jnp.asarray, wide, pairs, positions, jnp.asarray(lattice), system, padded)
+    return lists.named(kept.quantities, answer, padded)

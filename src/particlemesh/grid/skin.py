@@ -198,8 +198,8 @@ class SkinList(common.Fixed):
     @property
     def lattice(self) -> np.ndarray:
         """Lattice vectors as rows of the last call, (d, d), or those of each system, (S, d, d)."""
-        rows = self._box.matrix if self._frame is None else self._frame.rows
-        return np.array(rows[0] if self._frame is not None and self.system is None else rows)
+        rows = self._frame_of(None, None).rows
+        return np.array(rows[0] if self.system is None else rows)
 
     def arrays(self, letters: str, positions: Any, box: Any, boxes: Any) -> dict[str, Any]:
         """Return arrays by letter, without derivatives; for other parts of the library."""
@@ -211,13 +211,13 @@ class SkinList(common.Fixed):
                 f"{self._of[1]} on {self._of[2].name!r}: make another list for other particles."
             )
         with kind.scope(x.user), home.scope(*x.arrays):
-            made = self._updated(letters, positions, home, x, self._frame_of(x, box, boxes))
+            made = self._updated(letters, positions, home, x, self._frame_of(box, boxes))
             here = kind.home == home.name
             if self.width is not None and home.name != "cpu":
                 self._wrap = kind.wrap if here else home.download
             return {letter: kind.wrap(array if here else home.download(array)) for letter, array in made.items()}
 
-    def _frame_of(self, x: Coordinates, box: Any, boxes: Any) -> Frame:
+    def _frame_of(self, box: Any, boxes: Any) -> Frame:
         """Return the boxes of a call: new ones, or those of the call before."""
         frame, domain, given = self._frame, self._box, self._boxes
         if frame is not None:
