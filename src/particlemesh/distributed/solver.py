@@ -273,25 +273,26 @@ class Solver(checks.Fixed):
             self._tables[key] = xp.asarray(np.asarray(factors * self._size, kind))  # the inverse divides by the size
         return self._tables[key]
 
-    def _strain(self) -> np.ndarray:
-        """Return the tables of the virial, made at the first use."""
-        if "strain" not in self._tables:
-            self._tables["strain"] = self._influence.strain(self._modes, self._factors)
-        return self._tables["strain"]
+    def _strain(self, xp: Any = np) -> Any:
+        """Return the tables (modes, terms) of the virial in a library, made at the first use."""
+        key = "strain", xp.__name__
+        if key not in self._tables:
+            self._tables[key] = xp.asarray(self._influence.strain(self._modes, self._factors).T)
+        return self._tables[key]
 
     def _virial(self, spectrum: Any) -> Any:
         """Return the derivatives (..., d, d) by strain of the energies of spectra, the same on every rank."""
         ndim, xp = self.mesh.ndim, module_of(spectrum)
+        rows = math.prod(spectrum.shape[:-ndim])
 
         def summed() -> Any:
             squares = (spectrum.real**2 + spectrum.imag**2).astype(np.float64)
-            rows = math.prod(spectrum.shape[:-ndim])
-            return squares.reshape(rows, math.prod(self._modes.spectrum_shape)) @ xp.asarray(self._strain().T)
+            return squares.reshape(rows, math.prod(self._modes.spectrum_shape)) @ self._strain(xp)
 
         terms = self.world.allreduce(self._worked(summed))
-        virial = xp.empty((len(terms), ndim, ndim))
-        upper = np.triu_indices(ndim)
-        virial[:, upper[0], upper[1]] = virial[:, upper[1], upper[0]] = terms
+        place = np.zeros((ndim, ndim), int)  # of each pair of axes among the terms
+        place[np.triu_indices(ndim)] = range(terms.shape[1])
+        virial = xp.take(terms, xp.asarray(np.maximum(place, place.T)), axis=1)
         return virial.reshape(*spectrum.shape[:-ndim], ndim, ndim).astype(spectrum.real.dtype)
 
     def _worked(self, work: Any) -> Any:
