@@ -283,11 +283,10 @@ class Solver(checks.Fixed):
     def _virial(self, spectrum: Any) -> Any:
         """Return the derivatives (..., d, d) by strain of the energies of spectra, the same on every rank."""
         ndim, xp = self.mesh.ndim, module_of(spectrum)
-        rows = math.prod(spectrum.shape[:-ndim])
 
         def summed() -> Any:
             squares = (spectrum.real**2 + spectrum.imag**2).astype(np.float64)
-            return squares.reshape(rows, math.prod(self._modes.spectrum_shape)) @ self._strain(xp)
+            return squares.reshape(math.prod(spectrum.shape[:-ndim]), self._factors.size) @ self._strain(xp)
 
         terms = self.world.allreduce(self._worked(summed))
         place = np.zeros((ndim, ndim), int)  # of each pair of axes among the terms
