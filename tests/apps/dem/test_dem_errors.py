@@ -109,7 +109,7 @@ def test_no_particles_and_one_place():
     none = Simulation(np.zeros((0, 3)), 1.0, density=1.0, contact=GOOD["contact"], time_step=0.1)
     none.run(3)
     assert none.step == 3 and none.energy.total == 0 and none.positions.shape == (0, 3)
-    two = Simulation(np.zeros((2, 3)), 1.0, density=1.0, contact=GOOD["contact"])
+    two = Simulation(np.zeros((2, 3)), 1.0, density=1.0, contact=GOOD["contact"], overlaps="allow")
     two.run(50)
     assert np.isfinite(two.positions).all()
     assert abs(two.positions[0] - two.positions[1]).max() > 0.1

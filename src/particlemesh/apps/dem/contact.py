@@ -26,6 +26,13 @@ class Law:
     damping: float  # 2 beta
     friction: float
 
+    def slopes(self) -> list[float]:
+        """Return the numbers of `Law` in step.c."""
+        slope = (2 * self.normal, self.tangential) if self.hertz else (self.normal, self.tangential)
+        share, ratio = 2 / 3 if self.hertz else 1.0, (slope[1] / slope[0]) ** 0.5
+        lag = 5 / 22 if self.hertz else 1 / 4  # by which a damper is too strong, in c t / m: see `contact` in step.c
+        return [*slope, self.damping, self.friction, share, ratio, lag]
+
     def in_units(self, length: float, mass: float, time: float) -> Law:
         """Return the law with its stiffness, or its moduli, in other units; a ValueError if it has none there."""
         scale = time * time / mass * (length if self.hertz else 1)

@@ -40,8 +40,9 @@ class Numbers(NamedTuple):
 
     motion: np.ndarray  # step, half a step, squared reach, gravity, origin, lengths, inverse lengths
     law: np.ndarray  # normal, tangential, damping, friction, share, ratio, lag
-    planes: np.ndarray  # (P, 4)
-    wall_history: np.ndarray  # (N, P, 4)
+    planes: np.ndarray  # (W, 26)
+    wall_history: np.ndarray  # (N, W, 4)
+    clock: np.ndarray  # (1,) of int64: steps for which walls have moved
 
 
 @compiled
@@ -130,6 +131,44 @@ def _contact(law, hertz, overlap, radius, mass, n0, n1, n2, v0, v1, v2, twist, s
     return f0, f1, f2, h0, h1, h2, h3
 
 
+@compiled(forceinline=True)
+def _near(wall, x0, x1, x2, time):
+    """Return the distance of a wall, the unit vector from it, and the nearest point: `near` in step.c."""
+    real = wall.dtype.type
+    zero, one = real(0), real(1)
+    a0, a1, a2, e0, e1, e2 = wall[4], wall[5], wall[6], wall[11], wall[12], wall[13]
+    q0, q1, q2 = x0 - (wall[1] + time * wall[14]), x1 - (wall[2] + time * wall[15]), x2 - (wall[3] + time * wall[16])
+    if wall[0] == 0:
+        n0, n1, n2 = a0, a1, a2
+        distance = a0 * x0 + a1 * x1 + a2 * x2 - (wall[7] + time * (a0 * wall[14] + a1 * wall[15] + a2 * wall[16]))
+    else:
+        height = q0 * a0 + q1 * a1 + q2 * a2
+        if wall[0] == 1:
+            o0, o1, o2 = q0 - height * a0, q1 - height * a1, q2 - height * a2
+            rho = np.sqrt(o0 * o0 + o1 * o1 + o2 * o2)
+            if rho > 0:
+                o0, o1, o2 = o0 / rho, o1 / rho, o2 / rho
+            else:
+                o0, o1, o2 = e0, e1, e2
+            along, up = wall[9] - wall[7], wall[10] - wall[8]
+            part = ((rho - wall[7]) * along + (height - wall[8]) * up) / (along * along + up * up)
+            part = min(max(part, zero), one)
+            a, b = rho - wall[7] - part * along, height - wall[8] - part * up
+            n0, n1, n2 = a * o0 + b * a0, a * o1 + b * a1, a * o2 + b * a2
+        else:
+            o0, o1, o2 = a1 * e2 - a2 * e1, a2 * e0 - a0 * e2, a0 * e1 - a1 * e0
+            a, b = q0 * e0 + q1 * e1 + q2 * e2, q0 * o0 + q1 * o1 + q2 * o2
+            a -= min(max(a, -wall[7]), wall[7])
+            b -= min(max(b, -wall[8]), wall[8])
+            n0, n1, n2 = a * e0 + b * o0 + height * a0, a * e1 + b * o1 + height * a1, a * e2 + b * o2 + height * a2
+        distance = np.sqrt(n0 * n0 + n1 * n1 + n2 * n2)
+        if distance > 0:
+            n0, n1, n2 = n0 / distance, n1 / distance, n2 / distance
+        else:
+            n0, n1, n2 = a0, a1, a2
+    return distance, n0, n1, n2, q0 - distance * n0, q1 - distance * n1, q2 - distance * n2
+
+
 @compiled
 def _forces(p, pairs, numbers, hertz, step, half, begin, end):
     """Write forces, and speeds at the end of the step."""
@@ -191,22 +230,24 @@ def _forces(p, pairs, numbers, hertz, step, half, begin, end):
             b2 -= arm * (n0 * f1 - n1 * f0)
         touched, touches = np.int64(s[i, 3]), np.int64(0)
         for wall in range(planes.shape[0]):
-            n0, n1, n2 = planes[wall, 0], planes[wall, 1], planes[wall, 2]
-            distance = n0 * x0 + n1 * x1 + n2 * x2 - planes[wall, 3]
+            row = planes[wall]
+            distance, n0, n1, n2, r0, r1, r2 = _near(row, x0, x1, x2, real(numbers.clock[0]) * row[25])
             if not distance < radius:
                 continue
             h0 = h1 = h2 = h3 = zero
             h = wall_history[i, wall]
-            if (touched >> wall) & 1 and remembers:
+            rule = row[18:25]
+            if (touched >> wall) & 1 and rule[3] > 0:
                 h0, h1, h2, h3 = h[0], h[1], h[2], h[3]
-            v0 = u0 - distance * (s1 * n2 - s2 * n1)
-            v1 = u1 - distance * (s2 * n0 - s0 * n2)
-            v2 = u2 - distance * (s0 * n1 - s1 * n0)
-            twist = real(0.5) * (s0 * n0 + s1 * n1 + s2 * n2)  # the wall does not spin
+            t0, t1, t2 = row[17] * row[4], row[17] * row[5], row[17] * row[6]
+            v0 = u0 - distance * (s1 * n2 - s2 * n1) - (row[14] + t1 * r2 - t2 * r1)
+            v1 = u1 - distance * (s2 * n0 - s0 * n2) - (row[15] + t2 * r0 - t0 * r2)
+            v2 = u2 - distance * (s0 * n1 - s1 * n0) - (row[16] + t0 * r1 - t1 * r0)
+            twist = real(0.5) * ((s0 + t0) * n0 + (s1 + t1) * n1 + (s2 + t2) * n2)
             f0, f1, f2, h0, h1, h2, h3 = _contact(
-                law, hertz, radius - distance, radius, mass, n0, n1, n2, v0, v1, v2, twist, step, h0, h1, h2, h3
+                rule, hertz, radius - distance, radius, mass, n0, n1, n2, v0, v1, v2, twist, step, h0, h1, h2, h3
             )
-            if remembers:
+            if rule[3] > 0:
                 h[0], h[1], h[2], h[3] = h0, h1, h2, h3
             touches |= np.int64(1) << wall
             a0, a1, a2 = a0 + f0, a1 + f1, a2 + f2
@@ -242,6 +283,7 @@ def steps(p, pairs, numbers, hertz, status):
     """Make up to ``status[LIMIT]`` steps in one thread."""
     count, motion = p.x.shape[0], numbers.motion
     for k in range(status[LIMIT]):
+        numbers.clock[0] += 1
         if _drift(p, motion, 0, count):
             status[STOP] = k
             return

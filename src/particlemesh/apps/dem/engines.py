@@ -11,6 +11,7 @@ import numpy as np
 from particlemesh.apps.dem import cpu
 from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.cpu import LIMIT, STOP, Pairs, ParticleArrays
+from particlemesh.apps.dem.walls import COLUMNS, LAW
 from particlemesh.kernels import Backend, Record, Unread, allocate, compile_kernel, kept
 from particlemesh.kernels.cpu import run, threads_for
 
@@ -18,6 +19,7 @@ _FILE = Path(__file__).with_name("step.c")
 _CAPTURED = 32  # steps of one graph
 _FEW = 8  # steps that need no graph
 _SPARE = 1.1  # room for longer lists
+FRICTION = LAW.start + 3
 _AT_ONCE = 200_000  # particle steps of one thread, between looks at Ctrl-C
 
 
@@ -31,7 +33,8 @@ class Engine:
     motion : list of 15 floats
         As ``Motion`` in step.c.
     law : Law
-    planes : array (P, 4)
+    planes : array (W, COLUMNS)
+        Rows of walls, as step.c takes them.
     name : array (N,) of int32
         The user's number of each particle.
     threads : int, optional
@@ -44,15 +47,15 @@ class Engine:
         self.backend = backend if backend.name == "cpu" else kept(backend)
         self.dtype, self.count, self.hertz = dtype, len(name), law.hertz
         self.walls, self.remembers, self.threads = len(planes), law.friction > 0, threads
-        slope = (2 * law.normal, law.tangential) if law.hertz else (law.normal, law.tangential)
-        share, ratio = 2 / 3 if law.hertz else 1.0, (slope[1] / slope[0]) ** 0.5
-        lag = 5 / 22 if law.hertz else 1 / 4  # by which a damper is too strong, in c t / m: see `contact` in step.c
-        self.motion, self.law = motion, [*slope, law.damping, law.friction, share, ratio, lag]
+        self.walls_remember = bool((planes[:, FRICTION] > 0).any())
+        self.motion, self.law = motion, law.slopes()
         rows = max(self.count, 1)
         self.p = ParticleArrays(*(self._zeros((rows, 4)) for _ in ParticleArrays._fields))
-        walls = (rows, self.walls, 4) if self.walls and self.remembers else (1, 1, 4)
+        walls = (rows, self.walls, 4) if self.walls_remember else (1, 1, 4)
         self.wall_history = self._zeros(walls)
         self.lists, self.spare = self._lists(0), self._lists(0)
+        self.planes: Any = None
+        self.clock = self._zeros((1,), np.int64)
         self.begin_with(planes, name)
 
     def begin_with(self, planes: np.ndarray, name: np.ndarray) -> None:
@@ -90,6 +93,17 @@ class Engine:
         """Take another time step and gravity from now on."""
         raise NotImplementedError
 
+    def put_walls(self, planes: np.ndarray, steps: int) -> None:
+        """Take walls that have moved for some steps."""
+        if self.walls:
+            self.backend.copy(self.planes, self.backend.upload(planes.astype(self.dtype)))
+        self.backend.copy(self.clock, self.backend.upload(np.array([steps], np.int64)))
+
+    @property
+    def ran(self) -> int:
+        """Steps for which walls have moved."""
+        return int(self.backend.download(self.clock)[0])
+
     def rows_of_three(self, name: str, scale: float) -> Any:
         """Return the vectors (N, 3) of an array in the user's order and unit, a native array."""
         raise NotImplementedError
@@ -100,7 +114,7 @@ class Engine:
         for target, source in zip(self.lists, (start, np.diff(start), entries, history), strict=True):
             if len(source) and (target is not self.lists.history or self.remembers):
                 self.backend.copy(target[: len(source)], self.backend.upload(source.astype(target.dtype)))
-        if walls is not None and self.remembers and self.walls:
+        if walls is not None and self.walls_remember:
             self.backend.copy(self.wall_history, self.backend.upload(walls.astype(self.dtype)))
 
     def renew(self, pairs: Any, images: bool, ordered: bool) -> None:
@@ -134,8 +148,8 @@ class OnCpu(Engine):
 
     def begin_with(self, planes: np.ndarray, name: np.ndarray) -> None:
         self.name = name
-        motion, law, walls = (np.array(n, self.dtype) for n in (self.motion, self.law, planes.reshape(-1, 4)))
-        self.numbers = cpu.Numbers(motion, law, walls, self.wall_history)
+        motion, law, self.planes = (np.array(n, self.dtype) for n in (self.motion, self.law, planes))
+        self.numbers = cpu.Numbers(motion, law, self.planes, self.wall_history, self.clock)
         self.used = threads_for(self.threads, 2 * self.count)
         self.status = np.zeros(2, np.int64)
 
@@ -172,6 +186,7 @@ class OnCpu(Engine):
             cpu.steps(self.p, self.lists, self.numbers, self.hertz, self.status)
             return int(self.status[STOP]), bool(self.status[STOP] < limit)
         self.status[STOP] = 1
+        self.clock[0] += 1
         run(cpu.drift, self.used, self.p, self.numbers, self.status)
         if self.status[STOP] < 1:
             return 0, True
@@ -185,7 +200,7 @@ class OnDevice(Engine):
     def begin_with(self, planes: np.ndarray, name: np.ndarray) -> None:
         upload = self.backend.upload
         self.name = upload(name if len(name) else np.zeros(1, np.int32))
-        self.planes = upload((planes if len(planes) else np.zeros((1, 4))).astype(self.dtype))
+        self.planes = upload((planes if len(planes) else np.zeros((1, COLUMNS))).astype(self.dtype))
         self.status = upload(np.zeros(2, np.uint32))
         self._law = self._record(self.law)
         self._graphs: dict[int, Any] = {}  # by the address of the lists that they read
@@ -231,14 +246,27 @@ class OnDevice(Engine):
     def _drift(self, k: int) -> None:
         p = self.p
         self.kernel("drift")(
-            self.count, p.x, p.origin, p.v, p.w, p.a, p.b, p.u, p.s, self.status, self.count, k, self._motion
+            self.count,
+            p.x,
+            p.origin,
+            p.v,
+            p.w,
+            p.a,
+            p.b,
+            p.u,
+            p.s,
+            self.status,
+            self.clock,
+            self.count,
+            k,
+            self._motion,
         )
 
     def _forces(self, k: int, motion: Record) -> None:
         p = self.p
         self.kernel("forces")(
-            self.count, p.x, p.u, p.s, *self.lists, self.planes, self.wall_history, p.v, p.w, p.a, p.b, self.status,
-            self.count, self.walls, k, motion, self._law,
+            self.count, p.x, p.u, p.s, *self.lists, self.planes, self.clock, self.wall_history, p.v, p.w, p.a, p.b,
+            self.status, self.count, self.walls, k, motion, self._law,
         )  # fmt: skip
 
     def begin(self) -> None:

@@ -108,7 +108,7 @@ def arrays_of(
     )  # fmt: skip
 
 
-STATE_VERSION = 1  # of the state; a change of its names or meaning takes the next number
+STATE_VERSION = 2  # of the state; a change of its names or meaning takes the next number
 STATE_ARRAYS = {
     "positions": 3, "velocities": 3, "spins": 3, "accelerations": 3, "angular_accelerations": 3, "radii": 0,
     "masses": 0,
@@ -133,8 +133,9 @@ def checked_state(state: Any) -> dict[str, Any]:
     missing = [name for name in (*STATE_ARRAYS, *STATE_CONTACTS, *STATE_PARAMETERS) if name not in state]
     if missing:
         raise ValueError(f"this is no state of a simulation: it lacks {', '.join(missing)}.")
-    if int(state["version"]) != STATE_VERSION:
-        raise ValueError(f"this state has version {state['version']}; version {STATE_VERSION} can be read.")
+    version = int(state["version"])
+    if not 1 <= version <= STATE_VERSION:
+        raise ValueError(f"this state has version {state['version']}; versions up to {STATE_VERSION} can be read.")
     checked = {name: state[name] for name in STATE_PARAMETERS}
     checked["step"] = checks.integer(state["step"], "step of the state", 0, 2**62)
     checked["time_step"] = checks.positive(state["time_step"], "time_step of the state")
@@ -155,8 +156,10 @@ def checked_state(state: Any) -> dict[str, Any]:
         if np.shape(state[name]) != (3,):
             raise ValueError(f"{name} of the state has shape {np.shape(state[name])}; (3,) is needed.")
     walls = checked["walls"] = np.asarray(state["walls"])
-    if walls.ndim != 2 or walls.shape[1] != 6:
-        raise ValueError(f"walls of the state have shape {walls.shape}; (W, 6) is needed: points and normals.")
+    columns = 6 if version == 1 else 18
+    if walls.ndim != 2 or walls.shape[1] != columns:
+        raise ValueError(f"walls of the state have shape {walls.shape}; (W, {columns}) is needed.")
+    checked["walls_steps"] = checks.integer(state.get("walls_steps", 0), "walls_steps of the state", 0, 2**62)
     if len(checked["masses"]) and not checked["masses"].min() > 0:
         raise ValueError(f"a mass of the state is {checked['masses'].min():g}; positive numbers are needed.")
     count = len(checked["radii"])

@@ -16,7 +16,7 @@ from particlemesh.apps.dem.domain import Domain
 from particlemesh.apps.dem.engines import engine_on
 from particlemesh.apps.dem.given import InitialState
 from particlemesh.apps.dem.results import Contacts, Energy
-from particlemesh.apps.dem.walls import Plane, table
+from particlemesh.apps.dem.walls import AXIS, LAW, POINT, SPIN, VELOCITY, Wall, after, apart, in_units, table
 
 SKIN = 0.2  # margin of the lists, in mean radii
 _LEVELS = 6  # at most, of cells for particles of many sizes
@@ -59,7 +59,7 @@ class Motion:
     """The particles of a simulation, on its device, in an order and in units of its own."""
 
     def __init__(
-        self, given: InitialState, law: Law, walls: tuple[Plane, ...], domain: Domain, gravity: tuple[float, ...],
+        self, given: InitialState, law: Law, walls: tuple[Wall, ...], domain: Domain, gravity: tuple[float, ...],
         time_step: float, *, deterministic: bool, method: str, threads: int | None, restored: bool = False,
     ) -> None:  # fmt: skip
         self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype
@@ -67,11 +67,16 @@ class Motion:
         length, mass, _ = self.units
         self.count = len(given.radii)
         self.radii, self.masses = given.radii.astype(np.float64) / length, given.masses.astype(np.float64) / mass
-        self.law, self.domain, self.planes = law.in_units(*self.units), domain.in_unit(length), table(walls)
-        self.planes[:, 3] /= length
+        self.user_law = law
+        self.law, self.domain, self.planes = (
+            law.in_units(*self.units),
+            domain.in_unit(length),
+            in_units(table(walls, law), law, time_step, *self.units),
+        )
         self.deterministic, self.rebuilds = deterministic, 0
         self._token: Any = None
         self._fault: str | None = None
+        self._moving = False  # whether the last forces are those of a step
         self._waits = False  # whether a step has drifted and waits for new lists
         mean = float(self.radii.mean()) if self.count else 1.0
         self.skin, largest = SKIN * mean, float(self.radii.max(initial=0.0))
@@ -91,7 +96,11 @@ class Motion:
             self._make_grid(positions)
             if not restored:
                 self._search()
-                self.engine.begin()
+                self._begin()
+
+    def _begin(self) -> None:
+        self.engine.begin()
+        self._moving = False
 
     def _numbers(self, time_step: float, gravity: tuple[float, ...]) -> list[float]:
         """Return the numbers of `Motion` in step.c."""
@@ -104,11 +113,13 @@ class Motion:
 
     # ---- changes ----------------------------------------------------------------------------------------
 
-    def move_by(self, time_step: float, gravity: tuple[float, ...]) -> None:
-        """Take another time step and gravity from now on."""
+    def move_by(self, time_step: float, gravity: tuple[float, ...], walls: tuple[Wall, ...]) -> None:
+        """Take another time step, gravity, and walls from now on."""
+        self.planes = in_units(table(walls, self.user_law), self.user_law, time_step, *self.units)
         with self._on():
             self.engine.move_by(self._numbers(time_step, gravity))
-            self.engine.begin()
+            self.engine.put_walls(self.planes, 0)
+            self._begin()
 
     def put(self, name: str, rows: np.ndarray) -> None:
         """Take other positions "x", velocities "v" or spins "w", in the user's units."""
@@ -118,7 +129,7 @@ class Motion:
             self._put(name, rows, last)
             if name == "x":
                 self._search()
-            self.engine.begin()
+            self._begin()
 
     # ---- where ----------------------------------------------------------------------------------------
 
@@ -233,6 +244,7 @@ class Motion:
                         failed = error
             left -= made
             if made:
+                self._moving = True
                 yield made
             if isinstance(failed, ValueError):
                 why = str(failed).rstrip(".")
@@ -251,7 +263,7 @@ class Motion:
         engine, download = self.engine, self.backend.download
         with self._on():
             start, rows, entries, history = (np.asarray(download(array)) for array in engine.lists)
-            walls = np.asarray(download(engine.wall_history)) if engine.remembers and engine.walls else None
+            walls = np.asarray(download(engine.wall_history)) if engine.walls_remember else None
             touched = engine.get("w")[:, 3].astype(np.int64)
         rows = rows[: self.count].astype(np.int64)
         i = np.repeat(np.arange(self.count), rows)
@@ -274,38 +286,98 @@ class Motion:
         touching, (length, mass, time) = self._contacts(), self.units
         return touching._replace(
             overlap=touching.overlap * length, tangential=touching.tangential * (mass * length / time**2),
-            stiffness=touching.stiffness * (mass / time**2),
+            stiffness=touching.stiffness * (mass / time**2), force=touching.force * (mass * length / time**2),
         )  # fmt: skip
 
     def _contacts(self) -> Contacts:
         i, j, history = self._touching()
         x, radii, wall = self._get("x"), self.radii, j < 0
-        vector, reach = np.empty((len(i), 3)), np.empty(len(i))
+        vector, reach = np.zeros((len(i), 3)), np.empty(len(i))
         pair = ~wall
-        apart = x[i[pair]] - x[j[pair]]
+        apart_by = x[i[pair]] - x[j[pair]]
         periods = self.domain.periods
-        apart -= periods * np.rint(np.divide(apart, periods, where=periods > 0, out=np.zeros_like(apart)))
-        vector[pair], reach[pair] = apart, radii[i[pair]] + radii[j[pair]]
-        planes = self.planes[-1 - j[wall]]
-        away = (x[i[wall]] * planes[:, :3]).sum(1) - planes[:, 3]
-        vector[wall], reach[wall] = away[:, None] * planes[:, :3], radii[i[wall]]
+        apart_by -= periods * np.rint(np.divide(apart_by, periods, where=periods > 0, out=np.zeros_like(apart_by)))
+        vector[pair], reach[pair] = apart_by, radii[i[pair]] + radii[j[pair]]
         distance = np.linalg.norm(vector, axis=1)
         unit = np.divide(vector, distance[:, None], where=distance[:, None] > 0, out=np.zeros_like(vector))
-        unit[wall], distance[wall] = planes[:, :3], away
+        planes = self._walls()[-1 - j[wall]]
+        distance[wall], unit[wall] = apart(planes, x[i[wall]])
+        reach[wall] = radii[i[wall]]
         force = history.astype(np.float64)
-        return Contacts(i, j, reach - distance, unit, force[:, :3], force[:, 3])
+        touching = Contacts(i, j, reach - distance, unit, force[:, :3], force[:, 3], np.zeros_like(vector))
+        return touching._replace(force=self._forces(touching, x, distance))
+
+    def _walls(self) -> np.ndarray:
+        """Return the rows of walls where they are."""
+        with self._on():
+            return after(self.planes, self.engine.ran)
+
+    def _laws(self, j: np.ndarray) -> np.ndarray:
+        """Return the law of each contact, as loops take it."""
+        return np.vstack([self.planes[:, LAW], self.law.slopes()])[np.where(j < 0, -1 - j, len(self.planes))]
+
+    def _forces(self, touching: Contacts, x: np.ndarray, distance: np.ndarray) -> np.ndarray:
+        """Return the forces on first particles, as loops have found them: see `contact` in step.c."""
+        i, j, overlap, n, history = *touching[:4], touching.tangential
+        wall, step = j < 0, self.engine.motion[0] if self._moving else 0.0
+        u, s = self._get("u"), self._get("s")
+        planes, place, other = self._walls()[-1 - j[wall]], x[i[wall]], np.where(wall, 0, j)
+        speed, spin = u[i] - u[other], s[other]
+        one, two = self.radii[i], np.where(wall, np.inf, self.radii[other])
+        turn = planes[:, SPIN, None] * planes[:, AXIS]
+        from_point = place - distance[wall, None] * n[wall] - planes[:, POINT]
+        speed[wall] = u[i[wall]] - planes[:, VELOCITY] - np.cross(turn, from_point)
+        arm = np.where(wall, distance, distance * one / (one + np.where(wall, 1, two)))
+        far = np.where(wall, 0.0, distance - arm)
+        speed -= np.cross(arm[:, None] * s[i] + far[:, None] * spin, n)
+        normal, _, damping, friction, share, ratio, lag = self._laws(j).T
+        mass, mates = self.masses[i], np.where(wall, np.inf, self.masses[other])
+        mass = np.where(wall, mass, 1 / (1 / mass + 1 / mates))
+        if self.law.hertz:
+            normal = normal * np.sqrt(np.maximum(overlap, 0) / (1 / one + 1 / two))
+        along = (speed * n).sum(1)
+        damper, way = damping * np.sqrt(mass * normal), np.abs(along) * step
+        q = np.divide(overlap, way, where=way > 0, out=np.full(len(way), np.inf))
+        edge = np.minimum(np.maximum(q, 1e-300), 2)
+        if self.law.hertz:
+            rise = np.where(edge < 1, 1.32803 * edge, 1.46685 - 0.13882 * edge) / edge**0.25
+        else:
+            rise = np.where(edge < 1, 1.5 * edge, 2 - edge / 2)
+        damper = damper * np.where(q < 2, rise, 1)
+        damper = damper / (1 + lag * damper * step / mass)
+        size = share * normal * overlap - damper * along
+        most = friction * np.maximum(size, 0)
+        drag = (ratio * damper)[:, None] * (speed - along[:, None] * n)
+        dot, rate, squares = ((a * b).sum(1) for a, b in ((history, drag), (drag, drag), (history, history)))
+        left = np.maximum(most**2 - squares, 0)
+        part = (dot + np.sqrt(dot**2 + rate * left)) / np.where(rate > 0, rate, 1)
+        part = np.where((squares - 2 * dot + rate > most**2) & (rate > 0), np.clip(part, 0, 1), 1)
+        rubs = (friction > 0)[:, None]
+        return size[:, None] * n + np.where(rubs, history - part[:, None] * drag, 0)
+
+    def on_walls(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return forces on walls, and torques about their points, in the user's units."""
+        touching, rows, x = self._contacts(), self._walls(), self._get("x")
+        of_wall = touching.j < 0
+        i, wall = touching.i[of_wall], -1 - touching.j[of_wall]
+        nearest = x[i] - (self.radii[i] - touching.overlap[of_wall])[:, None] * touching.normal[of_wall]
+        force, torque = np.zeros((2, len(rows), 3))
+        np.add.at(force, wall, -touching.force[of_wall])
+        np.add.at(torque, wall, -np.cross(nearest - rows[wall, POINT], touching.force[of_wall]))
+        length, mass, time = self.units
+        return force * (mass * length / time**2), torque * (mass * length**2 / time**2)
 
     def energy(self) -> Energy:
         """Return the energy by its kinds."""
         contacts, masses, radii = self._contacts(), self.masses, self.radii
         x, v, w = (self._get(name) for name in "xvw")
-        inertia = 0.4 * masses * radii**2
+        inertia, slope = 0.4 * masses * radii**2, self._laws(contacts.j)[:, 0]
         if self.law.hertz:
             other = np.where(contacts.j < 0, np.inf, radii[np.maximum(contacts.j, 0)])
             curvature = 1 / radii[contacts.i] + 1 / other
-            normal = 8 / 15 * self.law.normal * np.sqrt(1 / curvature) * np.maximum(contacts.overlap, 0) ** 2.5
+            normal = 4 / 15 * slope * np.sqrt(1 / curvature) * np.maximum(contacts.overlap, 0) ** 2.5
         else:
-            normal = self.law.normal / 2 * contacts.overlap**2
+            normal = slope / 2 * contacts.overlap**2
         stiffness, squares = contacts.stiffness, (contacts.tangential**2).sum(1)
         along = np.divide(squares, 2 * stiffness, where=stiffness > 0, out=np.zeros(len(squares)))
         unit = self.units.mass * self.units.of_vectors("v") ** 2
@@ -363,6 +435,14 @@ class Motion:
                 start, ~entries[sequence], np.concatenate([history[pair]] * 2)[sequence],
                 walls if self.engine.walls else None,
             )  # fmt: skip
+            # Forces of a step have seen the middle of it.
+            half = self.engine.motion[1] if state["step"] else 0.0
+            for middle, end, change in (("u", "v", "a"), ("s", "w", "b")):
+                rows = self.engine.get(end).copy()
+                rows[:, :3] -= self.dtype.type(half) * self.engine.get(change)[:, :3]
+                self.engine.put(middle, rows)
+            self._moving = bool(state["step"])
+            self.engine.put_walls(self.planes, int(state.get("walls_steps", 0)))
             self._search()
 
 

@@ -25,6 +25,9 @@ class Contacts(NamedTuple):
         Elastic tangential force on the first particle, of the last step.
     stiffness : (C,)
         Tangential stiffness in the last step, a force per length.
+    force : (C, 3)
+        Whole force on the first particle, of the last step, dampers included. `normal_force` and `tangential_force` are
+        its parts. The force on the second particle is minus this.
 
     Examples
     --------
@@ -44,6 +47,41 @@ class Contacts(NamedTuple):
     normal: np.ndarray
     tangential: np.ndarray
     stiffness: np.ndarray
+    force: np.ndarray
+
+    @property
+    def normal_force(self) -> np.ndarray:
+        """The part of `force` along the normal (C, 3)."""
+        return (self.force * self.normal).sum(1)[:, None] * self.normal
+
+    @property
+    def tangential_force(self) -> np.ndarray:
+        """The part of `force` across the normal (C, 3)."""
+        return self.force - self.normal_force
+
+
+class WallForces(NamedTuple):
+    """What particles exert on walls, in NumPy arrays, with a row for each of ``Simulation.walls``.
+
+    Parameters
+    ----------
+    force : (W, 3)
+        Of the last step.
+    torque : (W, 3)
+        About the wall's point, or the middle of a rectangle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from particlemesh.apps.dem import LinearSpring, Plane, Simulation
+    >>> floor = Plane((0, 0, 0), (0, 0, 1))
+    >>> ball = Simulation(np.array([[0.0, 0.0, 0.99]]), 1.0, density=1.0, contact=LinearSpring(100.0), walls=floor)
+    >>> ball.wall_forces.force.round(6).tolist()
+    [[0.0, 0.0, -1.0]]
+    """
+
+    force: np.ndarray
+    torque: np.ndarray
 
 
 class Energy(NamedTuple):

@@ -15,17 +15,19 @@ import numpy as np
 
 from particlemesh.apps.dem.contact import LAWS, Contact
 from particlemesh.apps.dem.domain import Domain
-from particlemesh.apps.dem.given import STATE_VERSION, InitialState, arrays_of, checked_state, rows_of
+from particlemesh.apps.dem.given import STATE_VERSION, InitialState, arrays_of, checked_state, rows_of, to_host
 from particlemesh.apps.dem.motion import Motion
+from particlemesh.apps.dem.overlaps import check_overlaps
 from particlemesh.apps.dem.record import Recorder
-from particlemesh.apps.dem.results import Contacts, Energy
-from particlemesh.apps.dem.walls import Plane, check_inside, check_room, walls_of
+from particlemesh.apps.dem.results import Contacts, Energy, WallForces
+from particlemesh.apps.dem.walls import Plane, Wall, check_inside, check_room, wall_of, walls_of
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
 from particlemesh.apps.files.libraries import listing
 from particlemesh.apps.files.trajectory import FORMATS
 from particlemesh.apps.interrupts import deferred
 from particlemesh.kernels import Fixed, alone, checks
 
+_VECTORS = "positions", "velocities", "spins", "accelerations", "angular_accelerations"  # of a state
 APPLICATION, FORMAT = "particlemesh.apps.dem", 1
 
 
@@ -37,8 +39,9 @@ class Simulation(Fixed):
     step, which is corrected for impacts: their speeds are of second order, too. Other damped motion is of first order.
     Each particle adds up the forces of its own neighbours, in no order of threads.
 
-    You may set positions, velocities, spins, ``gravity``, ``time_step`` and ``contact`` between runs. The next step
-    obeys, and checkpoints hold the new value. Everything else is fixed. NumPy arrays that you get cannot be written to.
+    You may set positions, velocities, spins, ``gravity``, ``time_step``, ``contact`` and ``walls`` between runs. The
+    next step obeys, and checkpoints hold the new value. ``insert`` and ``remove`` change the particles. All else is
+    fixed. NumPy arrays that you get cannot be written to.
 
     Parameters
     ----------
@@ -53,8 +56,8 @@ class Simulation(Fixed):
         Mass per volume.
     contact : Hertz or LinearSpring
         The law of contact of particles and walls.
-    walls : sequence of Plane
-        Walls beside those of the box.
+    walls : sequence of Plane, Rectangle, Disc, Cylinder or Cone
+        Walls beside those of the box. They may move, turn, and have a law of contact of their own.
     box : None, Box or 3 lengths
         Axes that are not periodic have walls at both ends. An axis of infinite length, or a simulation without a box,
         has no end, and only ``walls`` are there. Lengths begin at 0.
@@ -77,6 +80,9 @@ class Simulation(Fixed):
         By default that of the positions.
     threads : int, optional
         Most threads on the CPU.
+    overlaps : {"refuse", "allow"}
+        Whether particles may start deeper in others or in walls than half of the smaller radius: they would burst
+        apart. :func:`relaxed_positions` moves them apart first.
 
     Attributes
     ----------
@@ -84,8 +90,8 @@ class Simulation(Fixed):
         Steps made.
     critical_time_step : float
         Beyond it contacts are not resolved.
-    walls : tuple of Plane
-        All walls, those of the box last.
+    walls : tuple
+        All walls where they are now, those of the box last. The same number of other ones may be set.
     rebuilds : int
         How often neighbours were searched for. Lists hold pairs a little farther apart than they touch, and are renewed
         once a particle has moved half of that margin.
@@ -117,7 +123,7 @@ class Simulation(Fixed):
         self, positions: Any, radii: Any, velocities: Any = 0.0, *, spins: Any = 0.0, density: Any, contact: Contact,
         walls: Any = (), box: Any = None, periodic: Any = False, gravity: Any = 0.0, time_step: float | None = None,
         deterministic: bool = False, method: str = "auto", backend: str | None = None, dtype: Any = None,
-        threads: int | None = None,
+        threads: int | None = None, overlaps: str = "refuse",
     ) -> None:  # fmt: skip
         if not isinstance(contact, Contact):
             raise TypeError(f"contact is a {type(contact).__name__}; give Hertz(...) or LinearSpring(...).")
@@ -126,13 +132,11 @@ class Simulation(Fixed):
         self.deterministic = checks.flag(deterministic, "deterministic")
         self._method = method
         given = arrays_of(positions, radii, velocities, spins, density, backend, dtype)
-        self.walls: tuple[Plane, ...] = walls_of(walls, self.domain.walls)
-        if len(given.radii):
-            largest = float(given.radii.max())
-            self.domain.check_radius(largest)
-            check_room(self.walls, largest)
+        self._placed: tuple[Wall, ...] = walls_of(walls, self.domain.walls)
+        self._largest(given)
         given.positions = self.domain.fold(given.positions)
-        check_inside(self.walls, given.positions)
+        check_inside(self._placed, given.positions)
+        checks.one_of(overlaps, "overlaps", ("refuse", "allow"))
         if time_step is None:
             if not len(given.radii):
                 raise ValueError("there are no particles to derive a time step from: give time_step.")
@@ -142,8 +146,10 @@ class Simulation(Fixed):
                     f"the time step of these spheres would be {time_step:g}: choose other units, or give time_step."
                 )
         self._time_step = checks.positive(time_step, "time_step")
-        self._step, self._since = 0, (0, 0.0)
+        self._step, self._since, self._walls_since = 0, (0, 0.0), 0
         self._start(given, checks.threads(threads, backend))
+        if overlaps == "refuse":
+            check_overlaps(self._motion.contacts(), given.radii)
         self._warn()
         self._warn_of_distance(given)
 
@@ -152,9 +158,16 @@ class Simulation(Fixed):
         self._radii, self._masses, self._threads = given.radii, given.masses, threads
         self._motion = self._moving(given, self._contact, restored=restored)
 
+    def _largest(self, given: InitialState) -> None:
+        """Check that the largest sphere has room."""
+        if len(given.radii):
+            largest = float(given.radii.max())
+            self.domain.check_radius(largest)
+            check_room(self._placed, largest)
+
     def _moving(self, given: InitialState, contact: Contact, *, restored: bool) -> Motion:
         return Motion(
-            given, contact.numbers(), self.walls, self.domain, self._gravity, self._time_step,
+            given, contact.numbers(), self._placed, self.domain, self._gravity, self._time_step,
             deterministic=self.deterministic, method=self._method, threads=self._threads, restored=restored,
         )  # fmt: skip
 
@@ -224,7 +237,7 @@ class Simulation(Fixed):
     @alone
     def time_step(self, value: float) -> None:
         value = checks.positive(value, "time_step")
-        self._motion.move_by(value, self._gravity)
+        self._change(time_step=value)
         self._since, self._time_step = (self._step, self.time), value
         self._warn()
 
@@ -244,8 +257,42 @@ class Simulation(Fixed):
     @alone
     def gravity(self, value: Any) -> None:
         value = _vector(value)
-        self._motion.move_by(self._time_step, value)
+        self._change(gravity=value)
         self._gravity = value
+
+    def _change(self, *, walls: Any = None, time_step: float | None = None, gravity: Any = None) -> None:
+        """Let steps go on with other numbers; walls begin to move from where they are."""
+        placed = self.walls if walls is None else walls
+        self._motion.move_by(
+            self._time_step if time_step is None else time_step, self._gravity if gravity is None else gravity, placed
+        )
+        self._placed, self._walls_since = placed, self._step
+
+    @property
+    def walls(self) -> tuple[Wall, ...]:
+        """All walls where they are now, those of the box last.
+
+        The next step obeys new ones, as many as before and with those of the box. A wall remembers what touches it.
+        """
+        time = (self._step - self._walls_since) * self._time_step
+        return tuple(wall.moved(time) for wall in self._placed)
+
+    @walls.setter
+    @alone
+    def walls(self, value: Any) -> None:
+        walls = walls_of(value, [])
+        if len(walls) != len(self._placed):
+            raise ValueError(f"there are {len(walls)} walls; this simulation has {len(self._placed)}: give as many.")
+        rubs = [any(law.friction > 0 for law in self._laws(each)) for each in (walls, self._placed)]
+        if rubs[0] and not rubs[1]:
+            raise ValueError("a wall has friction now, and none had when the simulation began: make a new simulation.")
+        if len(self):
+            check_room(walls, float(self._radii.max()))
+            check_inside(walls, np.asarray(self._motion.arrays()["positions"]))
+        self._change(walls=walls)
+
+    def _laws(self, walls: tuple[Wall, ...]) -> list[Any]:
+        return [(self._contact if wall.contact is None else wall.contact).numbers() for wall in walls]
 
     @property
     def contact(self) -> Contact:
@@ -257,17 +304,105 @@ class Simulation(Fixed):
     def contact(self, value: Contact) -> None:
         if not isinstance(value, Contact):
             raise TypeError(f"contact is a {type(value).__name__}; give Hertz(...) or LinearSpring(...).")
-        old = self._motion
-        held = old.arrays()
-        given = InitialState(
-            old.kind, old.user, old.backend, old.dtype, held["positions"], held["velocities"], held["spins"],
-            self._radii, self._masses,
-        )  # fmt: skip
-        motion = self._moving(given, value, restored=True)
-        motion.restore(held)
-        motion.move_by(self._time_step, self._gravity)
-        self._motion, self._contact = motion, value
+        self._renew(value, self._motion.arrays(), self._radii, self._masses)
         self._warn()
+
+    def _renew(self, contact: Contact, held: dict[str, Any], radii: np.ndarray, masses: np.ndarray) -> None:
+        """Go on with these particles and this law."""
+        old, placed = self._motion, self.walls
+        given = InitialState(
+            old.kind, old.user, old.backend, old.dtype, held["positions"], held["velocities"], held["spins"], radii,
+            masses,
+        )  # fmt: skip
+        motion = self._moving(given, contact, restored=True)
+        motion.restore({**held, "step": self._step})
+        motion.move_by(self._time_step, self._gravity, placed)
+        self._motion, self._contact, self._radii, self._masses = motion, contact, radii, masses
+        self._placed, self._walls_since = placed, self._step
+
+    @alone
+    def insert(
+        self, positions: Any, radii: Any, velocities: Any = 0.0, *, spins: Any = 0.0, density: Any,
+        overlaps: str = "refuse",
+    ) -> None:  # fmt: skip
+        """Add particles between two runs; they get the next numbers. For a stream of particles, call it now and then.
+
+        Parameters
+        ----------
+        positions, radii, velocities, spins, density, overlaps
+            As for :class:`Simulation`; with "refuse", new particles may be no deeper in those that are there, either.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument is not allowed. The simulation stays as it was.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from particlemesh.apps.dem import Hertz, Simulation
+        >>> rain = Simulation(np.zeros((1, 3)), 1.0, density=1.0, contact=Hertz(1e3), gravity=10.0, time_step=0.01)
+        >>> rain.run(100)
+        >>> rain.insert(np.zeros((1, 3)), 0.5, density=1.0)
+        >>> len(rain), rain.positions[:, 2].round(12).tolist()
+        (2, [-5.0, 0.0])
+        """
+        checks.one_of(overlaps, "overlaps", ("refuse", "allow"))
+        new = arrays_of(to_host(positions, "positions"), radii, velocities, spins, density, "cpu", self.dtype)
+        self._largest(new)
+        new.positions = self.domain.fold(new.positions)
+        check_inside(self.walls, new.positions)
+        before, (old_radii, old_masses) = self._motion.arrays(), (self._radii, self._masses)
+        held, zeros = dict(before), np.zeros((len(new.radii), 3))
+        rows = (new.positions, new.velocities, new.spins, zeros, zeros)
+        for name, more in zip(_VECTORS, rows, strict=True):
+            held[name] = np.concatenate([held[name], more])
+        self._renew(
+            self._contact, held, np.concatenate([old_radii, new.radii]), np.concatenate([old_masses, new.masses])
+        )
+        if overlaps == "refuse":
+            try:
+                check_overlaps(self._motion.contacts(), self._radii, len(old_radii))
+            except ValueError:
+                self._renew(self._contact, before, old_radii, old_masses)
+                raise
+        self._warn()
+
+    @alone
+    def remove(self, which: Any) -> None:
+        """Take particles out between two runs; those behind them move up.
+
+        Parameters
+        ----------
+        which : array (N,) of bool
+
+        Raises
+        ------
+        ValueError
+            If it is no such array.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from particlemesh.apps.dem import Hertz, Simulation
+        >>> three = Simulation(3.0 * np.eye(3), 1.0, density=1.0, contact=Hertz(1e3))
+        >>> three.remove(three.positions[:, 0] > 1)
+        >>> three.positions.tolist()
+        [[0.0, 3.0, 0.0], [0.0, 0.0, 3.0]]
+        """
+        out = np.asarray(which)
+        if out.shape != (len(self),) or out.dtype != bool:
+            raise ValueError(f"which is {out.dtype} {out.shape}; ({len(self)},) of bool is needed.")
+        held, stay = self._motion.arrays(), ~out
+        names = np.append(np.cumsum(stay) - 1, 0)
+        i, j = held["contact_i"], held["contact_j"]
+        kept = stay[i] & ((j < 0) | stay[np.maximum(j, 0)])
+        for name in _VECTORS:
+            held[name] = held[name][stay]
+        for name in ("contact_force", "contact_stiffness"):
+            held[name] = held[name][kept]
+        held["contact_i"], held["contact_j"] = names[i[kept]], np.where(j < 0, j, names[j])[kept]
+        self._renew(self._contact, held, self._radii[stay], self._masses[stay])
 
     @property
     @alone
@@ -341,6 +476,12 @@ class Simulation(Fixed):
 
     @property
     @alone
+    def wall_forces(self) -> WallForces:
+        """Forces and torques of particles on walls, of the last step; waits for the device."""
+        return WallForces(*self._motion.on_walls())
+
+    @property
+    @alone
     def energy(self) -> Energy:
         """The energy, by its kinds; waits for the device."""
         return self._motion.energy()
@@ -411,7 +552,8 @@ class Simulation(Fixed):
             ``radii``, ``masses`` (N,). What touches: ``contact_i``, ``contact_j`` (C,), ``contact_force`` (C, 3),
             ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time``,
             ``time_step``, ``law``, ``origin``, ``lengths``, ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and
-            ``method``. ``law_arguments`` is a dict of numbers. ``walls`` (W, 6) has points and normals of all walls.
+            ``method``. ``law_arguments`` is a dict of numbers. ``walls`` (W, 18) has all walls where they were
+            ``walls_steps`` before.
 
         Examples
         --------
@@ -422,11 +564,12 @@ class Simulation(Fixed):
         >>> state["step"], state["law"], state["positions"].shape
         (0, 'Hertz', (1, 3))
         """
-        walls = np.array([(*wall.point, *wall.normal) for wall in self.walls], np.float64).reshape(-1, 6)
+        walls = np.array([wall.state() for wall in self._placed], np.float64).reshape(-1, 18)
         return {
             **self._motion.arrays(), "radii": self._radii.copy(), "masses": self._masses.copy(),
             "version": STATE_VERSION, "step": self._step, "time": self.time, "time_step": self._time_step,
             "law": type(self._contact).__name__, "law_arguments": self._contact.arguments(), "walls": walls,
+            "walls_steps": self._step - self._walls_since,
             "origin": self.domain.origin, "lengths": self.domain.lengths, "periodic": self.domain.periodic,
             "gravity": self._gravity, "dtype": self.dtype.name, "deterministic": self.deterministic,
             "method": self._method,
@@ -476,8 +619,13 @@ class Simulation(Fixed):
             checks.flag(held["deterministic"], "deterministic of the state"),
             str(held["method"]),
         )
-        new.walls = tuple(Plane(tuple(row[:3]), tuple(row[3:])) for row in np.asarray(held["walls"]).tolist())
+        rows = np.asarray(held["walls"], np.float64).tolist()
+        if held["version"] == 1:  # which had planes only
+            new._placed = tuple(Plane(tuple(row[:3]), tuple(row[3:])) for row in rows)
+        else:
+            new._placed = tuple(wall_of(row, str(held["law"])) for row in rows)
         new._time_step, new._step = float(held["time_step"]), int(held["step"])
+        new._walls_since = new._step - held["walls_steps"]
         new._since = new._step, held["time"]
         given = arrays_of(
             held["positions"], held["radii"], held["velocities"], held["spins"], 1.0, backend, str(held["dtype"])

@@ -25,6 +25,12 @@ typedef struct {
     real by;
 } Scale;
 
+// Walls are rows of WALL reals: kind, point, axis, four sizes, a direction across the axis, velocity, spin about the
+// axis, the law of contact, time of a step. walls.py says what the sizes are.
+#define WALL 26
+#define PLANE 0
+#define REVOLVED 1
+
 KERNEL begin(GLOBAL u32* status, const i64 limit)
 {
     if (GROUP_ID == 0 && LOCAL_ID == 0) {
@@ -36,9 +42,11 @@ KERNEL begin(GLOBAL u32* status, const i64 limit)
 // All groups of one launch go the same way: the word that they write is k itself.
 KERNEL drift(GLOBAL real* x, GLOBAL const real* RESTRICT origin, GLOBAL const real* RESTRICT v,
              GLOBAL const real* RESTRICT w, GLOBAL const real* RESTRICT a, GLOBAL const real* RESTRICT b,
-             GLOBAL real* u, GLOBAL real* s, GLOBAL u32* status, const i64 count, const i64 k, const Motion motion)
+             GLOBAL real* u, GLOBAL real* s, GLOBAL u32* status, GLOBAL i64* clock, const i64 count, const i64 k,
+             const Motion motion)
 {
     if (k >= (i64)status[LIMIT] || (i64)status[STOP] < k) return;
+    if (GROUP_ID == 0 && LOCAL_ID == 0) clock[0] += 1; // steps for which walls have moved
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
         const real4 place = *(GLOBAL const real4*)(x + 4 * i); // written below: no verb for constant memory
         const real4 start = READ_4(origin + 4 * i), speed = READ_4(v + 4 * i);
@@ -65,6 +73,46 @@ KERNEL drift(GLOBAL real* x, GLOBAL const real* RESTRICT origin, GLOBAL const re
         STORE_4(u + 4 * i, u0, u1, u2, speed.w);
         STORE_4(s + 4 * i, spin.x + t * turn.x, spin.y + t * turn.y, spin.z + t * turn.z, spin.w);
     }
+}
+
+// The distance of a wall from a place after a time, negative behind a plane. n is the unit vector from the wall to it,
+// r the nearest point of the wall, seen from the wall's own point.
+DEVICE real near(PRIVATE real* n, PRIVATE real* r, GLOBAL const real* wall, const real4 place, const real time)
+{
+    const real axis[3] = {wall[4], wall[5], wall[6]}, side[3] = {wall[11], wall[12], wall[13]};
+    const real q[3] = {place.x - (wall[1] + time * wall[14]), place.y - (wall[2] + time * wall[15]),
+                       place.z - (wall[3] + time * wall[16])};
+    real distance = 0;
+    if (wall[0] == PLANE) {
+        const real offset = wall[7] + time * (axis[0] * wall[14] + axis[1] * wall[15] + axis[2] * wall[16]);
+        distance = fma(axis[0], place.x, fma(axis[1], place.y, fma(axis[2], place.z, -offset)));
+        for (int c = 0; c < 3; c++) n[c] = axis[c];
+    } else {
+        const real height = q[0] * axis[0] + q[1] * axis[1] + q[2] * axis[2];
+        if (wall[0] == REVOLVED) { // the nearest point of a line in the plane of the axis
+            real out[3], rho = 0;
+            for (int c = 0; c < 3; c++) out[c] = q[c] - height * axis[c], rho += out[c] * out[c];
+            rho = sqrt(rho);
+            for (int c = 0; c < 3; c++) out[c] = rho > 0 ? out[c] / rho : side[c];
+            const real along = wall[9] - wall[7], up = wall[10] - wall[8];
+            real part = ((rho - wall[7]) * along + (height - wall[8]) * up) / (along * along + up * up);
+            part = part < 0 ? 0 : part > 1 ? 1 : part;
+            const real a = rho - wall[7] - part * along, b = height - wall[8] - part * up;
+            for (int c = 0; c < 3; c++) n[c] = a * out[c] + b * axis[c];
+        } else {
+            const real other[3] = {axis[1] * side[2] - axis[2] * side[1], axis[2] * side[0] - axis[0] * side[2],
+                                   axis[0] * side[1] - axis[1] * side[0]};
+            real a = q[0] * side[0] + q[1] * side[1] + q[2] * side[2];
+            real b = q[0] * other[0] + q[1] * other[1] + q[2] * other[2];
+            a -= fmin(fmax(a, -wall[7]), wall[7]);
+            b -= fmin(fmax(b, -wall[8]), wall[8]);
+            for (int c = 0; c < 3; c++) n[c] = a * side[c] + b * other[c] + height * axis[c];
+        }
+        distance = sqrt(n[0] * n[0] + n[1] * n[1] + n[2] * n[2]);
+        for (int c = 0; c < 3; c++) n[c] = distance > 0 ? n[c] / distance : axis[c];
+    }
+    for (int c = 0; c < 3; c++) r[c] = q[c] - distance * n[c];
+    return distance;
 }
 
 // The force f on the first of two that touch. n points to it, v is its velocity at the contact relative to the second,
@@ -140,9 +188,9 @@ DEVICE void contact(PRIVATE real* f, PRIVATE real* h, const real overlap, const 
 
 KERNEL forces(GLOBAL const real* RESTRICT x, GLOBAL const real* RESTRICT u, GLOBAL const real* RESTRICT s,
               GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRICT rows, GLOBAL int* list, GLOBAL real* history,
-              GLOBAL const real* RESTRICT planes, GLOBAL real* wall_history, GLOBAL real* v, GLOBAL real* w,
-              GLOBAL real* a, GLOBAL real* b, GLOBAL const u32* RESTRICT status, const i64 count, const i64 walls,
-              const i64 k, const Motion motion, const Law law)
+              GLOBAL const real* planes, GLOBAL const i64* RESTRICT clock, GLOBAL real* wall_history, GLOBAL real* v,
+              GLOBAL real* w, GLOBAL real* a, GLOBAL real* b, GLOBAL const u32* RESTRICT status, const i64 count,
+              const i64 walls, const i64 k, const Motion motion, const Law law)
 {
     if (k >= (i64)status[LIMIT] || (i64)status[STOP] <= k) return;
     for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
@@ -196,17 +244,21 @@ KERNEL forces(GLOBAL const real* RESTRICT x, GLOBAL const real* RESTRICT u, GLOB
         const int touched = (int)spin.w;
         int touches = 0;
         for (i64 p = 0; p < walls; p++) {
-            n[0] = planes[4 * p], n[1] = planes[4 * p + 1], n[2] = planes[4 * p + 2];
-            const real distance = fma(n[0], mine.x, fma(n[1], mine.y, fma(n[2], mine.z, -planes[4 * p + 3])));
+            GLOBAL const real* wall = planes + WALL * p;
+            const real distance = near(n, r, wall, mine, (real)clock[0] * wall[25]);
             if (!(distance < mine.w)) continue;
             const i64 at = i * walls + p;
-            for (int c = 0; c < 4; c++) h[c] = touched >> p & 1 && law.friction > 0 ? wall_history[4 * at + c] : 0;
-            const real relative[3] = {speed.x - distance * (spin.y * n[2] - spin.z * n[1]),
-                                      speed.y - distance * (spin.z * n[0] - spin.x * n[2]),
-                                      speed.z - distance * (spin.x * n[1] - spin.y * n[0])};
-            const real twist = (spin.x * n[0] + spin.y * n[1] + spin.z * n[2]) / 2; // the wall does not spin
-            contact(f, h, mine.w - distance, mine.w, speed.w, n, relative, twist, motion.step, &law);
-            if (law.friction > 0) STORE_4(wall_history + 4 * at, h[0], h[1], h[2], h[3]);
+            const Law rule = {wall[18], wall[19], wall[20], wall[21], wall[22], wall[23], wall[24]};
+            for (int c = 0; c < 4; c++) h[c] = touched >> p & 1 && rule.friction > 0 ? wall_history[4 * at + c] : 0;
+            const real turn[3] = {wall[17] * wall[4], wall[17] * wall[5], wall[17] * wall[6]};
+            const real relative[3] = {
+                speed.x - distance * (spin.y * n[2] - spin.z * n[1]) - (wall[14] + turn[1] * r[2] - turn[2] * r[1]),
+                speed.y - distance * (spin.z * n[0] - spin.x * n[2]) - (wall[15] + turn[2] * r[0] - turn[0] * r[2]),
+                speed.z - distance * (spin.x * n[1] - spin.y * n[0]) - (wall[16] + turn[0] * r[1] - turn[1] * r[0])};
+            const real twist =
+                ((spin.x + turn[0]) * n[0] + (spin.y + turn[1]) * n[1] + (spin.z + turn[2]) * n[2]) / 2;
+            contact(f, h, mine.w - distance, mine.w, speed.w, n, relative, twist, motion.step, &rule);
+            if (rule.friction > 0) STORE_4(wall_history + 4 * at, h[0], h[1], h[2], h[3]);
             touches |= 1 << p;
             for (int c = 0; c < 3; c++) force[c] += f[c];
             torque[0] -= distance * (n[1] * f[2] - n[2] * f[1]);

@@ -1,22 +1,124 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Walls: planes, and the faces of a box."""
+"""Walls: planes, the faces of a box, rectangles, discs, cylinders and cones; they may move and have their own law.
+
+Loops over contacts see a wall as a row of numbers, see `Wall.row`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from particlemesh.apps.dem.contact import LAWS, Contact, Law
 from particlemesh.kernels import checks
 
 MOST = 20  # walls: which ones a particle touches is one bit each of an integer that float32 holds
+PLANE, REVOLVED, RECTANGLE = range(3)  # kinds of walls, as in step.c
+POINT, AXIS, SIZES, SIDE, VELOCITY, SPIN, LAW = (
+    slice(1, 4), slice(4, 7), slice(7, 11), slice(11, 14), slice(14, 17), 17, slice(18, 25),
+)  # fmt: skip
+COLUMNS = 26  # the last is the time of a step
 
 
-@dataclass(frozen=True)
-class Plane:
+def _unit(vector: Any, what: str) -> tuple[float, ...]:
+    """Return a vector of length 1."""
+    direction = np.array(checks.per_axis(vector, 3, what))
+    length = np.abs(direction).max()
+    if length == 0:
+        raise ValueError(f"{what} is {vector!r}; a vector of nonzero length is needed.")
+    if abs(math.hypot(*direction) - 1) > 1e-15:  # a normal of length 1 keeps its bits: a restart needs them
+        direction = direction / length  # first, so that no square overflows
+        direction = direction / np.linalg.norm(direction)
+    return tuple((direction + 0.0).tolist())
+
+
+@dataclass(frozen=True, repr=False)
+class Wall:
+    """What walls share: a first field that is a place, a velocity, a turn about the axis, and a law of contact."""
+
+    kind: ClassVar[int]
+    shape: ClassVar[dict[str, str]]  # of the fields of this shape: "point", "axis", "vector", or "size"
+
+    velocity: Sequence[float] = field(default=(0.0, 0.0, 0.0), kw_only=True)
+    spin: float = field(default=0.0, kw_only=True)
+    contact: Contact | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name, what in self.shape.items():
+            value = getattr(self, name)
+            if what == "axis":
+                value = _unit(value, name)
+            elif what == "size":
+                value = checks.at_least_zero(value, name)
+            else:
+                value = checks.per_axis(value, 3, name)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "velocity", checks.per_axis(self.velocity, 3, "velocity"))
+        object.__setattr__(self, "spin", checks.per_axis(self.spin, 1, "spin")[0])
+        if not (self.contact is None or isinstance(self.contact, Contact)):
+            raise TypeError(f"contact is a {type(self.contact).__name__}; give Hertz(...) or LinearSpring(...).")
+        self._check()
+
+    def _check(self) -> None:
+        """Check sizes."""
+
+    def __repr__(self) -> str:
+        given = [f for f in fields(self) if f.name in self.shape or getattr(self, f.name) != f.default]
+        given.sort(key=lambda f: f.name not in self.shape)
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"
+
+    @property
+    def place(self) -> np.ndarray:
+        """The first field: the reference of torques."""
+        return np.array(getattr(self, next(iter(self.shape))))
+
+    def moved(self, time: float) -> Self:
+        """Return the wall after a time."""
+        if not any(self.velocity):
+            return self
+        name = next(iter(self.shape))
+        given: dict[str, Any] = {name: tuple((self.place + time * np.array(self.velocity)).tolist())}
+        return replace(self, **given)
+
+    def geometry(self) -> tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]:
+        """Return point, axis, four sizes and a direction across the axis."""
+        raise NotImplementedError
+
+    def row(self, law: Law) -> np.ndarray:
+        """Return the numbers of a wall in step.c; `law` is that of particles."""
+        point, axis, sizes, side = self.geometry()
+        numbers = law if self.contact is None else self.contact.numbers()
+        if numbers.hertz != law.hertz:
+            raise TypeError(f"the contact of {self} has another law than that of particles: give the same class.")
+        return np.array([self.kind, *point, *axis, *sizes, *side, *self.velocity, self.spin, *numbers.slopes(), 0.0])
+
+    def state(self) -> list[float]:
+        """Return all in 18 numbers: the shape, its fields, velocity, spin and law."""
+        sizes = [number for name in self.shape for number in np.ravel(getattr(self, name)).tolist()]
+        law = [math.nan] * 4 if self.contact is None else list(self.contact.arguments().values())
+        padded = sizes + [0.0] * (9 - len(sizes))
+        return [float(SHAPES.index(type(self))), *padded, *self.velocity, self.spin, *law]
+
+
+def wall_of(state: Sequence[float], law: str) -> Wall:
+    """Return the wall of a `Wall.state`."""
+    shape, at = SHAPES[int(state[0])], 1
+    given: dict[str, Any] = {}
+    for name, what in shape.shape.items():
+        width = 1 if what == "size" else 3
+        given[name] = state[at] if width == 1 else tuple(state[at : at + 3])
+        at += width
+    arguments = state[14:18]
+    contact = None if math.isnan(arguments[0]) else LAWS[law](*arguments)
+    return shape(**given, velocity=tuple(state[10:13]), spin=state[13], contact=contact)
+
+
+@dataclass(frozen=True, repr=False)
+class Plane(Wall):
     """An infinite wall; particles are on the side to which its normal points.
 
     Parameters
@@ -25,6 +127,12 @@ class Plane:
         Any point of the plane.
     normal : 3 numbers
         Direction of the normal, of any length but zero.
+    velocity : 3 numbers
+        With which the wall moves.
+    spin : number
+        Angular velocity about the normal through the point.
+    contact : Hertz or LinearSpring, optional
+        The law of contact of particles with this wall; by default that of particles with each other.
 
     Raises
     ------
@@ -38,72 +146,318 @@ class Plane:
     Plane(point=(0.0, 0.0, 1.0), normal=(0.0, 0.0, 1.0))
     """
 
+    kind = PLANE
+    shape: ClassVar[dict[str, str]] = {"point": "point", "normal": "axis"}
+
     point: Sequence[float]
     normal: Sequence[float]
-
-    def __post_init__(self) -> None:
-        point, normal = checks.per_axis(self.point, 3, "point"), np.array(checks.per_axis(self.normal, 3, "normal"))
-        length = np.abs(normal).max()
-        if length == 0:
-            raise ValueError(f"normal is {self.normal!r}; a vector of nonzero length is needed.")
-        if abs(math.hypot(*normal) - 1) > 1e-15:  # a normal of length 1 keeps its bits: a restart needs them
-            normal = normal / length  # first, so that no square overflows
-            normal = normal / np.linalg.norm(normal)
-        object.__setattr__(self, "point", point)
-        object.__setattr__(self, "normal", tuple((normal + 0.0).tolist()))
 
     @property
     def offset(self) -> float:
         """Distance of the plane from the origin of coordinates, along the normal."""
         return float(np.dot(self.point, self.normal))
 
+    def geometry(self) -> tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]:
+        """Return point, axis, four sizes and a direction across the axis."""
+        return self.point, self.normal, (self.offset, 0, 0, 0), _across(self.normal)
 
-def walls_of(given: Any, box_walls: list[Plane]) -> tuple[Plane, ...]:
-    """Return the planes given and those of a box, checked one by one."""
-    if isinstance(given, Plane) or not isinstance(given, Iterable):
+
+@dataclass(frozen=True, repr=False)
+class Rectangle(Wall):
+    """A rectangle of no thickness; particles may be on both sides.
+
+    Parameters
+    ----------
+    corner : 3 numbers
+    first, second : 3 numbers
+        Edges from this corner; they are perpendicular.
+    velocity, contact
+        As for :class:`Plane`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If these are not such numbers, edges are not perpendicular, or the rectangle has a spin.
+
+    Examples
+    --------
+    >>> from particlemesh.apps.dem import Rectangle
+    >>> Rectangle((0, 0, 0), (1, 0, 0), (0, 2, 0), velocity=(0, 0, 0.1)).velocity
+    (0.0, 0.0, 0.1)
+    """
+
+    kind = RECTANGLE
+    shape: ClassVar[dict[str, str]] = {"corner": "point", "first": "vector", "second": "vector"}
+
+    corner: Sequence[float]
+    first: Sequence[float]
+    second: Sequence[float]
+
+    def _check(self) -> None:
+        lengths = math.hypot(*self.first) * math.hypot(*self.second)
+        if not abs(np.dot(self.first, self.second)) <= 1e-9 * lengths or lengths == 0:
+            raise ValueError(f"first and second are {self.first} and {self.second}; give two perpendicular edges.")
+        if self.spin:
+            raise ValueError(f"spin is {self.spin:g}; a rectangle has no axis to turn about: leave out spin.")
+
+    def geometry(self) -> tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]:
+        """Return point, axis, four sizes and a direction across the axis."""
+        first, second = np.array(self.first), np.array(self.second)
+        middle = self.place + (first + second) / 2
+        halves = math.hypot(*self.first) / 2, math.hypot(*self.second) / 2
+        return middle.tolist(), _unit(np.cross(first, second), "normal"), (*halves, 0, 0), _unit(first, "first")
+
+
+class _Revolved(Wall):
+    """The surface that a line makes which turns about an axis: from (distance, height) to another one."""
+
+    kind = REVOLVED
+
+    def line(self) -> tuple[float, float, float, float]:
+        """Return distances from the axis, and heights along it, of both ends."""
+        raise NotImplementedError
+
+    def geometry(self) -> tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]:
+        """Return point, axis, four sizes and a direction across the axis."""
+        axis = getattr(self, list(self.shape)[1])
+        return self.place.tolist(), axis, self.line(), _across(axis)
+
+    def _check(self) -> None:
+        begin, low, end, high = self.line()
+        if begin == end and low == high:
+            raise ValueError(f"{self} has no surface: give sizes above 0.")
+
+
+@dataclass(frozen=True, repr=False)
+class Disc(_Revolved):
+    """A disc of no thickness, which may have a round hole; particles may be on both sides.
+
+    Parameters
+    ----------
+    point : 3 numbers
+        The centre.
+    normal : 3 numbers
+    radius : number
+    hole : number
+        Radius of the hole.
+    velocity, spin, contact
+        As for :class:`Plane`; it turns about the normal.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If these are not such numbers, or the hole is larger than the disc.
+
+    Examples
+    --------
+    >>> from particlemesh.apps.dem import Disc
+    >>> Disc((0, 0, 0), (0, 0, 1), radius=0.1, hole=0.03).hole  # the bottom of a silo
+    0.03
+    """
+
+    shape: ClassVar[dict[str, str]] = {"point": "point", "normal": "axis", "radius": "size", "hole": "size"}
+
+    point: Sequence[float]
+    normal: Sequence[float]
+    radius: float
+    hole: float = 0.0
+
+    def line(self) -> tuple[float, float, float, float]:
+        """Return distances from the axis, and heights along it, of both ends."""
+        if self.hole > self.radius:
+            raise ValueError(f"hole is {self.hole:g} and radius {self.radius:g}: give a smaller hole.")
+        return self.hole, 0.0, self.radius, 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Cylinder(_Revolved):
+    """The side of a cylinder, without its ends; particles may be inside and outside.
+
+    Parameters
+    ----------
+    point : 3 numbers
+        The middle of one end.
+    axis : 3 numbers
+        Direction to the other end.
+    radius, length : number
+    velocity, spin, contact
+        As for :class:`Plane`; it turns about the axis.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If these are not such numbers.
+
+    Examples
+    --------
+    >>> from particlemesh.apps.dem import Cylinder
+    >>> Cylinder((0, 0, 0), (0, 1, 0), radius=0.1, length=0.05, spin=2.0).spin  # a drum that rotates
+    2.0
+    """
+
+    shape: ClassVar[dict[str, str]] = {"point": "point", "axis": "axis", "radius": "size", "length": "size"}
+
+    point: Sequence[float]
+    axis: Sequence[float]
+    radius: float
+    length: float
+
+    def line(self) -> tuple[float, float, float, float]:
+        """Return distances from the axis, and heights along it, of both ends."""
+        return self.radius, 0.0, self.radius, self.length
+
+
+@dataclass(frozen=True, repr=False)
+class Cone(_Revolved):
+    """The side of a cone or of a part of it, without ends: a hopper.
+
+    Parameters
+    ----------
+    point : 3 numbers
+        The middle of one end.
+    axis : 3 numbers
+        Direction to the other end.
+    radius, end_radius : number
+        Radii at the point and at the other end.
+    length : number
+        Along the axis.
+    velocity, spin, contact
+        As for :class:`Plane`; it turns about the axis.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If these are not such numbers.
+
+    Examples
+    --------
+    >>> from particlemesh.apps.dem import Cone
+    >>> Cone((0, 0, 0), (0, 0, 1), radius=0.02, end_radius=0.1, length=0.1).end_radius
+    0.1
+    """
+
+    shape: ClassVar[dict[str, str]] = {
+        "point": "point", "axis": "axis", "radius": "size", "end_radius": "size", "length": "size",
+    }  # fmt: skip
+
+    point: Sequence[float]
+    axis: Sequence[float]
+    radius: float
+    end_radius: float
+    length: float
+
+    def line(self) -> tuple[float, float, float, float]:
+        """Return distances from the axis, and heights along it, of both ends."""
+        return self.radius, 0.0, self.end_radius, self.length
+
+
+SHAPES = (Plane, Rectangle, Disc, Cylinder, Cone)  # by number in a state: new ones go to the end
+
+
+def _across(axis: Sequence[float]) -> Sequence[float]:
+    """Return a direction across an axis."""
+    return _unit(np.cross(axis, np.eye(3)[int(np.argmin(np.abs(axis)))]), "axis")
+
+
+def walls_of(given: Any, box_walls: list[Plane]) -> tuple[Wall, ...]:
+    """Return the walls given and those of a box, checked one by one."""
+    if isinstance(given, Wall) or not isinstance(given, Iterable):
         given = (given,)
-    planes = (*given, *box_walls)
-    for n, wall in enumerate(planes):
-        if not isinstance(wall, Plane):
-            raise TypeError(f"walls[{n}] is a {type(wall).__name__}; give Plane(point, normal).")
-    if len(planes) > MOST:
-        raise ValueError(f"there are {len(planes)} walls, those of the box included; up to {MOST} are possible.")
-    rows = table(planes)
-    for n in range(len(planes)):
-        same = np.abs(rows[:n] - rows[n]).max(1) <= 1e-12 * max(1.0, abs(rows[n, 3])) if n else np.zeros(0, bool)
-        if same.any():
-            raise ValueError(
-                f"walls {int(np.argmax(same))} and {n} are the same plane, {planes[n]}: its force would count twice. "
-                "Faces of the box are walls where the box is not periodic."
-            )
-    return planes
+    walls = (*given, *box_walls)
+    for n, wall in enumerate(walls):
+        if not isinstance(wall, SHAPES):
+            shapes = ", ".join(shape.__name__ for shape in SHAPES[1:])
+            raise TypeError(f"walls[{n}] is a {type(wall).__name__}; give Plane(point, normal), or {shapes}.")
+    if len(walls) > MOST:
+        raise ValueError(f"there are {len(walls)} walls, those of the box included; up to {MOST} are possible.")
+    planes = {n: (*wall.normal, wall.offset) for n, wall in enumerate(walls) if isinstance(wall, Plane)}
+    for n, row in planes.items():
+        for m, earlier in planes.items():
+            if m < n and np.abs(np.subtract(row, earlier)).max() <= 1e-12 * max(1.0, abs(row[3])):
+                raise ValueError(
+                    f"walls {m} and {n} are the same plane, {walls[n]}: its force would count twice. "
+                    "Faces of the box are walls where the box is not periodic."
+                )
+    return walls
 
 
-def table(planes: Iterable[Plane]) -> np.ndarray:
-    """Return normals and offsets of planes, (P, 4)."""
-    return np.array([(*plane.normal, plane.offset) for plane in planes], np.float64).reshape(-1, 4)
+def table(walls: Iterable[Wall], law: Law) -> np.ndarray:
+    """Return the rows of walls (W, COLUMNS)."""
+    return np.array([wall.row(law) for wall in walls], np.float64).reshape(-1, COLUMNS)
 
 
-def check_room(planes: tuple[Plane, ...], radius: float) -> None:
-    """Check that a sphere of a radius fits between the walls.
+def in_units(rows: np.ndarray, law: Law, step: float, length: float, mass: float, time: float) -> np.ndarray:
+    """Return rows in other units, with the time of a step in the user's."""
+    rows = rows.copy()
+    rows[:, POINT] /= length
+    rows[:, SIZES] /= length
+    rows[:, VELOCITY] /= length / time
+    rows[:, SPIN] *= time
+    rows[:, -1] = step / time
+    rows[:, LAW][:, :2] *= time * time / mass * (length if law.hertz else 1)
+    return rows
+
+
+def after(rows: np.ndarray, steps: int) -> np.ndarray:
+    """Return the rows of walls that have moved for some steps."""
+    rows, way = rows.copy(), steps * rows[:, -1:] * rows[:, VELOCITY]
+    rows[:, POINT] += way
+    rows[:, SIZES.start] += np.where(rows[:, 0] == PLANE, (rows[:, AXIS] * way).sum(1), 0.0)
+    return rows
+
+
+def apart(rows: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return distances of places from walls, row by row, and unit vectors to the places; `near` in step.c does so.
+
+    Behind a plane the distance is negative.
+    """
+    kind, axis, sizes, side = rows[:, 0], rows[:, AXIS], rows[:, SIZES], rows[:, SIDE]
+    q = x - rows[:, POINT]
+    height = (q * axis).sum(1)
+    radial = q - height[:, None] * axis
+    rho = np.sqrt((radial**2).sum(1))
+    outward = np.where(rho[:, None] > 0, radial / np.where(rho > 0, rho, 1)[:, None], side)
+    line = sizes[:, 2:] - sizes[:, :2]
+    start = np.column_stack([rho, height]) - sizes[:, :2]
+    squares = (line**2).sum(1)
+    part = np.clip((start * line).sum(1) / np.where(squares > 0, squares, 1), 0, 1)
+    rest = start - part[:, None] * line
+    turned = rest[:, :1] * outward + rest[:, 1:] * axis
+    other = np.cross(axis, side)
+    flat = [(q * direction).sum(1) for direction in (side, other)]
+    out = [f - np.clip(f, -sizes[:, n], sizes[:, n]) for n, f in enumerate(flat)]
+    level = out[0][:, None] * side + out[1][:, None] * other + height[:, None] * axis
+    vector = np.where((kind == REVOLVED)[:, None], turned, level)
+    distance = np.sqrt((vector**2).sum(1))
+    unit = np.where(distance[:, None] > 0, vector / np.where(distance > 0, distance, 1)[:, None], axis)
+    plane = kind == PLANE
+    return (
+        np.where(plane, (x * axis).sum(1) - sizes[:, 0], distance),
+        np.where(plane[:, None], axis, unit),
+    )
+
+
+def check_room(walls: tuple[Wall, ...], radius: float) -> None:
+    """Check that a sphere of a radius fits between the planes.
 
     Raises
     ------
     ValueError
-        If walls overlap so far that it does not.
+        If planes overlap so far that it does not.
     """
+    planes = [wall for wall in walls if isinstance(wall, Plane)]
     if not planes:
         return
     from scipy.optimize import linprog
 
-    rows = table(planes)
+    normals = np.array([plane.normal for plane in planes])
     # Seen from the middle of the walls' points: rounding shall not grow with the distance from the origin.
     points = np.array([plane.point for plane in planes], np.float64)
-    offsets = ((points - points.mean(0)) * rows[:, :3]).sum(1)
+    offsets = ((points - points.mean(0)) * normals).sum(1)
     scale = max(radius, float(np.abs(offsets).max()))
     # The largest sphere on the right side of all planes, in units of the scale, up to the radius.
     bounds = [(None, None)] * 3 + [(None, radius / scale)]
-    matrix = np.hstack([-rows[:, :3], np.ones((len(rows), 1))])
+    matrix = np.hstack([-normals, np.ones((len(planes), 1))])
     solution = linprog((0, 0, 0, -1), A_ub=matrix, b_ub=-offsets / scale, bounds=bounds)
     room = float(solution.x[3]) * scale
     if room < radius * (1 - 1e-9):
@@ -114,19 +468,21 @@ def check_room(planes: tuple[Plane, ...], radius: float) -> None:
         )
 
 
-def check_inside(planes: tuple[Plane, ...], positions: np.ndarray) -> None:
-    """Check that every centre is on the right side of every wall.
+def check_inside(walls: tuple[Wall, ...], positions: np.ndarray) -> None:
+    """Check that every centre is on the right side of every plane.
 
     Raises
     ------
     ValueError
         If one is not; the message names the first.
     """
-    for n, (x, y, z, offset) in enumerate(table(planes)):
-        behind = positions @ (x, y, z) < offset
+    for n, wall in enumerate(walls):
+        if not isinstance(wall, Plane):
+            continue
+        behind = positions @ wall.normal < wall.offset
         if behind.any():
             first = int(np.argmax(behind))
             raise ValueError(
-                f"{int(behind.sum())} particles are behind wall {n}, {planes[n]}; the first is particle {first} at "
+                f"{int(behind.sum())} particles are behind wall {n}, {wall}; the first is particle {first} at "
                 f"{tuple(positions[first].tolist())}. The normal points to the side of the particles."
             )
