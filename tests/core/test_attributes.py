@@ -70,12 +70,17 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "Hertz": lambda: dem.Hertz(1e3),
     "LinearSpring": lambda: dem.LinearSpring(1e3),
     "Plane": lambda: FLOOR,
+    "Rectangle": lambda: dem.Rectangle((0, 0, 0), (1, 0, 0), (0, 1, 0)),
+    "Disc": lambda: dem.Disc((0, 0, 0), (0, 0, 1), 1.0, hole=0.1),
+    "Cylinder": lambda: dem.Cylinder((0, 0, 0), (0, 0, 1), 1.0, 1.0),
+    "Cone": lambda: dem.Cone((0, 0, 0), (0, 0, 1), 1.0, 0.5, 1.0),
+    "WallForces": lambda: granular().wall_forces,
     "KDTree": lambda: KDTree(X, boxsize=20.0),
     "NearestNeighbors": lambda: NearestNeighbors().fit(X),
     "NeighborList": lambda: NeighborList(np.ones(6)),
     "PrimitiveNeighborList": lambda: PrimitiveNeighborList(np.ones(6)),
 }
-RESULTS = ("Pairs", "Status", "Contacts", "Energy", "Spectrum", "Correlation")  # the caller's own
+RESULTS = ("Pairs", "Status", "Contacts", "Energy", "WallForces", "Spectrum", "Correlation")  # the caller's own
 # Plain records: functions read them when they are called, and nothing else does.
 RECORDS = {
     pme.Result, pme.DipoleResult, pme.InducedResult, pme.EquilibrationResult, files.Account, files.Chunk,
@@ -91,6 +96,7 @@ OBEYED = {
         "gravity": (0.0, 1.0, -3.0), "time_step": 2e-3, "contact": dem.LinearSpring(2e4, restitution=0.9),
         "positions": np.array([[1.0, 1.0, 1.5], [2.9, 1.0, 0.98], [7.0, 1.0, 1.0]]),
         "velocities": np.full((3, 3), 0.02), "spins": np.full((3, 3), 0.5),
+        "walls": [dem.Plane((0, 0, 0), (0, 0, 1), velocity=(0.3, 0, 0))],
     }),
 }  # fmt: skip
 APART = "distributed.Route", "distributed.World"  # other ranks know them, or they own memory

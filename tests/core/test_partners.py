@@ -128,6 +128,10 @@ NEED_A_PARTNER = {
         lambda: of("apps.brownian.BrownianDynamics", "run")(2, every=2), "every is 2.*give trajectory="),
     ("apps.dem.Simulation", "periodic"): (
         lambda: dem.Simulation(20 * X, **SPHERES, periodic=True), "periodic and of infinite length"),
+    ("apps.dem.relaxed_positions", "periodic"): (
+        lambda: dem.relaxed_positions(20 * X, 0.1, periodic=True), "periodic and of infinite length"),
+    ("apps.dem.Rectangle", "spin"): (
+        lambda: dem.Rectangle((0, 0, 0), (1, 0, 0), (0, 1, 0), spin=1.0), "no axis to turn about"),
     ("apps.dem.Simulation", "threads"): (
         lambda: dem.Simulation(20 * X, **SPHERES, threads=2, backend="opencl"), "threads is 2 and backend is 'opencl'"),
     ("apps.dem.Simulation.run", "every"): (
@@ -245,7 +249,12 @@ apps.brownian.RPY.noise apps.brownian.RPY.square_root: tolerance
 apps.brownian.BrownianDynamics.run apps.dem.Simulation.run: progress trajectory
 apps.dem.Hertz: poisson restitution friction
 apps.dem.LinearSpring: tangential restitution friction
-apps.dem.Simulation: velocities spins walls box gravity time_step
+apps.dem.Simulation: velocities spins walls box gravity time_step overlaps
+apps.dem.Simulation.insert: velocities spins overlaps
+apps.dem.relaxed_positions: walls box overlap most
+apps.dem.Plane apps.dem.Rectangle apps.dem.Disc apps.dem.Cylinder apps.dem.Cone: velocity contact
+apps.dem.Plane apps.dem.Disc apps.dem.Cylinder apps.dem.Cone: spin
+apps.dem.Disc: hole
 apps.pme.PME: accuracy cutoff splitting shape coulomb_constant exclusions
 apps.pme.DistributedPME: accuracy cutoff splitting shape coulomb_constant exclusions gradient threads parts
 apps.pme.DistributedPME.__call__: virial fields

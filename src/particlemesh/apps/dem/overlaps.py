@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def relaxed_positions(
     sizes = rows_of(radii, "radii", len(x), np.dtype(np.float64), 0)
     overlap, most = checks.positive(overlap, "overlap"), checks.integer(most, "most", 1, 2**31)
     domain = Domain.of(box, periodic)
-    planes = table(walls_of(walls, domain.walls), LinearSpring(1.0).numbers())
+    shapes = [replace(wall, contact=None) for wall in walls_of(walls, domain.walls)]
+    planes = table(shapes, LinearSpring(1.0).numbers())
     deepest = 0.0
     for _ in range(most):
         i, j, between = pm.neighbour_list("ijD", x, domain.box, sizes)
