@@ -40,15 +40,15 @@ def _unit(vector: Any, what: str) -> tuple[float, ...]:
 class Wall:
     """What walls share: a first field that is a place, a velocity, a turn about the axis, and a law of contact."""
 
-    kind: ClassVar[int]
-    shape: ClassVar[dict[str, str]]  # of the fields of this shape: "point", "axis", "vector", or "size"
+    _kind: ClassVar[int]
+    _shape: ClassVar[dict[str, str]]  # of the fields of this shape: "point", "axis", "vector", or "size"
 
     velocity: Sequence[float] = field(default=(0.0, 0.0, 0.0), kw_only=True)
     spin: float = field(default=0.0, kw_only=True)
     contact: Contact | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, what in self.shape.items():
+        for name, what in self._shape.items():
             value = getattr(self, name)
             if what == "axis":
                 value = _unit(value, name)
@@ -67,20 +67,20 @@ class Wall:
         """Check sizes."""
 
     def __repr__(self) -> str:
-        given = [f for f in fields(self) if f.name in self.shape or getattr(self, f.name) != f.default]
-        given.sort(key=lambda f: f.name not in self.shape)
+        given = [f for f in fields(self) if f.name in self._shape or getattr(self, f.name) != f.default]
+        given.sort(key=lambda f: f.name not in self._shape)
         return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"
 
     @property
     def place(self) -> np.ndarray:
         """The first field: the reference of torques."""
-        return np.array(getattr(self, next(iter(self.shape))))
+        return np.array(getattr(self, next(iter(self._shape))))
 
     def moved(self, time: float) -> Self:
         """Return the wall after a time."""
         if not any(self.velocity):
             return self
-        name = next(iter(self.shape))
+        name = next(iter(self._shape))
         given: dict[str, Any] = {name: tuple((self.place + time * np.array(self.velocity)).tolist())}
         return replace(self, **given)
 
@@ -94,11 +94,11 @@ class Wall:
         numbers = law if self.contact is None else self.contact.numbers()
         if numbers.hertz != law.hertz:
             raise TypeError(f"the contact of {self} has another law than that of particles: give the same class.")
-        return np.array([self.kind, *point, *axis, *sizes, *side, *self.velocity, self.spin, *numbers.slopes(), 0.0])
+        return np.array([self._kind, *point, *axis, *sizes, *side, *self.velocity, self.spin, *numbers.slopes(), 0.0])
 
     def state(self) -> list[float]:
         """Return all in 18 numbers: the shape, its fields, velocity, spin and law."""
-        sizes = [number for name in self.shape for number in np.ravel(getattr(self, name)).tolist()]
+        sizes = [number for name in self._shape for number in np.ravel(getattr(self, name)).tolist()]
         law = [math.nan] * 4 if self.contact is None else list(self.contact.arguments().values())
         padded = sizes + [0.0] * (9 - len(sizes))
         return [float(SHAPES.index(type(self))), *padded, *self.velocity, self.spin, *law]
@@ -108,7 +108,7 @@ def wall_of(state: Sequence[float], law: str) -> Wall:
     """Return the wall of a `Wall.state`."""
     shape, at = SHAPES[int(state[0])], 1
     given: dict[str, Any] = {}
-    for name, what in shape.shape.items():
+    for name, what in shape._shape.items():
         width = 1 if what == "size" else 3
         given[name] = state[at] if width == 1 else tuple(state[at : at + 3])
         at += width
@@ -146,8 +146,8 @@ class Plane(Wall):
     Plane(point=(0.0, 0.0, 1.0), normal=(0.0, 0.0, 1.0))
     """
 
-    kind = PLANE
-    shape: ClassVar[dict[str, str]] = {"point": "point", "normal": "axis"}
+    _kind = PLANE
+    _shape: ClassVar[dict[str, str]] = {"point": "point", "normal": "axis"}
 
     point: Sequence[float]
     normal: Sequence[float]
@@ -186,8 +186,8 @@ class Rectangle(Wall):
     (0.0, 0.0, 0.1)
     """
 
-    kind = RECTANGLE
-    shape: ClassVar[dict[str, str]] = {"corner": "point", "first": "vector", "second": "vector"}
+    _kind = RECTANGLE
+    _shape: ClassVar[dict[str, str]] = {"corner": "point", "first": "vector", "second": "vector"}
 
     corner: Sequence[float]
     first: Sequence[float]
@@ -211,7 +211,7 @@ class Rectangle(Wall):
 class _Revolved(Wall):
     """The surface that a line makes which turns about an axis: from (distance, height) to another one."""
 
-    kind = REVOLVED
+    _kind = REVOLVED
 
     def line(self) -> tuple[float, float, float, float]:
         """Return distances from the axis, and heights along it, of both ends."""
@@ -219,7 +219,7 @@ class _Revolved(Wall):
 
     def geometry(self) -> tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]:
         """Return point, axis, four sizes and a direction across the axis."""
-        axis = getattr(self, list(self.shape)[1])
+        axis = getattr(self, list(self._shape)[1])
         return self.place.tolist(), axis, self.line(), _across(axis)
 
     def _check(self) -> None:
@@ -255,7 +255,7 @@ class Disc(_Revolved):
     0.03
     """
 
-    shape: ClassVar[dict[str, str]] = {"point": "point", "normal": "axis", "radius": "size", "hole": "size"}
+    _shape: ClassVar[dict[str, str]] = {"point": "point", "normal": "axis", "radius": "size", "hole": "size"}
 
     point: Sequence[float]
     normal: Sequence[float]
@@ -295,7 +295,7 @@ class Cylinder(_Revolved):
     2.0
     """
 
-    shape: ClassVar[dict[str, str]] = {"point": "point", "axis": "axis", "radius": "size", "length": "size"}
+    _shape: ClassVar[dict[str, str]] = {"point": "point", "axis": "axis", "radius": "size", "length": "size"}
 
     point: Sequence[float]
     axis: Sequence[float]
@@ -336,7 +336,7 @@ class Cone(_Revolved):
     0.1
     """
 
-    shape: ClassVar[dict[str, str]] = {
+    _shape: ClassVar[dict[str, str]] = {
         "point": "point", "axis": "axis", "radius": "size", "end_radius": "size", "length": "size",
     }  # fmt: skip
 
