@@ -189,6 +189,25 @@ def test_the_correlation_function_is_the_transform_of_the_power():
         correlation_function(sets[0], None, mesh, edges=[0.0, 3.0])
 
 
+@pytest.mark.parametrize("shape", [(8, 8), (4, 4, 4), (4, 5, 4), (5, 3, 7)])
+@pytest.mark.parametrize("interlaced", [True, False])
+def test_a_set_crossed_with_itself_has_its_own_power_and_errors(shape, interlaced):
+    mesh, rng = pm.Mesh(shape, (1.0,) * len(shape)), np.random.default_rng(1)
+    x, w = rng.random((40, len(shape))), rng.random(40)
+    options = dict(interlaced=interlaced, multipoles=(2,))
+    one, cross = (power_spectrum(x, w, mesh, other=other, **options) for other in (None, (x, w)))
+    for name in ("power", "error", "modes"):
+        np.testing.assert_allclose(getattr(cross, name), getattr(one, name), rtol=1e-12, err_msg=name)
+    np.testing.assert_allclose(cross.multipoles[2], one.multipoles[2], atol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "box"), [((8, 8, 8), (1, 1, 4)), ((32, 32, 4), (1, 1, 1)), ((3, 9), (1, 1))])
+def test_default_bins_of_distance_fit_into_any_box(shape, box):
+    x = np.random.default_rng(2).random((50, len(shape))) * box
+    measured = correlation_function(x, None, pm.Mesh(shape, box))
+    assert measured.separations.sum() > 0 and measured.edges[-1] <= 0.5
+
+
 def test_a_displaced_lattice_has_its_input_spectrum():
     """A Zel'dovich field of small amplitude: power is recovered to 1 percent below half of the highest mode."""
     nodes, box = 32, 1.0

@@ -59,7 +59,7 @@ def correlation_function(
         As for :func:`power_spectrum`.
     edges : array, optional
         Ascending edges of the bins of distance, from 0 up to half of the smallest width of the box. By default bins as
-        wide as the largest spacing; separation 0 is left out.
+        wide as the largest spacing, or narrower if none fits; separation 0 is left out.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def correlation_function(
     size = mesh.size / mesh.box.volume
     xi = scipy.fft.irfftn(power, mesh.shape, workers=transform.threads) * size
     most = 0.5 / float(np.linalg.norm(mesh.box.inverse, axis=1).max())
-    spacing = float(mesh.spacing.max())
+    spacing = min(float(mesh.spacing.max()), most / 1.5)
     if edges is None:
         edges = (np.arange(int(most / spacing - 0.5 + 1e-9) + 1) + 0.5) * (spacing * (1 - 1e-12))
     bounds = ascending(edges)

@@ -235,7 +235,7 @@ def powers_of(
 ) -> tuple[Any, Any, Any, Any]:
     """Return power per mode, its other half or None, shot noise, and None: of one set of particles.
 
-    Across two sets, the last are the powers of both.
+    Across two sets, the last are the powers of both, each as a list with the other half if there is one.
     """
     (first, sums), (second, _) = sets[0], sets[-1]
     noise = noise_of(window, modes, interlaced)
@@ -243,7 +243,7 @@ def powers_of(
     volume = modes.mesh.box.volume
     shot = sums.squares / sums.total**2 * noise / divisor if len(sets) == 1 else np.zeros_like(divisor)
     power, *flipped = (volume * (a * b.conj()).real / divisor for a, b in zip(first, second, strict=True))
-    autos = None if len(sets) == 1 else [volume * abs(a[0]) ** 2 / divisor for a, _ in sets]
+    autos = None if len(sets) == 1 else [[volume * abs(half) ** 2 / divisor for half in halves] for halves, _ in sets]
     return power, flipped[0] if flipped else None, volume * shot, autos
 
 
@@ -265,8 +265,9 @@ def binned_power(
         modes has the other sign. If `power` is that of ``modes + twin``, this is that of ``modes - twin``.
     shot_noise : array or float
         Part of `power` that is shot noise, of each mode.
-    autos : sequence of two NumPy arrays, optional
-        If `power` is that of two fields, the power of each of them: errors depend on these.
+    autos : sequence of two NumPy arrays, or of two pairs of them, optional
+        If `power` is that of two fields, the power of each of them: errors depend on these. For interlaced meshes, the
+        pair of a field is its `power` and its `flipped`.
     edges, mu_bins, multipoles, line_of_sight
         As for :func:`power_spectrum`.
 
@@ -310,7 +311,10 @@ class Bins:
         """Return the sums over modes, in one array."""
         modes, bounds, (bins, slices) = self._modes, self._bounds, self._shape
         powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]
-        beside = [_of_modes(auto, modes, "one of autos") for auto in autos or ()]
+        beside = [
+            [_of_modes(half, modes, "one of autos") for half in (auto if isinstance(auto, list | tuple) else [auto])]
+            for auto in autos or ()
+        ]
         shape, axes = modes.spectrum_shape, range(len(modes.shape))
         weights = np.broadcast_to(_multiplicity(modes) * modes.share(axes), shape)
         noise = np.broadcast_to(np.asarray(shot_noise, np.float64), shape)
@@ -324,7 +328,9 @@ class Bins:
             inside = (index >= 0) & (index < bins) & (length > 0)
             index, along, length = index[inside], along[inside], length[inside]
             cell = index * slices + np.minimum((along * slices).astype(np.int64), slices - 1)
-            weight, *parts = (a[region][inside] for a in (weights, powers[signs.count(-1) % 2], noise, *beside))
+            odd = signs.count(-1) % 2
+            of_signs = powers[odd], noise, *(halves[odd % len(halves)] for halves in beside)
+            weight, *parts = (a[region][inside] for a in (weights, *of_signs))
             for total, part in zip(sums, (1.0, length, *parts[:2], along, *parts[2:]), strict=True):
                 total += np.bincount(cell, weight * part, bins * slices)
             for totals, order in zip(poles, self._orders, strict=True):

@@ -257,7 +257,7 @@ def particles_spectrum(
     noise = 0.0 if other is not None else squares * factors / transforms[0].compensation("power", interlaced=interlaced)
     return binned_power(
         transforms[0], power, flipped=flipped[0] if flipped else None, shot_noise=noise,
-        autos=None if other is None else tuple(abs(modes[0]) ** 2 * factors for modes, _ in contrasts),
+        autos=None if other is None else [[abs(half) ** 2 * factors for half in halves] for halves, _ in contrasts],
         edges=edges, mu_bins=mu_bins, multipoles=multipoles, line_of_sight=line_of_sight,
     )  # fmt: skip
 
