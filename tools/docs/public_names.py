@@ -90,7 +90,7 @@ def report(app, env):
     from sphinx.util import logging
 
     for name in missing(env.domaindata["py"]["objects"]):
-        logging.getLogger(__name__).warning("%s is public and has no entry: add it to docs/reference/api.rst", name)
+        logging.getLogger(__name__).warning("%s is public and has no entry: add it to a page of docs/reference", name)
 
 
 def words(app, env, node, contnode):
