@@ -181,6 +181,9 @@ CALLS = {
     "apps.pme.ChargeEquilibration.__call__": dict(positions=4 * X, electronegativities=Q, hardness=40 + Q**2),
     "apps.files.check_field": lambda folder, **flags: files.check_field(folder / "f.npz", MESH, **flags),
     "apps.files.check_table": lambda folder, **flags: files.check_table(folder / "t.csv", **flags),
+    "apps.files.write_bonds": lambda folder, **flags: files.write_bonds(
+        folder / "b.xyz", X, pm.Box((1.0,) * 3), [0], [1], **flags
+    ),
     "apps.files.write_field": written,
     "apps.files.writing_table": table,
     "apps.files.interpolate_particles": of_file(files.interpolate_particles, OUT, MESH, "cic"),

@@ -122,6 +122,7 @@ class SkinList(common.Fixed):
         if self._periodic is not None and system is None:
             raise TypeError("periodic has the axes of each system, but system is missing: give each particle's system.")
         self._box = checks.box_of(box, self._periodic.any(0).tolist() if self._periodic is not None else periodic)
+        reach_of(radius, len(radius) if np.ndim(radius) else 1, np.dtype(np.float64))  # raises
         self._boxes, self._radius, self.system, self._backend = boxes, radius, system, backend
         self._of: Any = None  # how many particles, of which type, and where
         self._engine: Any = None
@@ -201,6 +202,7 @@ class SkinList(common.Fixed):
         rows = self._frame_of(None, None).rows
         return np.array(rows[0] if self.system is None else rows)
 
+    @alone
     def arrays(self, letters: str, positions: Any, box: Any, boxes: Any) -> dict[str, Any]:
         """Return arrays by letter, without derivatives; for other parts of the library."""
         place = None if self._backend is None else backends.current(self._backend)
