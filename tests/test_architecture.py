@@ -44,7 +44,7 @@ TOP = {
 BUDGET = {
     ".": 920,
     "adapters": 1461,
-    "apps/brownian": 1660,
+    "apps/brownian": 1760,
     "apps/dem": 2280,
     "apps/files": 3345,
     "apps/mri": 440,

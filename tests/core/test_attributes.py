@@ -61,6 +61,7 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "Spectrum": lambda: fourier.power_spectrum(INSIDE, np.ones(6), pm.Mesh((8, 8, 8), CUBE)),
     "ProlateGreen": lambda: fourier.ProlateGreen(12.0, 1.0),
     "Bands": lambda: fourier.Bands(backend("cpu"), (8,), (3,), None, "float64"),
+    "FreeRPY": lambda: brownian.FreeRPY(np.ones(6)),
     "Drag": lambda: brownian.Drag(np.ones(6)),
     "WCA": lambda: brownian.WCA(CUBE, sigma=np.ones(6)),
     "HarmonicBonds": lambda: brownian.HarmonicBonds([[0, 1], [1, 2]], np.array([1.0, 2.0])),

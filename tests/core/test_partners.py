@@ -244,6 +244,8 @@ apps.brownian.RPY: radius viscosity accuracy splitting cutoff shape vectors
 apps.brownian.WCA: epsilon sigma
 apps.brownian.BrownianDynamics: forces temperature integrator seed
 apps.brownian.Drag: radius viscosity box
+apps.brownian.FreeRPY: radius viscosity threads
+apps.brownian.FreeRPY.square_root: tolerance
 apps.brownian.HarmonicBonds: length box
 apps.brownian.RPY.noise apps.brownian.RPY.square_root: tolerance
 apps.brownian.BrownianDynamics.run apps.dem.Simulation.run: progress trajectory

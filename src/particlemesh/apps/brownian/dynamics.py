@@ -17,6 +17,7 @@ import numpy as np
 from particlemesh.apps.brownian.arrays import module_of, to_host
 from particlemesh.apps.brownian.drag import Drag
 from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
+from particlemesh.apps.brownian.free import FreeRPY
 from particlemesh.apps.brownian.rpy import RPY
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
 from particlemesh.apps.files.libraries import library, listing
@@ -79,7 +80,7 @@ class Noise:
 
 APPLICATION, FORMAT = "particlemesh.apps.brownian", 2
 # What a checkpoint holds by its settings(); of other objects it has the name only.
-SHIPPED: dict[str, Any] = {kind.__name__: kind for kind in (RPY, Drag, HarmonicBonds, WCA, Sum)}
+SHIPPED: dict[str, Any] = {kind.__name__: kind for kind in (RPY, FreeRPY, Drag, HarmonicBonds, WCA, Sum)}
 MAKERS: dict[str, Any] = SHIPPED | {"Sum": lambda forces: Sum(*forces)}
 _NUMBERS = ("temperature", "time_step", "difference")
 _LOOKS = 4096  # steps between two looks at how finely positions are resolved
@@ -165,9 +166,9 @@ class BrownianDynamics(Fixed):
     positions : array (N, 3)
         Of NumPy or CuPy, float32 or float64; the simulation runs where they are. They are copied.
     mobility : object
-        `RPY`, `Drag`, or any object with ``set_positions(x)``, ``velocity(forces)`` and ``square_root(z)``. The last
-        two take (..., N, 3). If it has ``noise(generator, *batch)``, this gives the vectors with the covariance of M,
-        as in `RPY`. If it has ``divergence_free = True``, no drift is added.
+        `RPY`, `FreeRPY`, `Drag`, or any object with ``set_positions(x)``, ``velocity(forces)`` and
+        ``square_root(z)``. The last two take (..., N, 3). If it has ``noise(generator, *batch)``, this gives the
+        vectors with the covariance of M, as in `RPY`. If it has ``divergence_free = True``, no drift is added.
     forces : callable or sequence of callables, optional
         Each takes positions (N, 3), which it must not change, and returns forces (N, 3).
     temperature : number

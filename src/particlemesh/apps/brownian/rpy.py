@@ -183,6 +183,32 @@ class RPY(kernels.Fixed):
             "vectors": self._vectors, **options,
         }  # fmt: skip
 
+    def in_box(self, box: Any) -> Self:
+        """Return a mobility with the same arguments in another box, and with the parameters that were chosen.
+
+        A box that shear deforms is a new one in each step. Choosing parameters again would take most of the time.
+
+        Parameters
+        ----------
+        box : Box, lengths or matrix
+            Of similar size and shape. If it is not, parameters miss the accuracy: make a new mobility.
+
+        Returns
+        -------
+        RPY
+            Without positions.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from particlemesh.apps.brownian import RPY
+        >>> rpy = RPY((8.0, 8.0, 8.0)).set_positions(np.zeros((1, 3)))
+        >>> sheared = rpy.in_box([[8.0, 0.0, 0.0], [1.0, 8.0, 0.0], [0.0, 0.0, 8.0]]).set_positions(np.zeros((1, 3)))
+        >>> sheared.parameters.shape == rpy.parameters.shape
+        True
+        """
+        return type(self)(**{**self.settings(), "box": box})
+
     # ---- positions ------------------------------------------------------------------------------------
 
     @alone
