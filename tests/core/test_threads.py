@@ -22,7 +22,7 @@ FREE = {
     "apps.pme.DistributedPME": {"core"}, "apps.pme.PMEBatch": {"core"}, "apps.pme.Dispersion": {"explain", "core"},
     "apps.pme.InducedDipoles": {"in_box"},
     "apps.pme.ChargeEquilibration": {"in_box"}, "apps.dem.Simulation": {"save"},
-    "apps.brownian.RPY": {"explain", "linear_operator", "noise", "settings"},
+    "apps.brownian.RPY": {"explain", "in_box", "linear_operator", "noise", "settings"},
     "distributed.FFT": {"explain", "wavenumbers"},
 }  # fmt: skip
 VALUE = {"Mesh", "Box", "fourier.Halves", "apps.mri.MRIParticlemesh"}  # these hold no memory of calls
