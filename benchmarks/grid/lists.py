@@ -7,6 +7,10 @@ state with rows as long as the longest, for each of its methods and forms. vesin
 Libraries take turns in one process; each time is a median with all work of the host. ``ratio`` is the other's time over
 ours. A list of another library with another number of pairs is named on the terminal, and has no row.
 
+On the CPU positions are float64, lists are full and have distances too, and the others are vesin, matscipy, ASE, freud
+and SciPy's ``cKDTree``; the last two give no shifts, and systems are called one by one. A call of more than two seconds
+has two turns.
+
     python benchmarks/grid/lists.py [--backend cuda] [--small] [--only GROUP ...] [--out DIR]
 """
 
@@ -25,14 +29,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
 
 import particlemesh as pm
-from grid.peers import nvalchemi_lists, vesin_list
+from grid.peers import host_lists, nvalchemi_lists, vesin_list
 from harness import runs
 from harness.clouds import side
 from harness.place import ERRORS, Place
 from harness.tables import short
 
-GROUPS = ("single", "systems")
-TURNS, BATCH = 7, 0.02  # turns of each call, and seconds of the calls in a turn
+GROUPS = ("single", "systems", "open")
+TURNS, BATCH, LONG = 7, 0.02, 2.0  # turns of each call, seconds of the calls in a turn, and of a call with two turns
+MOST = 7e5  # pairs of lists of ASE and freud, a tenth of those of cKDTree: longer ones take minutes
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,32 @@ class Case:
     systems: int = 1
     sizes: tuple[int, int] = (0, 0)
 
+    @property
+    def periodic(self) -> bool:
+        """Whether the box repeats; open ones are molecules without a box."""
+        return self.group != "open"
+
     def __str__(self) -> str:
         return f"{self.systems:,} systems of {self.sizes}" if self.systems > 1 else f"N = {self.count:,}"
 
 
-def cases(small: bool) -> Iterator[Case]:
+def cases(small: bool, place: Place) -> Iterator[Case]:
     """Yield all cases."""
     if small:
         yield Case("single", 26, 2000)
         yield Case("systems", 26, systems=10, sizes=(50, 100))
+        if place.name == "cpu":
+            yield Case("open", 26, 500)
+        return
+    if place.name == "cpu":
+        for count, most in ((10**4, 1400), (10**5, 60)):
+            for neighbours in (26, 60, 300, 1400):
+                if neighbours <= most:
+                    yield Case("single", neighbours, count)
+        for neighbours in (26, 60):
+            yield Case("systems", neighbours, systems=1000, sizes=(100, 100))
+            yield Case("open", neighbours, systems=1000, sizes=(100, 100))
+            yield Case("open", neighbours, 10**4)
         return
     clouds = [
         (10**4, 305),
@@ -82,7 +104,7 @@ class Lists:
 
     def seconds(self, calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
         """Return the median seconds of each call, back to back in turns; other libraries' that fail are left out."""
-        batch = {}
+        batch, slow = {}, set()
         for name, call in calls.items():
             try:
                 for _ in range(4):
@@ -91,13 +113,18 @@ class Lists:
                     call()
                     self.place.wait()
                     batch[name] = max(1, int(BATCH / (time.perf_counter() - begin)))
+                    if time.perf_counter() - begin > LONG:
+                        slow.add(name)
+                        break
             except ERRORS as error:
                 if name == "particlemesh":
                     raise
                 print(f"{name}: {str(error)[:100]}")
         taken: dict[str, list[float]] = {name: [] for name in batch}
-        for _ in range(TURNS):
+        for turn in range(TURNS):
             for name, count in batch.items():
+                if turn > 1 and name in slow:
+                    continue
                 begin = time.perf_counter()
                 for _ in range(count):
                     calls[name]()
@@ -111,24 +138,29 @@ class Lists:
         sizes = random.integers(case.sizes[0], case.sizes[1] + 1, case.systems) if case.systems > 1 else [case.count]
         lengths = np.array([side(int(n), case.neighbours) for n in sizes])
         system = np.repeat(np.arange(case.systems), sizes)
-        host = (random.random((len(system), 3)) * lengths[system, None]).astype("float32")
+        on_host = self.place.name == "cpu"
+        host = (random.random((len(system), 3)) * lengths[system, None]).astype("float64" if on_host else "float32")
         upload, download = self.place.upload, self.place.download
         x, index = upload(host), upload(system.astype("int32"))
         if case.systems > 1:
-            boxes = upload(lengths[:, None].repeat(3, 1).astype("float32"))
+            boxes = upload(lengths[:, None].repeat(3, 1).astype(host.dtype))
             batch = dict(system=index, boxes=boxes)
         else:
             batch = {}
         box = (float(lengths[0]),) * 3
 
         def ours() -> Any:
-            return pm.neighbour_list("ijS", x, box, 1.0, half=case.half, **batch)
+            letters = "ijSd" if on_host else "ijS"
+            return pm.neighbour_list(letters, x, box, 1.0, periodic=case.periodic, half=case.half, **batch)
 
         i = ours()[0]
         pairs, longest = len(i), int(np.bincount(download(i)).max())
         calls = {"particlemesh": ours}
         theirs: dict[str, Callable[[], int]] = {}
-        if case.systems == 1:
+        if on_host and not case.half:
+            for name, call, number in host_lists(host, lengths, system, case.periodic, 1.0, MOST):
+                calls[name], theirs[name] = call, number
+        elif case.systems == 1:
             try:
                 vesin = vesin_list(
                     x.astype("float64"), upload(np.eye(3) * box[0]), True, 1.0, not case.half, quantities="ijS"
@@ -137,8 +169,12 @@ class Lists:
             except ImportError as error:
                 print(f"vesin is not measured: {error}.")
         try:
-            for name, call, number in nvalchemi_lists(
-                x, lengths, index if case.systems > 1 else None, 1.0, case.half, longest + longest // 4 + 8
+            for name, call, number in (
+                ()
+                if on_host
+                else nvalchemi_lists(
+                    x, lengths, index if case.systems > 1 else None, 1.0, case.half, longest + longest // 4 + 8
+                )
             ):
                 calls[name], theirs[name] = call, number
         except ImportError as error:
@@ -160,7 +196,7 @@ def main() -> None:
     asked = runs.parser(__doc__, GROUPS).parse_args()
     with runs.Run(Place(asked.backend), asked.out) as run:
         lists = Lists(run.place)
-        rows = run.measure("lists", [c for c in cases(asked.small) if c.group in asked.only], lists.rows)
+        rows = run.measure("lists", [c for c in cases(asked.small, run.place) if c.group in asked.only], lists.rows)
         run.write(run.place.file("grid", "lists"), rows)
     run.finish([])
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import shutil
 import subprocess
 import tempfile
@@ -77,6 +78,68 @@ def vesin_list(
 
     lister = NeighborList(cutoff=cutoff, full_list=full, n_threads=threads)
     return lambda: lister.compute(x, box, periodic, quantities, copy=False)
+
+
+def host_lists(
+    x: np.ndarray, lengths: np.ndarray, system: np.ndarray, periodic: bool, cutoff: float, most: float
+) -> Iterator[tuple[str, Callable[[], Any], Callable[[], int]]]:
+    """Yield name, call and number of pairs of full lists of each library of the CPU that is installed.
+
+    Systems are called one by one. Lists have indices, distances and, where a library knows them, shifts of images.
+    ASE and freud get no lists of more than ``most`` pairs, SciPy none of more than ten times that: they take minutes.
+    """
+    places = [x[system == s] for s in range(len(lengths))]
+    cells = [np.eye(3) * length for length in lengths]
+    flags = [periodic] * 3
+    expected = len(x) * len(x) / len(lengths) * min(1.0, 4.2 * cutoff**3 / float(np.mean(lengths)) ** 3)
+    few = expected < most
+    one: dict[str, Callable[[Any, Any], tuple[Any, int]]] = {}
+
+    def counted(indices: Any) -> tuple[Any, int]:
+        return indices, len(indices)
+
+    if importlib.util.find_spec("vesin"):
+        from vesin import NeighborList
+
+        lister = NeighborList(cutoff=cutoff, full_list=True, n_threads=0)
+        one["vesin"] = lambda y, cell: counted(lister.compute(y, cell, periodic, "ijSd", copy=False)[0])
+    if importlib.util.find_spec("matscipy"):
+        from matscipy.neighbours import neighbour_list
+
+        one["matscipy"] = lambda y, cell: counted(
+            neighbour_list("ijSd", positions=y, cell=cell, pbc=np.array(flags), cutoff=cutoff)[0]
+        )
+    if importlib.util.find_spec("ase") and few:
+        from ase.neighborlist import primitive_neighbor_list
+
+        # Its cells are at least 3 long: with a cutoff of 5, as of atoms, they suit the search.
+        one["ASE"] = lambda y, cell: counted(
+            primitive_neighbor_list("ijSd", flags, 5 / cutoff * cell, 5 / cutoff * y, 5.0)[0]
+        )
+    if importlib.util.find_spec("freud") and periodic and few:
+        import freud
+
+        def by_freud(y: Any, cell: Any) -> tuple[Any, int]:
+            search = freud.locality.LinkCell(freud.Box.cube(cell[0, 0]), y - cell[0, 0] / 2, cutoff)
+            pairs = search.query(y - cell[0, 0] / 2, {"r_max": cutoff, "exclude_ii": True}).toNeighborList()
+            return pairs.distances, len(pairs)
+
+        one["freud"] = by_freud
+    if expected < 10 * most:
+        from scipy.spatial import cKDTree
+
+        def by_tree(y: Any, cell: Any) -> tuple[Any, int]:
+            tree = cKDTree(y, boxsize=cell[0, 0] if periodic else None)
+            pairs = tree.sparse_distance_matrix(tree, cutoff, output_type="ndarray")
+            return pairs, len(pairs) - len(y)
+
+        one["cKDTree"] = by_tree
+    for name, find in one.items():
+
+        def call(find: Any = find) -> Any:
+            return [find(y, cell) for y, cell in zip(places, cells, strict=True)]
+
+        yield name, call, lambda call=call: sum(count for _, count in call())
 
 
 def nvalchemi_lists(
