@@ -11,7 +11,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import PME, PMEBatch, dipoles, dispersion
 from particlemesh.apps.pme.split import Prolate, SixthPower, polynomials, with_derivatives
 from particlemesh.backends import cuda
-from particlemesh.fourier import Solver
+from particlemesh.fourier.influence import Influence
 from pme_cases import image, pair_of_dipoles
 from ptx import without_nvrtc
 
@@ -197,7 +197,7 @@ def test_tables_and_memory_are_kept_between_calls(what, monkeypatch):
         core, call = lambda: batch._core, lambda x, q, mu: batch(x, q, np.arange(len(x)) % 2)
     first = call(x, q, mu)
     kept = {name: array.ctypes.data for name, array in core()._memory.items()}
-    for module, name in ((Solver, "_factors"), (pm.PairFunction, "__init__")):
+    for module, name in ((Influence, "factors"), (pm.PairFunction, "__init__")):
         monkeypatch.setattr(module, name, lambda *arguments, **options: made.append(arguments))
     forces = first.forces.copy()
     for count in (4, 6):  # fewer particles fit
