@@ -116,7 +116,7 @@ def there(folder, monkeypatch):
 def call(words):
     """Return the exit code, the error, and all that a command says and writes, but for times and checkpoints."""
     written = [Path(name) for name in ("p.png", "q.png", "s.png", "n.npz", "t.xyz")]
-    for path in (*Path("out").glob("*"), *written):
+    for path in (*Path("out").glob("*"), *written, Path("c.h5")):
         path.unlink(missing_ok=True)
     result = CliRunner().invoke(cli.app, words.split())
     assert isinstance(result.exception, (SystemExit, type(None))), result.exception
