@@ -75,6 +75,18 @@ def test_a_spectrum_has_real_weights_with_a_sum():
         files.particles_spectrum(particles, pm.Mesh((4, 4, 4), pm.Box(LENGTHS, periodic=False)))
 
 
+@pytest.mark.parametrize("interlaced", [True, False])
+def test_a_spectrum_in_parts_across_one_set_has_its_own_power_and_errors(interlaced):
+    np.savez("few.npz", positions=X, box=LENGTHS)
+    with files.open_particles("few.npz") as one, files.open_particles("few.npz") as same:
+        alone, cross = (
+            files.particles_spectrum(one, pm.Mesh((4, 4, 4), LENGTHS), size=90, interlaced=interlaced, other=other)
+            for other in (None, same)
+        )
+    for name in ("power", "error", "modes"):
+        np.testing.assert_allclose(getattr(cross, name), getattr(alone, name), rtol=1e-12, err_msg=name)
+
+
 BOXES = {
     "periodic": pm.Box(LENGTHS),
     "mixed": pm.Box(LENGTHS, periodic=(True, True, False)),
