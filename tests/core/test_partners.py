@@ -238,6 +238,7 @@ distributed.UniformGrid.pairs: radius half order format quantities
 distributed.UniformGrid.stream: values
 distributed.World.agree: error call kind
 distributed.World.agreement: call
+distributed.World.alike: check
 distributed.World.allreduce: op
 distributed.World.exchange: meanwhile since
 apps.brownian.RPY: radius viscosity accuracy splitting cutoff shape vectors

@@ -185,6 +185,7 @@ CALLS = {
         folder / "b.xyz", X, pm.Box((1.0,) * 3), [0], [1], **flags
     ),
     "apps.files.write_field": written,
+    "distributed.World.alike": lambda _, **flags: RANKS["world"].alike(lambda: ("a sum", 2), **flags),
     "apps.files.writing_table": table,
     "apps.files.interpolate_particles": of_file(files.interpolate_particles, OUT, MESH, "cic"),
     "apps.files.particles_spectrum": of_file(files.particles_spectrum, MESH),

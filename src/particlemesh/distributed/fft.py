@@ -34,7 +34,6 @@ from particlemesh.distributed.transfer import (
     shape_of,
     stages,
 )
-from particlemesh.distributed.world import alike
 from particlemesh.window import transforms
 
 AUTO = "auto"
@@ -297,7 +296,7 @@ class FFT(checks.Fixed):
                 arrays = [array.astype(form.dtype) for array in arrays]
             return f"FFT of {what}: {form.batch} fields of {form.dtype}, {self._alike}", (arrays, form, kind)
 
-        return alike(self.world, self._check, accepted)
+        return self.world.alike(accepted, self._check)
 
     def _then(self, work: Work, form: Form, stage: Stage, forward: bool, first: bool, fresh: bool) -> Work:
         """Return work that transforms what other work returns."""
@@ -427,7 +426,7 @@ class Remap(checks.Fixed):
             made = fields_of(field, self._layout.parts[self.world.rank], "field", promotes=False)
             return f"remap of {made[1].batch} fields of {made[1].dtype}, {self._alike}", made
 
-        arrays, form, kind = alike(self.world, self._check, accepted)
+        arrays, form, kind = self.world.alike(accepted, self._check)
         with kind.scope():
             return finished(kind, self._transfer.after(lambda: arrays, self.world, form, self._check)())
 

@@ -20,7 +20,7 @@ from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.surroundings import Surroundings, check_inside, moved
 from particlemesh.distributed.survey import Pass, Segment, Surveyed, segments, stepwise
 from particlemesh.distributed.transports import module_of
-from particlemesh.distributed.world import World, alike, together
+from particlemesh.distributed.world import World, together
 from particlemesh.grid.checks import letters as check_letters
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
@@ -139,7 +139,7 @@ class UniformGrid(checks.Fixed):
             call = f"build of a grid of {x.dtype}, radius {self.radius}, cuts {hash_of(self.domain)}"
             return call, (call, staged, x, local, survey)
 
-        call, staged, x, local, survey = alike(self.world, self._check, accepted)  # while a GPU surveys
+        call, staged, x, local, survey = self.world.alike(accepted, self._check)  # while a GPU surveys
 
         def surveyed() -> Surveyed:
             result = survey()
@@ -322,7 +322,7 @@ class UniformGrid(checks.Fixed):
                 native = held.xp.ascontiguousarray(native.astype(dtype).reshape(held.route.count, function.values))
             return f"stream of a grid of {function.values} values", (reach, native)
 
-        reach, native = alike(self.world, self._check, accepted)
+        reach, native = self.world.alike(accepted, self._check)
         held = self._ready()
         with held.kind.scope():
             at_owners = None if native is None else held.at_owners(native, self.world, self._check)

@@ -12,7 +12,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.transports import module_of
-from particlemesh.distributed.world import World, alike
+from particlemesh.distributed.world import World
 
 
 class Route(checks.Fixed):
@@ -158,7 +158,7 @@ class Route(checks.Fixed):
             # Messages have no types: also ranks without particles give arrays like those of the others.
             return f"{name} along axis {axis} of {', '.join(forms)}", moves
 
-        moves = alike(self._world, True, accepted)
+        moves = self._world.alike(accepted)
         results = []
         for given, deliver in moves:
             with given.scope():

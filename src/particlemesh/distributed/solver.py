@@ -17,7 +17,7 @@ from particlemesh.distributed.fft import FFT
 from particlemesh.distributed.plan import Plan
 from particlemesh.distributed.staging import Staged, several
 from particlemesh.distributed.transports import module_of
-from particlemesh.distributed.world import World, alike, together
+from particlemesh.distributed.world import World, together
 from particlemesh.fourier.influence import Influence
 from particlemesh.fourier.modes import Modes
 from particlemesh.window import DEFAULT, Window
@@ -100,7 +100,7 @@ class Solver(checks.Fixed):
             said = f"{kappa=}, {alpha=}, {of=}, {zero=}, {compensation=}, {gradient=}, {interlaced=}, {parts=}"
             return f"Solver({name}, {said})", None
 
-        alike(self.world, True, made)
+        self.world.alike(made)
         self._plans = [self.plan]
         if interlaced:
             self._plans.append(Plan(domain.shifted(0.5), self.world, window, **options))
@@ -207,7 +207,7 @@ class Solver(checks.Fixed):
             first = several(field, self.domain.per_rank, "field")[0]
             return "potential_field", Staged(first, "field")
 
-        given = alike(self.world, self._check, accepted)
+        given = self.world.alike(accepted, self._check)
         modes = Staged(self.fft.forward(field), "modes")
         with given.scope():
             return self.fft.inverse(given.like(self._times(modes.native, [None])[0]))
@@ -232,7 +232,7 @@ class Solver(checks.Fixed):
                 self._strain()
             return _NAMES[parts], given
 
-        given = alike(self.world, self._check, accepted)
+        given = self.world.alike(accepted, self._check)
         with given.scope():
             results = [self._on_mesh(plan, given.native, parts) for plan in self._plans]
             means = [sum(each[1:], start=each[0]) / len(each) for each in zip(*results, strict=True)]

@@ -13,7 +13,7 @@ from particlemesh import checks
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.fft import FFT
 from particlemesh.distributed.plan import Plan
-from particlemesh.distributed.world import World, alike, together
+from particlemesh.distributed.world import World, together
 from particlemesh.fourier.modes import Modes
 from particlemesh.fourier.spectra import Bins, Spectrum, Sums, checked_sets, halves_of, powers_of, weights_of
 from particlemesh.window import Window
@@ -72,7 +72,7 @@ def power_spectrum(
         said = f"power_spectrum({interlaced=}, {compensation=}, {len(pairs)} sets, {mu_bins=}, {multipoles=})"
         return said, [(x, w, Sums.of(weights_of(w))) for x, w in pairs]
 
-    particles = alike(world, True, weighed)
+    particles = world.alike(weighed)
     domains = [domain, domain.shifted(0.5)] if interlaced else [domain]
     plans = [Plan(each, world, window, **options) for each in domains]
     fft = FFT(domain, world, threads=options.get("threads"))

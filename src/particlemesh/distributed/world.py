@@ -230,6 +230,34 @@ class World(checks.Fixed):
         """Return a small Python object of every rank, in the order of ranks."""
         return self._transport.allgather(thing)
 
+    def alike(self, work: Callable[[], tuple[str, T]], check: bool = True) -> T:
+        """Return the result of local work, once no rank has failed in it and all say that they make the same call.
+
+        Parameters
+        ----------
+        work : function
+            Returns a text that is the same on every rank, and its result.
+        check : bool
+            If False, ranks do not wait for each other, and one that raises raises alone.
+
+        Raises
+        ------
+        RankError
+            If another rank raised, or makes another call.
+
+        Examples
+        --------
+        >>> from particlemesh import distributed as pmd
+        >>> pmd.World().alike(lambda: ("a sum of two", 1 + 1))
+        2
+        """
+
+        def numbered() -> tuple[str, None, T]:
+            call, result = work()
+            return call, None, result
+
+        return agreed(self, checks.flag(check, "check"), numbered)[0]
+
     def agree(self, error: BaseException | None = None, call: str = "", kind: int | None = None) -> int | None:
         """Raise on every rank if one rank has an error, or if the ranks do not make the same call.
 
@@ -352,22 +380,6 @@ def agreed(world: World, check: bool, work: Callable[[], tuple[str, int | None, 
     elif error is not None:
         raise error
     return result, number  # type: ignore[return-value]  # agree has raised where there is none
-
-
-def alike(world: World, check: bool, work: Callable[[], tuple[str, T]]) -> T:
-    """Return the result of local work that also says which call this is, once no rank has failed and all say the same.
-
-    Examples
-    --------
-    >>> alike(World(), True, lambda: ("a sum of two", 1 + 1))
-    2
-    """
-
-    def numbered() -> tuple[str, None, T]:
-        call, result = work()
-        return call, None, result
-
-    return agreed(world, check, numbered)[0]
 
 
 def together(world: World, check: bool, call: str, work: Callable[[], T]) -> T:

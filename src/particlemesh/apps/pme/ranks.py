@@ -129,7 +129,7 @@ class DistributedPME(PME):
             said = f"a step of {x.dtype} on {backend.name}, sets {taken['charges'].batch}, {flags}, {check=}"
             return said, (backend, x, taken)
 
-        backend, x, taken = self._together(accepted)
+        backend, x, taken = self.world.alike(accepted)
         with self._in_order(*taken.values()):
             core = self._core_for(x, backend, fourth_power, taken["charges"].native)
             result = core.result(core, Result, taken, x, virial, check, out, number=out is None, fields=fields)
@@ -153,17 +153,6 @@ class DistributedPME(PME):
         raise TypeError("memory follows the particles that come to a rank, so that none can be reserved: call it.")
 
     # ---- how it is done -------------------------------------------------------------------------------
-
-    def _together(self, work: Callable[[], tuple[str, Any]]) -> Any:
-        """Return the result of local work that also names the call, once no rank has failed and all say the same."""
-        error: BaseException | None = None
-        said, result = "", None
-        try:
-            said, result = work()
-        except BaseException as caught:  # noqa: BLE001 - agree raises it, an interrupt too
-            error = caught
-        self.world.agree(error, said)
-        return result
 
     def _look(self, core: Any) -> None:
         """Raise what is wrong with the last step: bad charges of a rank spoil the energies of others."""
@@ -193,7 +182,7 @@ class DistributedPME(PME):
     def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH) -> Parameters:
         choose = super()._chosen
         first = self.world.rank == 0
-        mine = self._together(lambda: ("parameters", choose(count, dtype, on_gpu, fourth) if first else None))
+        mine = self.world.alike(lambda: ("parameters", choose(count, dtype, on_gpu, fourth) if first else None))
         return self.world.allgather(mine)[0]
 
     def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
