@@ -43,6 +43,7 @@ def questions(side):
 def test_a_query_is_a_method_of_both_sides_and_of_grids():
     host, device = questions(CpuQueries), questions(DeviceQueries)
     of_unchecked = {"asked_again", "check", "rows_of"}  # lists of GPUs, and of parts
+    host["pairs"].remove("of")  # rows of some particles: the CPU searches for no others
     assert {name: host.get(name) for name in device.keys() - of_unchecked} == {
         name: device.get(name) for name in host.keys() - of_unchecked
     }
