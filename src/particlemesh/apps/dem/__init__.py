@@ -3,6 +3,7 @@
 
 from particlemesh.apps.dem.contact import Hertz, LinearSpring
 from particlemesh.apps.dem.overlaps import relaxed_positions
+from particlemesh.apps.dem.ranks import DistributedSimulation
 from particlemesh.apps.dem.results import Contacts, Energy, WallForces
 from particlemesh.apps.dem.simulation import Simulation
 from particlemesh.apps.dem.walls import Cone, Cylinder, Disc, Plane, Rectangle
@@ -12,6 +13,7 @@ __all__ = [
     "Contacts",
     "Cylinder",
     "Disc",
+    "DistributedSimulation",
     "Energy",
     "Hertz",
     "LinearSpring",

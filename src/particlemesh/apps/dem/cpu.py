@@ -273,8 +273,8 @@ def drift(p, numbers, status, counter):
 
 @compiled
 def forces(p, pairs, numbers, hertz, step, half, counter):
-    """Write forces of shares of the particles."""
-    for begin, end in ranges(counter, p.x.shape[0], SHARE):
+    """Write forces of shares of the particles that have lists."""
+    for begin, end in ranges(counter, pairs.rows.shape[0], SHARE):
         _forces(p, pairs, numbers, hertz, step, half, begin, end)
 
 

@@ -38,20 +38,23 @@ class Engine:
     name : array (N,) of int32
         The user's number of each particle.
     threads : int, optional
+    owned : int, optional
+        How many of them move and have lists, the first ones; others are copies of particles elsewhere.
     """
 
     def __init__(
         self, backend: Backend, dtype: np.dtype, motion: list[float], law: Law, planes: np.ndarray,
-        name: np.ndarray, threads: int | None,
+        name: np.ndarray, threads: int | None, owned: int | None = None,
     ) -> None:  # fmt: skip
         self.backend = backend if backend.name == "cpu" else kept(backend)
         self.dtype, self.count, self.hertz = dtype, len(name), law.hertz
+        self.owned = self.count if owned is None else owned
         self.walls, self.remembers, self.threads = len(planes), law.friction > 0, threads
         self.walls_remember = bool((planes[:, FRICTION] > 0).any())
         self.motion, self.law = motion, law.slopes()
         rows = max(self.count, 1)
         self.p = ParticleArrays(*(self._zeros((rows, 4)) for _ in ParticleArrays._fields))
-        walls = (rows, self.walls, 4) if self.walls_remember else (1, 1, 4)
+        walls = (max(self.owned, 1), self.walls, 4) if self.walls_remember else (1, 1, 4)
         self.wall_history = self._zeros(walls)
         self.lists, self.spare = self._lists(0), self._lists(0)
         self.planes: Any = None
@@ -68,7 +71,7 @@ class Engine:
         return array
 
     def _lists(self, entries: int) -> Pairs:
-        rows, entries = max(self.count, 1), max(entries, 1)
+        rows, entries = max(self.owned, 1), max(entries, 1)
         history = self._zeros((entries if self.remembers else 1, 4))
         # `start` has one more, as what a search returns: with it a state's contacts come in.
         return Pairs(
@@ -122,7 +125,7 @@ class Engine:
         entries = int(pairs.j.shape[0])
         if entries > self.spare.list.shape[0]:
             self.spare = self._lists(int(entries * _SPARE) + 16)
-        if self.count:
+        if self.owned:
             self._match(pairs, images, ordered)
         self.backend.copy(self.p.origin, self.p.x)
         self.lists, self.spare = self.spare, self.lists
@@ -152,6 +155,7 @@ class OnCpu(Engine):
         self.numbers = cpu.Numbers(motion, law, self.planes, self.wall_history, self.clock)
         self.used = threads_for(self.threads, 2 * self.count)
         self.status = np.zeros(2, np.int64)
+        self.moving = ParticleArrays(*(array[: self.owned] for array in self.p))
 
     def move_by(self, motion: list[float]) -> None:
         self.motion = motion
@@ -170,7 +174,8 @@ class OnCpu(Engine):
 
     def _forces(self, step: float, half: float) -> None:
         real = self.dtype.type
-        run(cpu.forces, self.used, self.p, self.lists, self.numbers, self.hertz, real(step), real(half))
+        if self.owned:
+            run(cpu.forces, self.used, self.p, self.lists, self.numbers, self.hertz, real(step), real(half))
 
     def begin(self) -> None:
         self.p.u[:], self.p.s[:] = self.p.v, self.p.w
@@ -185,13 +190,17 @@ class OnCpu(Engine):
             self.status[:] = limit, limit
             cpu.steps(self.p, self.lists, self.numbers, self.hertz, self.status)
             return int(self.status[STOP]), bool(self.status[STOP] < limit)
-        self.status[STOP] = 1
-        self.clock[0] += 1
-        run(cpu.drift, self.used, self.p, self.numbers, self.status)
-        if self.status[STOP] < 1:
+        if self.drift():
             return 0, True
         self.finish()
         return 1, False
+
+    def drift(self) -> bool:
+        """Begin a step: move particles; return whether one has left the reach of the lists."""
+        self.status[STOP] = 1
+        self.clock[0] += 1
+        run(cpu.drift, self.used, self.moving, self.numbers, self.status)
+        return bool(self.status[STOP] < 1)
 
 
 class OnDevice(Engine):

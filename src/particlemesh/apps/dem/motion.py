@@ -35,8 +35,8 @@ class Units(NamedTuple):
     time: float
 
     @classmethod
-    def of(cls, given: InitialState, time_step: float) -> Units:
-        return cls(_middle(given.radii), _middle(given.masses), _middle(np.array([time_step])))
+    def of(cls, radii: np.ndarray, masses: np.ndarray, time_step: float) -> Units:
+        return cls(_middle(radii), _middle(masses), _middle(np.array([time_step])))
 
     def of_vectors(self, name: str) -> float:
         """Return the unit of the vectors of an array of an engine."""
@@ -62,28 +62,14 @@ class Motion:
         self, given: InitialState, law: Law, walls: tuple[Wall, ...], domain: Domain, gravity: tuple[float, ...],
         time_step: float, *, deterministic: bool, method: str, threads: int | None, restored: bool = False,
     ) -> None:  # fmt: skip
-        self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype
-        self.units = Units.of(given, time_step)
+        radii, masses = given.radii.astype(np.float64), given.masses.astype(np.float64)
+        self.count = self.owned = self.total = len(radii)
+        self._set(given, law, walls, domain, time_step, (radii, masses), float(radii.mean()) if self.count else 1.0)
+        self.deterministic, self._method, self._threads = deterministic, method, threads
         length, mass, _ = self.units
-        self.count = len(given.radii)
-        self.radii, self.masses = given.radii.astype(np.float64) / length, given.masses.astype(np.float64) / mass
-        self.user_law = law
-        self.law, self.domain, self.planes = (
-            law.in_units(*self.units),
-            domain.in_unit(length),
-            in_units(table(walls, law), law, time_step, *self.units),
-        )
-        self.deterministic, self.rebuilds = deterministic, 0
-        self._token: Any = None
-        self._fault: str | None = None
-        self._moving = False  # whether the last forces are those of a step
-        self._waits = False  # whether a step has drifted and waits for new lists
-        mean = float(self.radii.mean()) if self.count else 1.0
-        self.skin, largest = SKIN * mean, float(self.radii.max(initial=0.0))
-        reach = 2 * largest + self.skin
-        self._most, self._method, self._threads = reach, method, threads
+        self.radii, self.masses = radii / length, masses / mass
         positions = (given.positions / length).astype(self.dtype)
-        self.order = _by_place(positions, reach)
+        self.order = by_place(positions, self._most)
         with self._on():
             self.engine = engine_on(
                 self.backend, self.dtype, self._numbers(time_step, gravity), self.law, self.planes,
@@ -97,6 +83,27 @@ class Motion:
             if not restored:
                 self._search()
                 self._begin()
+
+    def _set(
+        self, given: InitialState, law: Law, walls: tuple[Wall, ...], domain: Domain, time_step: float,
+        spheres: tuple[np.ndarray, np.ndarray], mean: float,
+    ) -> None:  # fmt: skip
+        """Choose units and the margin of the lists for spheres of these radii and masses, and a mean radius."""
+        self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype
+        self.units = Units.of(*spheres, time_step)
+        length, self.user_law, self.rebuilds = self.units.length, law, 0
+        self.law, self.domain, self.planes = (
+            law.in_units(*self.units),
+            domain.in_unit(length),
+            in_units(table(walls, law), law, time_step, *self.units),
+        )
+        self._window = self.domain  # of the grid that searches
+        self._token: Any = None
+        self._fault: str | None = None
+        self._moving = False  # whether the last forces are those of a step
+        self._waits = False  # whether a step has drifted and waits for new lists
+        self.skin = SKIN * mean / length
+        self._most = 2 * float(spheres[0].max(initial=0.0)) / length + self.skin  # reach of the lists
 
     def _begin(self) -> None:
         self.engine.begin()
@@ -166,7 +173,7 @@ class Motion:
 
     def _make_grid(self, positions: np.ndarray) -> None:
         reach, method = self._most, self._method
-        box = self.domain.grid_box(positions, reach)
+        box = self._window.grid_box(positions, reach)
         least = float(self.radii.min()) if self.count else 1.0
         ratio = reach / (2 * least + self.skin)
         levels = min(_LEVELS, 1 + int(np.log2(ratio))) if method == "auto" and self.count else 1
@@ -205,9 +212,12 @@ class Motion:
                 raise ValueError(f"particle {first} is at {where}") from None
             self._make_grid(place)  # too far from where the former grid was made
             self.grid.build(x, self._radii)
-        pairs = self._listed(x) if self._large and self._crowded() else self.grid.pairs(self._reach, quantities="j")
-        self.engine.renew(pairs, self._images, self.deterministic)
+        self.engine.renew(self._found(x), self._images, self.deterministic)
         self.rebuilds += 1
+
+    def _found(self, x: tuple[Any, ...]) -> pm.Pairs:
+        """Return the pairs of the grid's particles."""
+        return self._listed(x) if self._large and self._crowded() else self.grid.pairs(self._reach, quantities="j")
 
     def _crowded(self) -> bool:
         """Return whether large cells hold so many particles that a search compares most of them in vain."""
@@ -216,7 +226,7 @@ class Motion:
 
     def _listed(self, x: tuple[Any, ...]) -> pm.Pairs:
         """Search with cells that hold particles only: for particles far from the others."""
-        i, j = pm.neighbour_list("ij", x, self.domain.box, self._reach, threads=self._threads)
+        i, j = pm.neighbour_list("ij", x, self._window.box, self._reach, threads=self._threads)
         rows = np.bincount(self.backend.download(i), minlength=self.count)
         start = self.backend.upload(np.concatenate([[0], np.cumsum(rows)]).astype(np.int64))
         return pm.Pairs(start=start, j=j)
@@ -225,16 +235,15 @@ class Motion:
 
     def advance(self, steps: int, at: int) -> Iterator[int]:
         """Make steps, the first of which is number ``at``; yield how many are whole from time to time."""
-        if self._fault is not None:
-            raise FloatingPointError(self._fault)
-        left = steps if self.count else 0
-        if not self.count and steps:
+        self.check()
+        left = steps if self.total else 0
+        if not self.total and steps:
             yield steps
         while left:
             made, failed = 0, None
             with self._on():
                 if not self._waits:
-                    made, self._waits = self.engine.steps(left)
+                    made, self._waits = self._steps(left)
                 if self._waits:
                     try:
                         self._search()
@@ -256,7 +265,19 @@ class Motion:
             if failed is not None:
                 raise failed
 
+    def check(self) -> None:
+        """Raise the error after which no step is possible."""
+        if self._fault is not None:
+            raise FloatingPointError(self._fault)
+
+    def _steps(self, most: int) -> tuple[int, bool]:
+        return self.engine.steps(most)
+
     # ---- reports --------------------------------------------------------------------------------------
+
+    def _sum(self, numbers: np.ndarray) -> np.ndarray:
+        """Return sums of this object's particles over all."""
+        return numbers
 
     def _touching(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return first and second particle of touching pairs and walls, and the history, in the users' numbers."""
@@ -264,12 +285,8 @@ class Motion:
         with self._on():
             start, rows, entries, history = (np.asarray(download(array)) for array in engine.lists)
             walls = np.asarray(download(engine.wall_history)) if engine.walls_remember else None
-            touched = engine.get("w")[:, 3].astype(np.int64)
-        rows = rows[: self.count].astype(np.int64)
-        i = np.repeat(np.arange(self.count), rows)
-        at = np.arange(len(i)) - np.repeat(np.cumsum(rows) - rows, rows) + np.repeat(start[: self.count], rows)
-        touching = entries[at] < 0
-        i, at = i[touching], at[touching]
+            touched = engine.get("w")[: self.owned, 3].astype(np.int64)
+        i, at = entries_that_touch(start, rows[: self.owned], entries)
         code = ~entries[at]
         first = (code & 1).astype(bool)  # each pair from its first particle
         i, at, code = i[first], at[first], code[first]
@@ -365,13 +382,14 @@ class Motion:
         np.add.at(force, wall, -touching.force[of_wall])
         np.add.at(torque, wall, -np.cross(nearest - rows[wall, POINT], touching.force[of_wall]))
         length, mass, time = self.units
+        force, torque = self._sum(np.stack([force, torque]))
         return force * (mass * length / time**2), torque * (mass * length**2 / time**2)
 
     def energy(self) -> Energy:
         """Return the energy by its kinds."""
-        contacts, masses, radii = self._contacts(), self.masses, self.radii
-        x, v, w = (self._get(name) for name in "xvw")
-        inertia, slope = 0.4 * masses * radii**2, self._laws(contacts.j)[:, 0]
+        contacts, radii = self._contacts(), self.radii
+        x, v, w, masses, sizes = (a[: self.owned] for a in (*map(self._get, "xvw"), self.masses, radii))
+        inertia, slope = 0.4 * masses * sizes**2, self._laws(contacts.j)[:, 0]
         if self.law.hertz:
             other = np.where(contacts.j < 0, np.inf, radii[np.maximum(contacts.j, 0)])
             curvature = 1 / radii[contacts.i] + 1 / other
@@ -381,12 +399,25 @@ class Motion:
         stiffness, squares = contacts.stiffness, (contacts.tangential**2).sum(1)
         along = np.divide(squares, 2 * stiffness, where=stiffness > 0, out=np.zeros(len(squares)))
         unit = self.units.mass * self.units.of_vectors("v") ** 2
-        return Energy(
-            unit * float((masses * (v**2).sum(1)).sum() / 2), unit * float((inertia * (w**2).sum(1)).sum() / 2),
-            unit * float(-(masses * (x @ self.gravity)).sum()), unit * float(normal.sum()), unit * float(along.sum()),
-        )  # fmt: skip
+        kinds = [
+            (masses * (v**2).sum(1)).sum() / 2, (inertia * (w**2).sum(1)).sum() / 2,
+            -(masses * (x @ self.gravity)).sum(), normal.sum(), along.sum(),
+        ]  # fmt: skip
+        return Energy(*(unit * self._sum(np.array(kinds))).tolist())
 
     # ---- restart --------------------------------------------------------------------------------------
+
+    def places(self) -> np.ndarray:
+        """Return the positions of this object's particles in the user's unit."""
+        self._check_whole()
+        return (self._rows("x") * self.units.length).astype(self.dtype)
+
+    def _check_whole(self) -> None:
+        if self._waits:
+            raise RuntimeError("a step is not whole, because its search for neighbours failed: end it by run(1).")
+
+    def _rows(self, name: str) -> np.ndarray:
+        return self._get(name)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of a state.
@@ -396,13 +427,12 @@ class Motion:
         RuntimeError
             In the middle of a step.
         """
-        if self._waits:
-            raise RuntimeError("a step is not whole, because its search for neighbours failed: end it by run(1).")
+        self._check_whole()
         names = {"positions": "x", "velocities": "v", "spins": "w", "accelerations": "a", "angular_accelerations": "b"}
         touching = self.contacts()
         return {
             **{
-                name: (self._get(at) * self.units.of_vectors(at)).astype(self.dtype if at in "xvw" else np.float64)
+                name: (self._rows(at) * self.units.of_vectors(at)).astype(self.dtype if at in "xvw" else np.float64)
                 for name, at in names.items()
             },
             "contact_i": touching.i, "contact_j": touching.j, "contact_force": touching.tangential,
@@ -446,7 +476,16 @@ class Motion:
             self._search()
 
 
-def _by_place(positions: np.ndarray, cell: float) -> np.ndarray:
+def entries_that_touch(start: np.ndarray, rows: np.ndarray, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return particles that touch another one, and the places of these contacts in lists."""
+    rows = rows.astype(np.int64)
+    i = np.repeat(np.arange(len(rows)), rows)
+    at = np.arange(len(i)) - np.repeat(np.cumsum(rows) - rows, rows) + np.repeat(start[: len(rows)], rows)
+    touching = entries[at] < 0
+    return i[touching], at[touching]
+
+
+def by_place(positions: np.ndarray, cell: float) -> np.ndarray:
     """Return an order in which near particles are near in memory: by cells, then by index."""
     if not len(positions):
         return np.zeros(0, np.int64)

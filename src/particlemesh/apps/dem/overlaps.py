@@ -20,8 +20,12 @@ DEEPEST = 0.5  # overlap of the smaller radius
 _PUSH = 0.4  # of an overlap, for each of two
 
 
-def check_overlaps(contacts: Contacts, radii: np.ndarray, since: int = 0) -> None:
-    """Check that no particle, from number ``since`` on, is too deep in another one or in a wall.
+def check_overlaps(
+    contacts: Contacts, radii: np.ndarray, new: np.ndarray | None = None, names: np.ndarray | None = None
+) -> None:
+    """Check that no particle, or none of the ``new`` ones, is too deep in another one or in a wall.
+
+    ``names`` are the numbers of particles in the message, by default their indices.
 
     Raises
     ------
@@ -29,13 +33,14 @@ def check_overlaps(contacts: Contacts, radii: np.ndarray, since: int = 0) -> Non
         If one is; the message names the deepest.
     """
     i, j = contacts.i, contacts.j
-    new = (i >= since) | (j >= since)
+    names = np.arange(len(radii)) if names is None else names
+    asked = np.ones(len(radii), bool) if new is None else new
     smaller = np.where(j < 0, radii[i], np.minimum(radii[i], radii[np.maximum(j, 0)]))
-    depth = np.where(new, contacts.overlap / smaller, 0)
+    depth = np.where(asked[i] | (j >= 0) & asked[np.maximum(j, 0)], contacts.overlap / smaller, 0)
     if not (depth > DEEPEST).any():
         return
     n = int(np.argmax(depth))
-    what = f"particles {i[n]} and {j[n]}" if j[n] >= 0 else f"particle {i[n]} and wall {-1 - j[n]}"
+    what = f"particles {names[i[n]]} and {names[j[n]]}" if j[n] >= 0 else f"particle {names[i[n]]} and wall {-1 - j[n]}"
     raise ValueError(
         f"{int((depth > DEEPEST).sum())} contacts are deeper than {DEEPEST:g} of the smaller radius, and would burst "
         f"apart; the deepest is that of {what} with {depth[n]:.3g}. Move particles apart by relaxed_positions(...), or "

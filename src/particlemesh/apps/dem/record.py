@@ -46,10 +46,18 @@ class Recorder(contextlib.AbstractContextManager):
         self.simulation, self.end, self.every = simulation, simulation.step + steps, every
         self._open = contextlib.ExitStack()
         self._file: Writer | None = None
-        if trajectory is not None:
-            self._file = self._open.enter_context(writer(trajectory, frame(simulation)))
+        self._writes = trajectory is not None
+        if self._writes:
+            self._begin(trajectory)
         self._advance = self._open.enter_context(bar("steps", steps)) if progress else None
         self._updated, self._steps = time.perf_counter(), 0
+
+    def _begin(self, trajectory: Any) -> None:
+        """Open the file."""
+        self._file = self._open.enter_context(writer(trajectory, self._frame()))
+
+    def _frame(self) -> Frame:
+        return frame(self.simulation)
 
     def __enter__(self) -> Self:
         self.write()
@@ -62,13 +70,13 @@ class Recorder(contextlib.AbstractContextManager):
     def left(self) -> int:
         """Steps until there is something to write, or the run ends."""
         step = self.simulation.step
-        stop = self.end if self._file is None else min(self.end, step - step % self.every + self.every)
+        stop = self.end if not self._writes else min(self.end, step - step % self.every + self.every)
         return stop - step
 
     def write(self) -> None:
         """Write a frame, if one is due."""
         if self._file is not None and self.simulation.step % self.every == 0:
-            self._file.write(frame(self.simulation))
+            self._file.write(self._frame())
 
     def update_progress(self, steps: int) -> None:
         """Advance the progress bar."""

@@ -7,9 +7,9 @@ import functools
 import math
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from particlemesh.kernels import Fixed, alone, checks
 
 _VECTORS = "positions", "velocities", "spins", "accelerations", "angular_accelerations"  # of a state
 APPLICATION, FORMAT = "particlemesh.apps.dem", 1
+T = TypeVar("T")
 
 
 class Simulation(Fixed):
@@ -125,6 +126,20 @@ class Simulation(Fixed):
         deterministic: bool = False, method: str = "auto", backend: str | None = None, dtype: Any = None,
         threads: int | None = None, overlaps: str = "refuse",
     ) -> None:  # fmt: skip
+        given = self._accepted(
+            positions, radii, velocities, spins, density, contact, walls, box, periodic, gravity, time_step,
+            deterministic, method, backend, dtype, overlaps,
+        )  # fmt: skip
+        self._go(given, time_step, checks.threads(threads, backend), overlaps)
+        self._warn()
+        self._warn_of_distance(given)
+
+    def _accepted(
+        self, positions: Any, radii: Any, velocities: Any, spins: Any, density: Any, contact: Any, walls: Any, box: Any,
+        periodic: Any, gravity: Any, time_step: Any, deterministic: Any, method: Any, backend: Any, dtype: Any,
+        overlaps: Any,
+    ) -> InitialState:  # fmt: skip
+        """Check arguments, keep what steps need, and return the particles."""
         if not isinstance(contact, Contact):
             raise TypeError(f"contact is a {type(contact).__name__}; give Hertz(...) or LinearSpring(...).")
         self._contact, self.domain = contact, Domain.of(box, periodic)
@@ -137,25 +152,44 @@ class Simulation(Fixed):
         given.positions = self.domain.fold(given.positions)
         check_inside(self._placed, given.positions)
         checks.one_of(overlaps, "overlaps", ("refuse", "allow"))
+        if time_step is not None:
+            checks.positive(time_step, "time_step")
+        return given
+
+    def _go(self, given: InitialState, time_step: float | None, threads: int | None, overlaps: str) -> None:
+        self._radii, self._masses, self._threads = given.radii, given.masses, threads
+        spheres = self._spheres()
         if time_step is None:
-            if not len(given.radii):
+            if not len(spheres[0]):
                 raise ValueError("there are no particles to derive a time step from: give time_step.")
-            time_step = contact.default_time_step(*_exact(given.radii, given.masses))
+            time_step = self._contact.default_time_step(*spheres)
             if not 0 < time_step < float("inf"):
                 raise ValueError(
                     f"the time step of these spheres would be {time_step:g}: choose other units, or give time_step."
                 )
         self._time_step = checks.positive(time_step, "time_step")
         self._step, self._since, self._walls_since = 0, (0, 0.0), 0
-        self._start(given, checks.threads(threads, backend))
+        self._start(given)
         if overlaps == "refuse":
-            check_overlaps(self._motion.contacts(), given.radii)
-        self._warn()
-        self._warn_of_distance(given)
+            self._check_overlaps()
 
-    def _start(self, given: InitialState, threads: int | None, *, restored: bool = False) -> None:
+    def _check_overlaps(self, new: np.ndarray | None = None) -> None:
+        check_overlaps(self._motion.contacts(), self._radii, new)
+
+    def _of_all(self, flags: np.ndarray) -> np.ndarray:
+        """Return flags of all particles, in the order of their numbers."""
+        return flags
+
+    def _spheres(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return radii and masses of which time steps are derived, in a type that holds their powers."""
+        return self._radii.astype(np.float64), self._masses.astype(np.float64)
+
+    def _alike(self, work: Callable[[], tuple[str, T]]) -> T:
+        """Return the result of work on what the user gives; the text says what all ranks give alike."""
+        return work()[1]
+
+    def _start(self, given: InitialState, *, restored: bool = False) -> None:
         self.busy = threading.RLock()
-        self._radii, self._masses, self._threads = given.radii, given.masses, threads
         self._motion = self._moving(given, self._contact, restored=restored)
 
     def _largest(self, given: InitialState) -> None:
@@ -189,9 +223,9 @@ class Simulation(Fixed):
 
     def _warn(self) -> None:
         """Warn of what this time step cannot resolve."""
-        if not len(self):
+        radii, masses = self._spheres()
+        if not len(radii):
             return
-        radii, masses = _exact(self._radii, self._masses)
         longest = self._contact.resolved_time_step(radii, masses)
         if self._time_step > self.critical_time_step:
             warnings.warn(
@@ -236,7 +270,7 @@ class Simulation(Fixed):
     @time_step.setter
     @alone
     def time_step(self, value: float) -> None:
-        value = checks.positive(value, "time_step")
+        value = self._alike(lambda: (f"time_step {(step := checks.positive(value, 'time_step'))}", step))
         self._change(time_step=value)
         self._since, self._time_step = (self._step, self.time), value
         self._warn()
@@ -244,9 +278,8 @@ class Simulation(Fixed):
     @property
     def critical_time_step(self) -> float:
         """Time step beyond which contacts are not resolved."""
-        if not len(self):
-            return float("inf")
-        return self._contact.critical_time_step(*_exact(self._radii, self._masses))
+        radii, masses = self._spheres()
+        return self._contact.critical_time_step(radii, masses) if len(radii) else float("inf")
 
     @property
     def gravity(self) -> tuple[float, ...]:
@@ -256,7 +289,7 @@ class Simulation(Fixed):
     @gravity.setter
     @alone
     def gravity(self, value: Any) -> None:
-        value = _vector(value)
+        value = self._alike(lambda: (f"gravity {_vector(value)}", _vector(value)))
         self._change(gravity=value)
         self._gravity = value
 
@@ -280,6 +313,12 @@ class Simulation(Fixed):
     @walls.setter
     @alone
     def walls(self, value: Any) -> None:
+        places = self._motion.places()
+        walls = self._alike(lambda: (f"walls {(walls := self._other_walls(value, places))}", walls))
+        self._change(walls=walls)
+
+    def _other_walls(self, value: Any, places: np.ndarray) -> tuple[Wall, ...]:
+        """Return other walls, checked."""
         walls = walls_of(value, [])
         if len(walls) != len(self._placed):
             raise ValueError(f"there are {len(walls)} walls; this simulation has {len(self._placed)}: give as many.")
@@ -288,8 +327,8 @@ class Simulation(Fixed):
             raise ValueError("a wall has friction now, and none had when the simulation began: make a new simulation.")
         if len(self):
             check_room(walls, float(self._radii.max()))
-            check_inside(walls, np.asarray(self._motion.arrays()["positions"]))
-        self._change(walls=walls)
+            check_inside(walls, places)
+        return walls
 
     def _laws(self, walls: tuple[Wall, ...]) -> list[Any]:
         return [(self._contact if wall.contact is None else wall.contact).numbers() for wall in walls]
@@ -302,9 +341,12 @@ class Simulation(Fixed):
     @contact.setter
     @alone
     def contact(self, value: Contact) -> None:
-        if not isinstance(value, Contact):
-            raise TypeError(f"contact is a {type(value).__name__}; give Hertz(...) or LinearSpring(...).")
-        self._renew(value, self._motion.arrays(), self._radii, self._masses)
+        def law() -> tuple[str, Contact]:
+            if not isinstance(value, Contact):
+                raise TypeError(f"contact is a {type(value).__name__}; give Hertz(...) or LinearSpring(...).")
+            return f"contact {value}", value
+
+        self._renew(self._alike(law), self._motion.arrays(), self._radii, self._masses)
         self._warn()
 
     def _renew(self, contact: Contact, held: dict[str, Any], radii: np.ndarray, masses: np.ndarray) -> None:
@@ -347,23 +389,31 @@ class Simulation(Fixed):
         >>> len(rain), rain.positions[:, 2].round(12).tolist()
         (2, [-5.0, 0.0])
         """
-        checks.one_of(overlaps, "overlaps", ("refuse", "allow"))
-        new = arrays_of(to_host(positions, "positions"), radii, velocities, spins, density, "cpu", self.dtype)
-        self._largest(new)
-        new.positions = self.domain.fold(new.positions)
-        check_inside(self.walls, new.positions)
+
+        def accepted() -> tuple[str, InitialState]:
+            checks.one_of(overlaps, "overlaps", ("refuse", "allow"))
+            new = arrays_of(to_host(positions, "positions"), radii, velocities, spins, density, "cpu", self.dtype)
+            self._largest(new)
+            new.positions = self.domain.fold(new.positions)
+            check_inside(self.walls, new.positions)
+            return f"insert, {overlaps=}", new
+
+        new = self._alike(accepted)
         before, (old_radii, old_masses) = self._motion.arrays(), (self._radii, self._masses)
         held, zeros = dict(before), np.zeros((len(new.radii), 3))
         rows = (new.positions, new.velocities, new.spins, zeros, zeros)
         for name, more in zip(_VECTORS, rows, strict=True):
             held[name] = np.concatenate([held[name], more])
+        old = self._of_all(np.arange(len(old_radii) + len(new.radii)) < len(old_radii))
+        names, j = np.append(np.flatnonzero(old), 0), held["contact_j"]
+        held["contact_i"], held["contact_j"] = names[held["contact_i"]], np.where(j < 0, j, names[j])
         self._renew(
             self._contact, held, np.concatenate([old_radii, new.radii]), np.concatenate([old_masses, new.masses])
         )
         if overlaps == "refuse":
             try:
-                check_overlaps(self._motion.contacts(), self._radii, len(old_radii))
-            except ValueError:
+                self._check_overlaps(~old)
+            except (ValueError, RuntimeError):
                 self._renew(self._contact, before, old_radii, old_masses)
                 raise
         self._warn()
@@ -390,13 +440,18 @@ class Simulation(Fixed):
         >>> three.positions.tolist()
         [[0.0, 3.0, 0.0], [0.0, 0.0, 3.0]]
         """
-        out = np.asarray(which)
-        if out.shape != (len(self),) or out.dtype != bool:
-            raise ValueError(f"which is {out.dtype} {out.shape}; ({len(self)},) of bool is needed.")
-        held, stay = self._motion.arrays(), ~out
-        names = np.append(np.cumsum(stay) - 1, 0)
+
+        def accepted() -> tuple[str, np.ndarray]:
+            out = np.asarray(which)
+            if out.shape != (len(self),) or out.dtype != bool:
+                raise ValueError(f"which is {out.dtype} {out.shape}; ({len(self)},) of bool is needed.")
+            return "remove", ~out
+
+        stay = self._alike(accepted)
+        held, all_stay = self._motion.arrays(), self._of_all(stay)
+        names = np.append(np.cumsum(all_stay) - 1, 0)
         i, j = held["contact_i"], held["contact_j"]
-        kept = stay[i] & ((j < 0) | stay[np.maximum(j, 0)])
+        kept = all_stay[i] & ((j < 0) | all_stay[np.maximum(j, 0)])
         for name in _VECTORS:
             held[name] = held[name][stay]
         for name in ("contact_force", "contact_stiffness"):
@@ -413,10 +468,12 @@ class Simulation(Fixed):
     @positions.setter
     @alone
     def positions(self, value: Any) -> None:
-        rows = self._given_rows(value, "positions")
-        rows = self.domain.fold(rows)
-        check_inside(self.walls, rows)
-        self._motion.put("x", rows)
+        def rows() -> tuple[str, np.ndarray]:
+            rows = self.domain.fold(self._given_rows(value, "positions"))
+            check_inside(self.walls, rows)
+            return "positions", rows
+
+        self._motion.put("x", self._alike(rows))
 
     @property
     @alone
@@ -427,7 +484,7 @@ class Simulation(Fixed):
     @velocities.setter
     @alone
     def velocities(self, value: Any) -> None:
-        self._motion.put("v", self._given_rows(value, "velocities"))
+        self._motion.put("v", self._alike(lambda: ("velocities", self._given_rows(value, "velocities"))))
 
     @property
     @alone
@@ -438,7 +495,7 @@ class Simulation(Fixed):
     @spins.setter
     @alone
     def spins(self, value: Any) -> None:
-        self._motion.put("w", self._given_rows(value, "spins"))
+        self._motion.put("w", self._alike(lambda: ("spins", self._given_rows(value, "spins"))))
 
     def _given_rows(self, value: Any, what: str) -> np.ndarray:
         return rows_of(value, what, len(self), self.dtype, 3)
@@ -525,19 +582,28 @@ class Simulation(Fixed):
         >>> falling.step, round(falling.time, 12), falling.positions.round(12)
         (100, 1.0, array([[ 0.,  0., -5.]]))
         """
-        steps = checks.integer(steps, "steps", 0, 2**62)
-        every = checks.integer(every, "every", 1, 2**62)
-        if every > 1 and trajectory is None:
-            raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
-        recorder = Recorder(self, steps, every, trajectory, checks.flag(progress, "progress"))
-        with deferred() as interrupted, recorder:
-            while recorder.left and not interrupted():
+        def accepted() -> tuple[str, tuple[int, int, bool]]:
+            numbers = checks.integer(steps, "steps", 0, 2**62), checks.integer(every, "every", 1, 2**62)
+            if numbers[1] > 1 and trajectory is None:
+                raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
+            self._motion.check()
+            flag = checks.flag(progress, "progress")
+            return f"a run of {numbers}, {trajectory}, {flag}", (*numbers, flag)
+
+        steps, every, shown = self._alike(accepted)
+        with deferred() as interrupted, self._recorder(self, steps, every, trajectory, shown) as recorder:
+            while recorder.left and not self._any(interrupted()):
                 for made in self._motion.advance(recorder.left, self.step):
                     self._step += made
                     recorder.update_progress(made)
-                    if interrupted():
+                    if self._any(interrupted()):
                         break
                 recorder.write()
+
+    _recorder = Recorder
+
+    def _any(self, flag: bool) -> bool:
+        return flag
 
     # ---- restart --------------------------------------------------------------------------------------
 
@@ -607,34 +673,38 @@ class Simulation(Fixed):
         >>> again.step, again.positions.round(12)
         (10, array([[1., 0., 0.]]))
         """
-        held = checked_state(state)
+        new = cls.__new__(cls)
+        new._restore(checked_state(state), backend, threads)
+        return new
+
+    def _restore(self, held: dict[str, Any], backend: str | None, threads: int | None) -> None:
+        """Become the simulation of a checked state."""
         law = LAWS.get(str(held["law"]))
         if law is None:
             raise ValueError(f"the state has the law of contact {held['law']!r}; known are {', '.join(LAWS)}.")
-        new = cls.__new__(cls)
-        new._contact = law(**{name: float(number) for name, number in dict(held["law_arguments"]).items()})
+        self._contact = law(**{name: float(number) for name, number in dict(held["law_arguments"]).items()})
         axes = [tuple(np.asarray(held[name]).tolist()) for name in ("origin", "lengths", "periodic", "gravity")]
-        new.domain, new._gravity = Domain(*axes[:3]), axes[3]
-        new.deterministic, new._method = (
+        self.domain, self._gravity = Domain(*axes[:3]), axes[3]
+        self.deterministic, self._method = (
             checks.flag(held["deterministic"], "deterministic of the state"),
             str(held["method"]),
         )
         rows = np.asarray(held["walls"], np.float64).tolist()
         if held["version"] == 1:  # which had planes only
-            new._placed = tuple(Plane(tuple(row[:3]), tuple(row[3:])) for row in rows)
+            self._placed = tuple(Plane(tuple(row[:3]), tuple(row[3:])) for row in rows)
         else:
-            new._placed = tuple(wall_of(row, str(held["law"])) for row in rows)
-        new._time_step, new._step = float(held["time_step"]), int(held["step"])
-        new._walls_since = new._step - held["walls_steps"]
-        new._since = new._step, held["time"]
+            self._placed = tuple(wall_of(row, str(held["law"])) for row in rows)
+        self._time_step, self._step = float(held["time_step"]), int(held["step"])
+        self._walls_since = self._step - held["walls_steps"]
+        self._since = self._step, held["time"]
         given = arrays_of(
             held["positions"], held["radii"], held["velocities"], held["spins"], 1.0, backend, str(held["dtype"])
         )
         given.masses = np.array(held["masses"], given.dtype)
-        new._start(given, checks.threads(threads, backend), restored=True)
-        new._motion.restore(held)
-        new._made = frozenset(new.__dict__)
-        return new
+        self._radii, self._masses, self._threads = given.radii, given.masses, checks.threads(threads, backend)
+        self._start(given, restored=True)
+        self._motion.restore(held)
+        self._made = frozenset(self.__dict__)
 
     def save(self, path: str | PathLike) -> None:
         """Write a checkpoint, an .h5 file with :meth:`state`.
@@ -705,11 +775,6 @@ def _vector(gravity: Any) -> tuple[float, ...]:
     if np.ndim(gravity) == 0:
         return 0.0, 0.0, -checks.per_axis(gravity, 1, "gravity")[0]
     return checks.per_axis(gravity, 3, "gravity")
-
-
-def _exact(*arrays: np.ndarray) -> Iterator[np.ndarray]:
-    """Return radii and masses in a type that holds their powers."""
-    return (array.astype(np.float64) for array in arrays)
 
 
 def _kept(array: Any) -> Any:
