@@ -134,8 +134,12 @@ NEED_A_PARTNER = {
         lambda: dem.Rectangle((0, 0, 0), (1, 0, 0), (0, 1, 0), spin=1.0), "no axis to turn about"),
     ("apps.dem.Simulation", "threads"): (
         lambda: dem.Simulation(20 * X, **SPHERES, threads=2, backend="opencl"), "threads is 2 and backend is 'opencl'"),
-    ("apps.dem.Simulation.run", "every"): (
-        lambda: of("apps.dem.Simulation", "run")(2, every=2), "every is 2.*give trajectory="),
+    ("apps.dem.DistributedSimulation", "periodic"): (
+        lambda: dem.DistributedSimulation(pmd.World(), 20 * X, **SPHERES, periodic=True),
+        "periodic and of infinite length"),
+    **{(f"apps.dem.{name}.run", "every"): (
+        lambda name=name: of(f"apps.dem.{name}", "run")(2, every=2), "every is 2.*give trajectory=")
+       for name in ("Simulation", "DistributedSimulation")},
     **{(f"apps.pme.{name}", "threads"): (lambda make=make: make(**GPU), "threads is 2 and backend")
        for name, make in (("PME", lambda **k: pme.PME(FOUR, **k)), ("PMEBatch", lambda **k: pme.PMEBatch(FOUR, 2, **k)),
                           ("Dispersion", lambda **k: pme.Dispersion(FOUR, **k)))},
@@ -249,11 +253,12 @@ apps.brownian.FreeRPY: radius viscosity threads
 apps.brownian.FreeRPY.square_root: tolerance
 apps.brownian.HarmonicBonds: length box
 apps.brownian.RPY.noise apps.brownian.RPY.square_root: tolerance
-apps.brownian.BrownianDynamics.run apps.dem.Simulation.run: progress trajectory
+apps.brownian.BrownianDynamics.run apps.dem.Simulation.run apps.dem.DistributedSimulation.run: progress trajectory
 apps.dem.Hertz: poisson restitution friction
 apps.dem.LinearSpring: tangential restitution friction
-apps.dem.Simulation: velocities spins walls box gravity time_step overlaps
-apps.dem.Simulation.insert: velocities spins overlaps
+apps.dem.Simulation apps.dem.DistributedSimulation: velocities spins walls box gravity time_step overlaps
+apps.dem.DistributedSimulation: threads
+apps.dem.Simulation.insert apps.dem.DistributedSimulation.insert: velocities spins overlaps
 apps.dem.relaxed_positions: walls box overlap most
 apps.dem.Plane apps.dem.Rectangle apps.dem.Disc apps.dem.Cylinder apps.dem.Cone: velocity contact
 apps.dem.Plane apps.dem.Disc apps.dem.Cylinder apps.dem.Cone: spin

@@ -32,16 +32,13 @@ class RankRecorder(Recorder):
     def __init__(self, simulation: Any, steps: int, every: int, trajectory: Any, progress: bool) -> None:
         super().__init__(simulation, steps, every, trajectory, progress and not simulation.world.rank)
 
-    def _begin(self, trajectory: Any) -> None:
-        self._now = self._frame()
+    def _begin(self, trajectory: Any, first: Frame) -> None:
         with self.simulation.world.agreement("opening a trajectory"):
             if not self.simulation.world.rank:
-                super()._begin(trajectory)
+                super()._begin(trajectory, first)
 
     def _frame(self) -> Frame:
         here = self.simulation
-        if here.world.rank and not self._writes:
-            raise AssertionError
         arrays = [here.gathered(to_host(getattr(here, name), name)) for name in _PARTICLES]
         return Frame(here.step, here.time, arrays[0], box_of(here), here.gathered(here.radii), *arrays[1:])
 
@@ -120,7 +117,7 @@ class DistributedSimulation(Simulation):
         def accepted() -> tuple[str, tuple[InitialState, int | None]]:
             given = self._accepted(
                 positions, radii, velocities, spins, density, contact, walls, box, periodic, gravity, time_step,
-                deterministic, method, "cpu" if isinstance(positions, list | tuple) else None, dtype, overlaps,
+                deterministic, method, None, dtype, overlaps,
             )  # fmt: skip
             if given.backend.name != "cpu":
                 raise TypeError(f"positions are on {given.backend.name}; over ranks spheres move on CPUs: copy them.")

@@ -48,13 +48,13 @@ class Recorder(contextlib.AbstractContextManager):
         self._file: Writer | None = None
         self._writes = trajectory is not None
         if self._writes:
-            self._begin(trajectory)
+            self._begin(trajectory, self._frame())
         self._advance = self._open.enter_context(bar("steps", steps)) if progress else None
         self._updated, self._steps = time.perf_counter(), 0
 
-    def _begin(self, trajectory: Any) -> None:
+    def _begin(self, trajectory: Any, first: Frame) -> None:
         """Open the file."""
-        self._file = self._open.enter_context(writer(trajectory, self._frame()))
+        self._file = self._open.enter_context(writer(trajectory, first))
 
     def _frame(self) -> Frame:
         return frame(self.simulation)

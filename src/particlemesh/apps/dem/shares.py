@@ -21,6 +21,7 @@ _ARRAYS = "x", "v", "w", "a", "b", "u", "s"  # of a particle that goes to anothe
 _BOXES = 32  # along an axis, in which particles are counted to cut space
 _UNEVEN = 1.2  # times the largest share after the last cut: then space is cut again
 _AT_ONCE = 64  # steps between looks at Ctrl-C
+_DENSE = 16  # numbers from first to last for each particle: up to here a table finds particles
 
 
 class Held(NamedTuple):
@@ -53,11 +54,14 @@ class RankMotion(Motion):
         counts = world.allgather((self.given, float(given.radii.sum(dtype=np.float64))))
         self.ends = np.cumsum([count for count, _ in counts])
         self.total, self.first = int(self.ends[-1]), int(self.ends[world.rank]) - self.given
+        if self.total >= 2**30:
+            raise ValueError(f"there are {self.total} spheres on all ranks; fewer than 2**30 are possible.")
         mean = sum(radii for _, radii in counts) / self.total if self.total else 1.0
         self._set(given, law, walls, domain, time_step, spheres, mean)
         self._largest = float(spheres[0].max(initial=0.0)) / self.units.length
         self.deterministic, self._method, self._threads = deterministic, method, threads
-        self._by, self._clock, self._cuts = (time_step, gravity), 0, None
+        self._by, self._clock, self._even = (time_step, gravity), 0, 0
+        self._cuts: pmd.Domain | None = None
         self._remembering = any(law.friction > 0 for law in self._wall_laws(walls)), len(walls)
         held = self._begun(given)
         if restored:
@@ -81,9 +85,7 @@ class RankMotion(Motion):
                     rows[:, n, 3] = last / self.units.of_last(_ARRAYS[n])
         walls = np.zeros((self.given, self._remembering[1] if self._remembering[0] else 0, 4), self.dtype)
         none = np.zeros(0, np.int64)
-        return Held(
-            self.first + np.arange(self.given), rows, walls, none, none, np.zeros((0, 4), self.dtype)
-        )
+        return Held(self.first + np.arange(self.given), rows, walls, none, none, np.zeros((0, 4), self.dtype))
 
     def _in_units(self, name: str, vectors: np.ndarray) -> np.ndarray:
         return (vectors.astype(np.float64) / self.units.of_vectors(name)).astype(self.dtype)
@@ -113,7 +115,7 @@ class RankMotion(Motion):
         with self.world.agreement("a search"):
             finite = np.isfinite(held.rows[:, 0, :3]).all(1)
             if not finite.all():
-                first = int(np.argmin(finite))
+                first = int(np.argmin(np.where(finite, self.total, held.names)))
                 where = tuple((held.rows[first, 0, :3].astype(np.float64) * self.units.length).tolist())
                 raise ValueError(f"particle {held.names[first]} is at {where}")
         held = self._migrated(held)
@@ -177,7 +179,8 @@ class RankMotion(Motion):
             np.add.at(counts, tuple(self._cells(places).T), 1)
             self._cuts = pmd.Domain(mesh, world.size, "bisection").balanced(world.allreduce(counts))
             self._even = 0
-        return self._cuts.owner(self._cells(places))
+        owner: np.ndarray = self._cuts.owner(self._cells(places))
+        return owner
 
     def _cells(self, places: np.ndarray) -> np.ndarray:
         return np.clip((places - self._corner) / self._boxes, 0, _BOXES - 1).astype(np.int64)
@@ -376,10 +379,14 @@ class RankMotion(Motion):
 
 def _indices(names: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return where names are among others, and which are there at all."""
-    order = np.argsort(names)
-    at = np.searchsorted(names, asked, sorter=order)
-    known = at < len(names)
-    index = order[np.minimum(at, max(len(names) - 1, 0))] if len(names) else np.zeros(len(asked), np.int64)
-    if len(names):
-        known &= names[index] == asked
-    return index, known
+    if not len(names):
+        return np.zeros(len(asked), np.int64), np.zeros(len(asked), bool)
+    first, width = int(names.min()), int(np.ptp(names)) + 1
+    if width <= _DENSE * len(names):
+        table = np.full(width, -1)
+        table[names - first] = np.arange(len(names))
+        index = table[np.clip(asked - first, 0, width - 1)]
+    else:
+        order = np.argsort(names)
+        index = order[np.minimum(np.searchsorted(names[order], asked), len(names) - 1)]
+    return index, (index >= 0) & (names[index] == asked)

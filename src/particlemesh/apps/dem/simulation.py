@@ -582,6 +582,7 @@ class Simulation(Fixed):
         >>> falling.step, round(falling.time, 12), falling.positions.round(12)
         (100, 1.0, array([[ 0.,  0., -5.]]))
         """
+
         def accepted() -> tuple[str, tuple[int, int, bool]]:
             numbers = checks.integer(steps, "steps", 0, 2**62), checks.integer(every, "every", 1, 2**62)
             if numbers[1] > 1 and trajectory is None:
