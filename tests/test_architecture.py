@@ -45,7 +45,7 @@ BUDGET = {
     ".": 920,
     "adapters": 1461,
     "apps/brownian": 1760,
-    "apps/dem": 2280,
+    "apps/dem": 2830,
     "apps/files": 3345,
     "apps/mri": 440,
     "apps/nufft": 1610,

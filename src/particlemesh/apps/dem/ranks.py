@@ -188,6 +188,7 @@ class DistributedSimulation(Simulation):
         if not self.world.rank:
             super()._warn()
 
+    @alone
     def gathered(self, rows: np.ndarray) -> np.ndarray:
         """Return rows of all ranks in the order of ranks, on every rank.
 
@@ -209,7 +210,7 @@ class DistributedSimulation(Simulation):
         >>> one.gathered(one.radii)
         array([1.])
         """
-        return np.concatenate(self.world.allgather(np.asarray(rows)))
+        return np.concatenate(self.world.allgather(np.atleast_1d(rows)))
 
     def run(
         self, steps: int, *, progress: bool = False, every: int = 1, trajectory: str | PathLike | None = None

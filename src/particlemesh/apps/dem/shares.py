@@ -97,14 +97,14 @@ class RankMotion(Motion):
 
     def _taken(self) -> Held:
         """Return what the engine holds of this rank's own particles."""
-        engine, own = self.engine, self.owned
+        engine, mine = self.engine, self.owned
         start, rows, entries, history = engine.lists
-        i, at = entries_that_touch(start, rows[:own], entries)
+        i, at = entries_that_touch(start, rows[:mine], entries)
         self._clock = engine.ran
         return Held(
-            self.names[:own],
-            np.stack([engine.get(name)[:own] for name in _ARRAYS], 1),
-            engine.wall_history[:own] if engine.walls_remember else np.zeros((own, 0, 4), self.dtype),
+            self.names[:mine],
+            np.stack([engine.get(name)[:mine] for name in _ARRAYS], 1),
+            engine.wall_history[:mine] if engine.walls_remember else np.zeros((mine, 0, 4), self.dtype),
             i,
             self.names[~entries[at] >> 1],
             history[at] if engine.remembers else np.zeros((len(i), 4), self.dtype),
@@ -124,14 +124,14 @@ class RankMotion(Motion):
         for rank, rows in to.items():
             leaving[rank] = len(rows)
         coming = self.world.counts(leaving)
-        ends, own = np.cumsum(coming), len(held.names)
-        self.owned, self.count = own, own + int(ends[-1])
+        ends, mine = np.cumsum(coming), len(held.names)
+        self.owned, self.count = mine, mine + int(ends[-1])
         with self.world.agreement("copies of spheres"):
             names = np.empty(self.count, np.int64)
             rows = np.empty((self.count, len(_ARRAYS), 4), self.dtype)
-            names[:own], rows[:own] = held.names, held.rows
+            names[:mine], rows[:mine] = held.names, held.rows
             self._to = to
-            self._from = {r: slice(own + int(ends[r] - n), own + int(ends[r])) for r, n in enumerate(coming) if n}
+            self._from = {r: slice(mine + int(ends[r] - n), mine + int(ends[r])) for r, n in enumerate(coming) if n}
         for whole in (names, rows):
             self.world.exchange(
                 {r: whole[some] for r, some in to.items()}, {r: whole[some] for r, some in self._from.items()}
@@ -194,8 +194,8 @@ class RankMotion(Motion):
             if rank == self.world.rank or not (count and len(x)):
                 continue
             middle, half = (low + high) / 2, (high - low) / 2
-            own, wide = (self._own[0] + self._own[1]) / 2, (self._own[1] - self._own[0]) / 2
-            if self._apart(own - middle, half + wide)[0] > self._most * (1 + 1e-5):
+            mine, wide = (self._own[0] + self._own[1]) / 2, (self._own[1] - self._own[0]) / 2
+            if self._apart(mine - middle, half + wide)[0] > self._most * (1 + 1e-5):
                 continue
             some = np.flatnonzero(self._apart(places - middle, half) <= reach)
             if len(some):
@@ -213,32 +213,32 @@ class RankMotion(Motion):
 
     def _make_lists(self, held: Held, names: np.ndarray, rows: np.ndarray) -> None:
         """Make the engine of these particles, and search."""
-        own, count = self.owned, self.count
+        mine, count = self.owned, self.count
         self.names, self.order = names, np.arange(count)
         self.radii, self.masses = rows[:, 0, 3].astype(np.float64), rows[:, 1, 3].astype(np.float64)
         self.engine = engine = OnCpu(
             self.backend, self.dtype, self._numbers(*self._by), self.law, self.planes, names.astype(np.int32),
-            self._threads, own,
+            self._threads, mine,
         )  # fmt: skip
         engine.put_walls(self.planes, self._clock)
         for n, name in enumerate(_ARRAYS):
             engine.put(name, rows[:, n])
-        if not own:
+        if not mine:
             return
         partner, known = _indices(names, held.partner)
         i, j, history = held.owner[known], partner[known], held.history[known]
         codes = 2 * j + (names[i] < names[j])
         order = np.argsort(i, kind="stable")
-        start = np.searchsorted(i[order], np.arange(own + 1))
+        start = np.searchsorted(i[order], np.arange(mine + 1))
         engine.remember(start, ~codes[order], history[order], None)
         if engine.walls_remember:
-            engine.wall_history[:own] = held.walls
+            engine.wall_history[:mine] = held.walls
         x = self._around(rows[:, 0, :3])
         self._make_grid(x)
         columns = tuple(np.ascontiguousarray(column) for column in x.T)
         self.grid.build(columns, self._radii)
         pairs = self._found(columns)
-        begins = pairs.start[: own + 1]
+        begins = pairs.start[: mine + 1]
         engine.renew(pm.Pairs(start=begins, j=pairs.j[: int(begins[-1])]), self._images, self.deterministic)
 
     def _around(self, x: np.ndarray) -> np.ndarray:
