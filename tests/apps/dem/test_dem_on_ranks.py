@@ -231,7 +231,7 @@ def test_a_rank_that_gives_what_is_wrong_ends_all(name):
 
 def test_ranks_that_differ_or_fail_later():
     particles, given = spheres(count=20)
-    (x, radii, v, _), ends = particles, [10, 20]
+    (x, radii, *_), ends = particles, [10, 20]
 
     def work(world):
         mine, bad = share(ends, world), world.rank == 1
