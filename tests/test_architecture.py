@@ -44,7 +44,7 @@ TOP = {
 BUDGET = {
     ".": 920,
     "adapters": 1461,
-    "apps/brownian": 1760,
+    "apps/brownian": 1860,
     "apps/dem": 2830,
     "apps/files": 3345,
     "apps/mri": 440,
@@ -56,7 +56,7 @@ BUDGET = {
     "choosing": 870,
     "command": 3060,
     "distributed": 3380,
-    "fourier": 2460,
+    "fourier": 2615,
     "grid": 8270,
     "interpolate": 3380,
     "kernels": 270,

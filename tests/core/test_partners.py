@@ -219,6 +219,7 @@ fourier.binned_power: flipped shot_noise autos edges mu_bins multipoles
 fourier.mode_numbers: order half
 fourier.power_spectrum: interlaced compensation other edges mu_bins multipoles
 fourier.correlation_function: interlaced compensation other edges
+fourier.survey_spectrum: power multipoles observer line_of_sight interlaced compensation edges
 fourier.Bands.to_modes fourier.Bands.to_nodes: sign
 fourier.Halves.half fourier.Halves.whole: conjugate
 fourier.Solver.reserve: channels virial
@@ -247,7 +248,7 @@ distributed.World.allreduce: op
 distributed.World.exchange: meanwhile since
 apps.brownian.RPY: radius viscosity accuracy splitting cutoff shape vectors
 apps.brownian.WCA: epsilon sigma
-apps.brownian.BrownianDynamics: forces temperature integrator seed
+apps.brownian.BrownianDynamics: forces temperature integrator seed shear_rate
 apps.brownian.Drag: radius viscosity box
 apps.brownian.FreeRPY: radius viscosity threads
 apps.brownian.FreeRPY.square_root: tolerance

@@ -140,6 +140,7 @@ CALLS = {
     "fourier.Transform.modes": dict(positions=X, values=Q),
     "fourier.Transform.forward": dict(field=FIELD),
     "fourier.power_spectrum": dict(positions=X, values=Q**2, mesh=MESH, edges=np.arange(1.0, 40.0)),
+    "fourier.survey_spectrum": dict(galaxies=(X, None, 40.0), randoms=(X, None, 40.0), mesh=MESH),
     "fourier.correlation_function": dict(positions=X, values=Q**2, mesh=MESH),
     "kernels.take": dict(array=X, shape=(None, 3), what="x"),
     "kernels.give": dict(out=None, like=kernels.take(X, (None, 3), "x"), shape=(4,)),

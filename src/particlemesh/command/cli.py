@@ -120,8 +120,8 @@ def tune(
 ) -> None:
     """Measure the methods on this machine for the automatic choice.
 
-    Run it once. It takes at most four minutes and writes a small file to your cache folder, which plans read. If you
-    interrupt it, the times measured so far are written.
+    Run it once. It takes at most four minutes, and writes times to a file in your cache folder. Plans read this file.
+    If you interrupt the command, it writes the times measured so far.
     """
     from particlemesh.command import tune
 
@@ -272,7 +272,9 @@ Drawn = Annotated[Path | None, _option("Picture: .png, .pdf, .svg or .jpg.", "--
 Kind = Annotated[str, typer.Option(help="Kind of picture in 3-D: projection, slice or isosurface.")]
 Axis = Annotated[str, typer.Option(help="Axis of the projection, or normal to the slice: x, y, z; triclinic: a, b, c.")]
 At = Annotated[float | None, _option("Position of the slice; by default the middle.")]
-Level = Annotated[float | None, _option("Value on the isosurface; by default half of the field is beyond it.")]
+Level = Annotated[
+    float | None, _option("Value on the isosurface. Default: magnitudes beyond it are half of the sum of all.")
+]
 Scale = Annotated[str, typer.Option(help="Colour scale: linear or log.")]
 
 

@@ -8,6 +8,7 @@ from particlemesh.fourier.hermitian import Halves
 from particlemesh.fourier.prolate import ProlateGreen
 from particlemesh.fourier.solver import Solver
 from particlemesh.fourier.spectra import Spectrum, binned_power, power_spectrum
+from particlemesh.fourier.survey import survey_spectrum
 from particlemesh.fourier.transform import Transform
 from particlemesh.fourier.vector_solver import VectorSolver
 
@@ -25,4 +26,5 @@ __all__ = [
     "good_size",
     "mode_numbers",
     "power_spectrum",
+    "survey_spectrum",
 ]

@@ -143,8 +143,7 @@ def mode_powers(
 ) -> tuple[Transform, tuple[Any, Any, Any, Any]]:  # fmt: skip
     """Return the transform, and the result of `powers_of`."""
     pairs = checked_sets(mesh, positions, values, compensation, other)
-    transform = Transform(mesh, window_of(window), **_of_transform(options))
-    rest = {key: value for key, value in options.items() if key not in ("backend", "threads")}
+    transform, rest = transform_for(mesh, window, options)
     sets = []
     for x, w in pairs:
         sums = Sums.of(weights_of(w))
@@ -153,8 +152,11 @@ def mode_powers(
     return transform, powers_of(transform.layout, transform.window, sets, interlaced, compensation)
 
 
-def _of_transform(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: options[key] for key in ("backend", "dtype", "threads") if key in options}
+def transform_for(mesh: Mesh, window: Window | str, options: dict[str, Any]) -> tuple[Transform, dict[str, Any]]:
+    """Return the transform of a spectrum, and the options that it does not have."""
+    given = {key: options[key] for key in ("backend", "dtype", "threads") if key in options}
+    rest = {key: value for key, value in options.items() if key not in ("backend", "threads")}
+    return Transform(mesh, window_of(window), **given), rest
 
 
 # ---- shared by spectra of one device and of many ranks -------------------------------------------------
@@ -230,6 +232,12 @@ def halves_of(spectra: Sequence[Any], sums: Sums, phases: Sequence[Any] = (None,
     return [(mesh + twin) / 2, (mesh - twin) / 2]
 
 
+def divisors_of(modes: Modes, window: Window, interlaced: bool, compensation: str) -> tuple[Array, Array]:
+    """Return the power of unit shot noise in a mode of the mesh, and what divides power."""
+    noise = noise_of(window, modes, interlaced)
+    return noise, noise if compensation == "aliases" else transform_of(window, modes, "continuous") ** 2
+
+
 def powers_of(
     modes: Modes, window: Window, sets: Sequence[tuple[list[NDArray[Any]], Sums]], interlaced: bool, compensation: str
 ) -> tuple[Any, Any, Any, Any]:
@@ -238,8 +246,7 @@ def powers_of(
     Across two sets, the last are the powers of both, each as a list with the other half if there is one.
     """
     (first, sums), (second, _) = sets[0], sets[-1]
-    noise = noise_of(window, modes, interlaced)
-    divisor = noise if compensation == "aliases" else transform_of(window, modes, "continuous") ** 2
+    noise, divisor = divisors_of(modes, window, interlaced, compensation)
     volume = modes.mesh.box.volume
     shot = sums.squares / sums.total**2 * noise / divisor if len(sets) == 1 else np.zeros_like(divisor)
     power, *flipped = (volume * (a * b.conj()).real / divisor for a, b in zip(first, second, strict=True))
@@ -307,8 +314,14 @@ class Bins:
         poles = 2 * len(self._orders) * self._shape[0]
         return both[poles:].reshape(-1, math.prod(self._shape)), both[:poles].reshape(-1, 2, self._shape[0])
 
-    def sums(self, power: Any, flipped: Any, shot_noise: ArrayLike, autos: Any = None) -> Array:
-        """Return the sums over modes, in one array."""
+    def sums(
+        self, power: Any, flipped: Any, shot_noise: ArrayLike, autos: Any = None, poles_of: Any = None
+    ) -> Array:  # fmt: skip
+        """Return the sums over modes, in one array.
+
+        ``poles_of`` may replace power and shot noise times a Legendre polynomial. It takes an order, signs of the
+        highest modes and a region of the modes, and returns both there.
+        """
         modes, bounds, (bins, slices) = self._modes, self._bounds, self._shape
         powers = [_of_modes(power, modes, "power"), _of_modes(power if flipped is None else flipped, modes, "flipped")]
         beside = [
@@ -334,9 +347,13 @@ class Bins:
             for total, part in zip(sums, (1.0, length, *parts[:2], along, *parts[2:]), strict=True):
                 total += np.bincount(cell, weight * part, bins * slices)
             for totals, order in zip(poles, self._orders, strict=True):
-                factor = weight * legendre.legval(along, [0] * order + [1])
-                for total, part in zip(totals, parts, strict=False):
-                    total += np.bincount(index, factor * part, bins)
+                if poles_of is None:
+                    factor = legendre.legval(along, [0] * order + [1])
+                    multiples = [factor * part for part in parts[:2]]
+                else:
+                    multiples = [part[inside] for part in poles_of(order, signs, region)]
+                for total, part in zip(totals, multiples, strict=True):
+                    total += np.bincount(index, weight * part, bins)
         return both
 
     def means(self, both: Array) -> Spectrum:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,12 +17,32 @@ from particlemesh.kernels import Fixed, checks
 class Settled(Fixed):
     """An object that its ``settings()`` make again: copies and pickles do."""
 
+    _kept_by_copies: ClassVar[tuple[str, ...]] = ()  # what does not depend on the box, and takes time to make
+
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(type(self), **self.settings()), ()
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make an equal object."""
         raise NotImplementedError
+
+    def in_box(self, box: Any) -> Self:
+        """Return an equal object in another box, such as one that shear has deformed.
+
+        Parameters
+        ----------
+        box : Box, lengths or matrix
+
+        Examples
+        --------
+        >>> from particlemesh.apps.brownian import WCA
+        >>> WCA((8.0, 8.0, 8.0)).in_box([[8.0, 0.0, 0.0], [1.0, 8.0, 0.0], [0.0, 0.0, 8.0]]).box.matrix[1]
+        array([1., 8., 0.])
+        """
+        other = type(self)(**{**self.settings(), "box": box})
+        for name in self._kept_by_copies:
+            setattr(other, name, getattr(self, name))
+        return other
 
 
 class Drag(Settled):

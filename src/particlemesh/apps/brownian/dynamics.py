@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import secrets
 import threading
@@ -19,6 +20,7 @@ from particlemesh.apps.brownian.drag import Drag
 from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
 from particlemesh.apps.brownian.free import FreeRPY
 from particlemesh.apps.brownian.rpy import RPY
+from particlemesh.apps.brownian.shear import prepared, sheared
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
 from particlemesh.apps.files.libraries import library, listing
 from particlemesh.apps.files.trajectory import FORMATS, Frame, writer
@@ -88,7 +90,7 @@ DISPLACEMENT, DIFFERENCE = 0, 1  # draws of random numbers
 
 
 class Problem(NamedTuple):
-    """What a step needs beside positions: kT, the time step, and what gives forces, velocities and noise."""
+    """What a step needs beside positions: kT, the time step, the flow, and what gives forces, velocities, noise."""
 
     force: Callable[[Any, int], Any] | None  # of positions and the step
     mobility: Any
@@ -96,6 +98,9 @@ class Problem(NamedTuple):
     time_step: float
     noise: Noise
     difference: float | None  # spacing of the random finite difference; None where M is free of divergence
+    shear_rate: float
+    strain: float  # of the boxes of the force and of the mobility
+    at_strain: Callable[[Problem, float], Problem]  # returns the same with the boxes of another strain
 
 
 def euler(problem: Problem, x: Any, step: int) -> Any:
@@ -107,7 +112,7 @@ def euler(problem: Problem, x: Any, step: int) -> Any:
     if problem.temperature:
         moved = moved + math.sqrt(2 * problem.temperature * dt) * _kicks(problem, x, step)
         moved = _drifted(problem, x, moved, step)
-    return moved
+    return _carried(problem, moved, x + moved / 2, dt)
 
 
 def midpoint(problem: Problem, x: Any, step: int) -> Any:
@@ -124,10 +129,23 @@ def midpoint(problem: Problem, x: Any, step: int) -> Any:
         first, second = math.sqrt(problem.temperature * dt) * _kicks(problem, x, step, 2)
         middle, moved = middle + first, first + second
     if problem.force is not None:
-        force = problem.force(middle, step)
-        mobility.set_positions(middle)
-        moved = moved + dt * mobility.velocity(force)
-    return _drifted(problem, x, moved, step) if problem.temperature else moved
+        middle = _carried(problem, middle, (x + middle) / 2, dt / 2)
+        half = problem.at_strain(problem, problem.strain + problem.shear_rate * dt / 2)
+        assert half.force is not None
+        force = half.force(middle, step)
+        half.mobility.set_positions(middle)
+        moved = moved + dt * half.mobility.velocity(force)
+    if problem.temperature:
+        moved = _drifted(problem, x, moved, step)
+    return _carried(problem, moved, x + moved / 2, dt)
+
+
+def _carried(problem: Problem, moved: Any, between: Any, dt: float) -> Any:
+    """Add what the flow moves particles by whose mean positions are ``between``."""
+    if problem.shear_rate:
+        moved = moved.copy()
+        moved[:, 0] += problem.shear_rate * dt * between[:, 1]
+    return moved
 
 
 def _kicks(problem: Problem, x: Any, step: int, *batch: int) -> Any:
@@ -158,8 +176,9 @@ class BrownianDynamics(Fixed):
     The positions obey ``dx = (M F + kT div M) dt + sqrt(2 kT) M^(1/2) dW``, where M is the mobility. Steps are
     a function of the arguments and the seed: two runs are bit-identical if the mobility and the forces are.
 
-    You may set ``temperature``, ``time_step``, ``forces`` and ``seed`` between runs. The next step obeys, and
-    checkpoints hold the new value. Everything else is fixed. The NumPy array ``positions`` cannot be written to.
+    You may set ``temperature``, ``time_step``, ``forces``, ``seed`` and ``shear_rate`` between runs. The next step
+    obeys, and checkpoints hold the new value. Everything else is fixed. The NumPy array ``positions`` cannot be
+    written to.
 
     Parameters
     ----------
@@ -182,6 +201,9 @@ class BrownianDynamics(Fixed):
     difference : number, optional
         Length of a random finite difference for ``div M``, which a mobility without ``divergence_free = True`` needs.
         It is much shorter than a particle, such as 1e-4 radii.
+    shear_rate : number
+        Of a flow along x that grows with y, ``(shear_rate * y, 0, 0)``, an inverse time. Spheres follow it where they
+        are. Boxes of the mobility and of forces lean with it; objects of your own with a ``box`` need ``in_box(box)``.
 
     Raises
     ------
@@ -200,6 +222,10 @@ class BrownianDynamics(Fixed):
     ``kT / e (M(x + e w / 2) - M(x - e w / 2)) w`` with normal w and ``e = difference`` [delong2014]_. Its mean is
     ``kT div M`` up to an error of order e\ :sup:`2`.
 
+    Shear deforms boxes as [lees_edwards1972]_. A sphere moves with the flow at the mean of its heights before and after
+    the step, so that flow alone is exact. The mobility chooses its parameters in the box that leans most, unless it
+    has positions already. Spheres have no stresslets: the flow that rigid spheres disturb is left out.
+
     Examples
     --------
     The mean square displacement of free particles is 6 kT mobility time:
@@ -215,7 +241,7 @@ class BrownianDynamics(Fixed):
 
     def __init__(
         self, positions: Any, mobility: Any, forces: Any = None, *, temperature: float = 1.0, time_step: float,
-        integrator: str = "euler", seed: int | None = None, difference: float | None = None,
+        integrator: str = "euler", seed: int | None = None, difference: float | None = None, shear_rate: float = 0.0,
     ) -> None:  # fmt: skip
         on_host = isinstance(positions, np.ndarray) or not hasattr(positions, "dtype")
         x = checks.number_array(positions, "positions") if on_host else positions
@@ -231,7 +257,7 @@ class BrownianDynamics(Fixed):
         for verb in ("set_positions", "velocity", "square_root"):
             if not callable(getattr(mobility, verb, None)):
                 raise TypeError(f"mobility is a {type(mobility).__name__} without {verb}(); give RPY or Drag.")
-        self.mobility = mobility
+        self._rest = mobility  # in the box without strain
         self._forces = _one(forces)
         temperature = checks.at_least_zero(temperature, "temperature")
         time_step = checks.positive(time_step, "time_step")
@@ -244,26 +270,48 @@ class BrownianDynamics(Fixed):
                 f"difference is {difference!r}, and the divergence of {type(mobility).__name__} vanishes: leave it out."
             )
         self._problem = Problem(
-            None if self._forces is None else self._force, mobility, temperature, time_step, self._noise(seed),
-            self.difference,
+            self._force_of(self._forces), mobility, temperature, time_step, self._noise(seed), self.difference,
+            0.0, 0.0, self._at_strain,
         )  # fmt: skip
-        mobility.set_positions(self._positions)  # what it refuses is refused now
+        self._shear(shear_rate)
+        self.mobility.set_positions(self._positions)  # what it refuses is refused now
         self.busy = threading.RLock()
+
+    def _shear(self, rate: Any) -> None:
+        number = checks.number_array(rate, "shear_rate")
+        if number.ndim or number.dtype.kind == "c" or not np.isfinite(number):
+            raise ValueError(f"shear_rate is {rate!r}; one finite number is needed.")
+        rate = float(number)
+        if rate and self._rest is self.mobility:
+            self._rest = prepared(self._rest, self._positions)
+        problem = self._problem._replace(shear_rate=rate)
+        self._problem = self._at_strain(problem, problem.strain, again=True) if rate else problem
+
+    def _at_strain(self, problem: Problem, strain: float, again: bool = False) -> Problem:
+        """Return a problem with the boxes of its force and its mobility at a strain."""
+        if strain == problem.strain and not again:
+            return problem
+        force, mobility = self._force_of(sheared(self._forces, strain)), sheared(self._rest, strain)
+        return problem._replace(force=force, mobility=mobility, strain=strain)
+
+    def _force_of(self, forces: Any) -> Callable[[Any, int], Any] | None:
+        return None if forces is None else functools.partial(self._force, forces)
 
     def _noise(self, seed: Any) -> Noise:
         return Noise(checks.integer(seed, "seed", 0, SEED_LIMIT - 1), self._module, self._dtype)
 
     def _check_drift(self, temperature: float) -> None:
-        if temperature and self.difference is None and not getattr(self.mobility, "divergence_free", False):
+        if temperature and self.difference is None and not getattr(self._rest, "divergence_free", False):
             raise ValueError(
-                f"{type(self.mobility).__name__} does not say that its divergence vanishes: give difference=, the "
+                f"{type(self._rest).__name__} does not say that its divergence vanishes: give difference=, the "
                 "length of a random finite difference, such as 1e-4 radii, or let the mobility have "
                 "divergence_free = True."
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = "positions", "mobility", "forces", "temperature", "time_step", "integrator", "seed", "difference"
-        return _remade, (type(self), {name: getattr(self, name) for name in names}, self._step, self.time)
+        names = "positions", "forces", "temperature", "time_step", "integrator", "seed", "difference", "shear_rate"
+        arguments = {name: getattr(self, name) for name in names} | {"mobility": self._rest}
+        return _remade, (type(self), arguments, self._step, self.time, self.strain)
 
     def __repr__(self) -> str:
         return f"<BrownianDynamics of {len(self._positions):,} particles, step {self._step:,}, time {self.time:g}>"
@@ -274,6 +322,26 @@ class BrownianDynamics(Fixed):
     def positions(self) -> Any:
         """The positions (N, 3), which go on beyond the box: differences are displacements. They are read-only."""
         return self._positions if isinstance(self._positions, np.ndarray) else self._positions.copy()
+
+    @property
+    def mobility(self) -> Any:
+        """The mobility; with shear that in the present box."""
+        return self._problem.mobility
+
+    @property
+    def shear_rate(self) -> float:
+        """Of the flow ``(shear_rate * y, 0, 0)``; a new one holds from the next step on."""
+        return self._problem.shear_rate
+
+    @shear_rate.setter
+    @alone
+    def shear_rate(self, value: float) -> None:
+        self._shear(value)
+
+    @property
+    def strain(self) -> float:
+        """The sum of ``shear_rate * time_step`` over all steps; ``box`` leans by as much, less whole edges."""
+        return self._problem.strain
 
     @property
     def temperature(self) -> float:
@@ -307,8 +375,10 @@ class BrownianDynamics(Fixed):
     @forces.setter
     @alone
     def forces(self, value: Any) -> None:
-        self._forces = _one(value)
-        self._problem = self._problem._replace(force=None if self._forces is None else self._force)
+        forces = _one(value)
+        deformed = sheared(forces, self.strain) if self.strain or self.shear_rate else forces
+        self._forces = forces
+        self._problem = self._problem._replace(force=self._force_of(deformed))
 
     @property
     def seed(self) -> int:
@@ -329,7 +399,7 @@ class BrownianDynamics(Fixed):
 
     @property
     def box(self) -> Any:
-        """The mobility's box, or None."""
+        """The mobility's box, or None; with shear the present one."""
         return getattr(self.mobility, "box", None)
 
     @property
@@ -387,6 +457,8 @@ class BrownianDynamics(Fixed):
         if every > 1 and trajectory is None:
             raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
         checks.flag(progress, "progress")
+        if self.shear_rate and trajectory is not None and str(trajectory).endswith(".h5"):
+            raise ValueError(f"{trajectory} has one box for all frames, and shear deforms it: write .gsd or .xyz.")
         scheme = SCHEMES[self.integrator]
         with contextlib.ExitStack() as stack:
             file = None if trajectory is None else stack.enter_context(writer(trajectory, self._frame()))
@@ -399,7 +471,8 @@ class BrownianDynamics(Fixed):
                 if self._step % _LOOKS == 0:
                     self._warn(moved)
                 self._finite(after, "the new position of", self._step)
-                self._positions = self._kept(after)
+                deformed = self._at_strain(self._problem, self.strain + self.shear_rate * self.time_step)
+                self._positions, self._problem = self._kept(after), deformed
                 self._step += 1
                 if file is not None and self._step % every == 0:
                     file.write(self._frame())
@@ -424,10 +497,10 @@ class BrownianDynamics(Fixed):
             self._step, self.time, to_host(self._positions), self.box, None if radii is None else np.asarray(radii)
         )
 
-    def _force(self, x: Any, step: int) -> Any:
+    def _force(self, forces: Callable[[Any], Any], x: Any, step: int) -> Any:
         """Return the forces at ``x``, checked."""
         try:
-            force = self._forces(x)  # type: ignore[misc]  # called where there are some
+            force = forces(x)
         except Exception as error:
             error.add_note(f"in step {step} of Brownian dynamics, whose state is that before the step")
             raise
@@ -481,11 +554,13 @@ class BrownianDynamics(Fixed):
             positions = self.positions
             file.attrs.update(
                 step=self.step, time=self.time, seed=str(self.seed), integrator=self.integrator,
+                shear_rate=self.shear_rate, strain=self.strain,
                 arrays="numpy" if isinstance(positions, np.ndarray) else "cupy",
             )  # fmt: skip
             file["positions"] = to_host(positions)
-            for name in (*_NUMBERS, "mobility", "forces"):
+            for name in (*_NUMBERS, "forces"):
                 put(file, name, getattr(self, name), SHIPPED)
+            put(file, "mobility", self._rest, SHIPPED)
 
     @classmethod
     def load(
@@ -536,17 +611,20 @@ class BrownianDynamics(Fixed):
                 positions = library("cupy", f"{path}, whose positions were on a GPU,").asarray(positions)
             arguments |= dict(
                 positions=positions, integrator=str(file.attrs["integrator"]),
+                shear_rate=float(file.attrs.get("shear_rate", 0.0)),
                 seed=int(file.attrs["seed"]) if seed is None else seed,
             )  # fmt: skip
             step = int(file.attrs["step"])
             time = float(file.attrs.get("time", step * arguments["time_step"]))
-        return _remade(cls, arguments, step, time)
+            strain = float(file.attrs.get("strain", 0.0))
+        return _remade(cls, arguments, step, time, strain)
 
 
-def _remade(cls: Any, arguments: dict[str, Any], step: int, time: float) -> Any:
+def _remade(cls: Any, arguments: dict[str, Any], step: int, time: float, strain: float) -> Any:
     """Return a simulation that has made steps."""
     dynamics = cls(**arguments)
     dynamics._step, dynamics._since = step, (step, time)
+    dynamics._problem = dynamics._at_strain(dynamics._problem, strain)
     return dynamics
 
 

@@ -49,6 +49,8 @@ class HarmonicBonds(Settled):
     1.25
     """
 
+    _kept_by_copies = ("_held",)
+
     def __init__(self, pairs: Any, stiffness: Any, length: Any = 0.0, box: Any = None) -> None:
         array = checks.number_array(pairs, "pairs")
         if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 2:
@@ -201,6 +203,8 @@ class WCA(Settled):
     >>> repulsion.energy(x)
     1.0
     """
+
+    _kept_by_copies = ("_function", "_held")
 
     def __init__(self, box: Any, epsilon: float = 1.0, sigma: Any = 2.0, backend: str | None = None) -> None:
         self.box = Box.of(box)
