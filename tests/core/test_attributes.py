@@ -91,7 +91,8 @@ RECORDS = {
 # What can be set: the next call is that of an object constructed with the new value.
 OBEYED = {
     "brownian.BrownianDynamics": (brownian_dynamics, {
-        "temperature": 4.0, "time_step": 0.3, "seed": 7, "shear_rate": 0.5, "forces": [brownian.HarmonicBonds([[0, 1]], 2.0)],
+        "temperature": 4.0, "time_step": 0.3, "seed": 7, "shear_rate": 0.5,
+        "forces": [brownian.HarmonicBonds([[0, 1]], 2.0)],
     }),
     "dem.Simulation": (granular, {
         "gravity": (0.0, 1.0, -3.0), "time_step": 2e-3, "contact": dem.LinearSpring(2e4, restitution=0.9),
