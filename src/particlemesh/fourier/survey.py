@@ -55,9 +55,10 @@ def survey_spectrum(
 
     Parameters
     ----------
-    galaxies, randoms : tuple of positions (N, 3), weights (N,) or None, and density
-        The density is that of galaxies expected at each object, (N,) or one number, per volume. Weights, such as those
-        of completeness, are 1 if None. Arrays are copied to the host.
+    galaxies, randoms : tuple
+        Positions (N, 3), weights (N,) or None, and the density. This is that of galaxies expected at each object,
+        (N,) or one number, per volume. Weights, such as those of completeness, are 1 if None. Arrays are copied to the
+        host.
     mesh : Mesh
         Periodic, with three axes. All objects are in its box; give it room around them.
     power : float
