@@ -44,15 +44,15 @@ def small(tmp_path):
     return file
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_warm_makes_each_call_once_and_says_where_code_is_kept(processes, monkeypatch):
+@pytest.mark.parametrize(("processes", "calls"), [(1, 9), (2, 2)])
+def test_warm_makes_each_call_once_and_says_where_code_is_kept(processes, calls, monkeypatch):
     monkeypatch.setattr(self_test, "PROCESSES", processes)
-    few = [job for job in warm.jobs() if job[1:] == (3, "float64")]
-    assert {name for name, *_ in few} == set(warm.CALLS)
-    monkeypatch.setattr(warm, "jobs", lambda: few)
+    three = [job for job in warm.jobs() if job[1:] == (3, "float64")]
+    assert {name for name, *_ in three} == set(warm.CALLS)
+    monkeypatch.setattr(warm, "jobs", lambda: three[:calls])
     result = run(cli.app, ["warm"])
     assert result.exit_code == 0
-    assert f"compiled    {len(warm.CALLS)} kinds of calls for the CPU" in result.output
+    assert f"compiled    {min(calls, len(three))} kinds of calls for the CPU" in result.output
     assert "code is kept" in " ".join(result.output.split())
 
 

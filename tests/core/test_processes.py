@@ -123,7 +123,7 @@ os._exit(hung > 0)
 def test_no_forked_child_hangs_while_threads_of_its_parent_work(request):
     if not hasattr(os, "fork"):
         pytest.skip("this system cannot fork")
-    count = 1000 if request.config.getoption("--thorough") else 6
+    count = 1000 if request.config.getoption("--thorough") else 3
     finish(child(FORKS.replace("COUNT", str(count)), timeout=3000))
 
 

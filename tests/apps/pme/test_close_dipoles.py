@@ -38,7 +38,7 @@ def step(backend, dtype, split, x, q, m, pairs=((0, 1),), factors=0.0, tolerance
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("distance", [0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 0.37, 0.9, 1.19])
 @pytest.mark.backends("cpu", "opencl", "cuda")
-@pytest.mark.turns(3)
+@pytest.mark.turns(9)
 def test_float32_has_the_digits_of_float64(backend, distance, split):
     given = system(distance)
     single = step(backend, "float32", split, *given, tolerance=1e-6)
