@@ -56,6 +56,20 @@ def test_the_command_on_two_ranks(tmp_path):
     assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_the_universe_of_the_gallery_is_the_same_on_two_ranks(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    text = (ROOT / "examples" / "gallery" / "plot_gravity_on_ranks.py").read_text(encoding="utf-8")
+    small = text.replace("= 96.0, 64, 0.05, 1.0, 30", "= 96.0, 16, 0.05, 1.0, 8").replace("< 0.05,", "< 0.25,")
+    assert small != text
+    program = tmp_path / "program.py"
+    program.write_text(small, encoding="utf-8")
+    one, two = (on_mpi(ranks, "-m", "mpi4py", program, "mpi").splitlines() for ranks in (1, 2))
+    assert [line.split(":")[1].split(";")[0] for line in (one[0], two[0])] == [" 1", " 2"]
+    assert one[1] == two[1] and one[3] == two[3], "growth and bits"
+    assert not two[0].endswith(" 0"), "particles change their process"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [(["--particles", "10"], "1000 to 1e10"), (["--particles", "1e3", "--backend", "gpu"], "cpu or cuda"),
