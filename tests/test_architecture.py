@@ -5,10 +5,11 @@ import ast
 import collections
 import functools
 import graphlib
-import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,9 @@ BUDGET = {
     "apps/mri": 440,
     "apps/nufft": 1610,
     "apps/pme": 4590,
-    "arrays": 800,
+    "arrays": 815,
     "autograd": 1170,
-    "backends": 3285,
+    "backends": 3270,
     "choosing": 870,
     "command": 3060,
     "distributed": 3380,
@@ -60,12 +61,12 @@ BUDGET = {
     "grid": 8270,
     "interpolate": 3380,
     "kernels": 270,
-    "methods": 510,
-    "orders": 2370,
+    "methods": 710,
+    "orders": 2160,
     "particles": 1630,
     "plan": 830,
     "sorting": 1110,
-    "spread": 4670,
+    "spread": 4680,
     "walk": 490,
     "window": 570,
 }
@@ -77,8 +78,8 @@ RANKS = [
     ("sorting", ["sorting/"]),
     ("particles", ["particles/"]),
     ("orders", ["orders/"]),
-    ("kernels", ["kernels/"]),
     ("methods", ["methods/", "walk/", "choosing/candidates.py", "choosing/arrangement.py"]),
+    ("kernels", ["kernels/"]),
     ("directions", ["spread/", "interpolate/", "grid/"]),
     ("choosing", ["choosing/"]),
     ("plan", ["plan/", "functions.py", "__init__.py"]),
@@ -403,6 +404,19 @@ def test_every_folder_keeps_its_budget_of_code():
     assert not over, "take out as much as you add: code is a cost (CONTRIBUTING.md)"
     loose = {folder: (lines[folder], most) for folder, most in BUDGET.items() if lines[folder] < most - 100}
     assert not loose, "these folders have become smaller: lower their budgets"
+
+
+def test_the_ways_of_calls_stay_short():
+    """A reader of `spread` has that many files to read; ARCHITECTURE.md tells each way."""
+    path = str(Path(__file__).parents[1] / "tools" / "ways")
+    ways = importlib.util.module_from_spec(
+        spec := importlib.util.spec_from_loader("ways", SourceFileLoader("ways", path))
+    )
+    spec.loader.exec_module(ways)
+    files = {name: len(ways.entered(call)) for name, call in ways.ways().items()}
+    most = {"spread": 8, "neighbour_list": 12, "PME": 30}
+    assert files.keys() == most.keys()
+    assert {name: n for name, n in files.items() if n > most[name]} == {}, "tools/ways --files names them"
 
 
 def test_files_are_short_and_licensed():

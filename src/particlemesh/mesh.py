@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -164,17 +165,17 @@ class Mesh(Ghosted):
         """Return whether an axis of a :meth:`part` has fewer nodes than that of the whole mesh, or has ghosts."""
         return self._whole is not None and (any(self.ghosts[axis]) or self.shape[axis] < self._whole.shape[axis])
 
-    @property
+    @functools.cached_property
     def ndim(self) -> int:
         """Number of axes, 1 to 3."""
         return len(self.shape)
 
-    @property
+    @functools.cached_property
     def periodic(self) -> tuple[bool, ...]:
         """Whether each axis of the box repeats."""
         return self.box.periodic
 
-    @property
+    @functools.cached_property
     def intervals(self) -> tuple[int, ...]:
         """Number of spacings per axis of the box: K, or K - 1 where an open axis has nodes on both faces."""
         whole = self if self._whole is None else self._whole

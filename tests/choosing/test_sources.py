@@ -126,12 +126,12 @@ WORDS = {
 def test_a_change_of_words_changes_no_fingerprint(changed_by):
     for words, change in WORDS.items():
         python = words in {"comments", "a comment more", "docstrings"}
-        assert changed_by("orders/cpu/tiles.py" if python else "sorting/settle.c", change) == set(), words
+        assert changed_by("orders/cpu/particles.py" if python else "sorting/settle.c", change) == set(), words
 
 
 def test_a_change_of_code_changes_fingerprints(changed_by):
-    assert changed_by("orders/cpu/tiles.py", lambda text: text.replace("    return", "        return", 1))
-    assert changed_by("orders/cpu/tiles.py", lambda text: text.replace(" + 1", " + 2", 1))
+    assert changed_by("orders/cpu/particles.py", lambda text: text.replace("    return", "        return", 1))
+    assert changed_by("orders/cpu/particles.py", lambda text: text.replace(" + 1", " + 2", 1))
     assert changed_by("backends/cpu.py", lambda text: text.replace('f"', 'f"# ', 1))
     assert changed_by("sorting/counting.c", lambda text: text.replace(" + 1", " + 2", 1))
     assert changed_by("backends/cuda.h", lambda text: text.replace("\n#define", " #define", 1))

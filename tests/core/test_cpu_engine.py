@@ -11,8 +11,8 @@ import pytest
 import oracle
 import particlemesh as pm
 from particlemesh.backends import cpu
-from particlemesh.orders.cpu import tiles
-from particlemesh.orders.cpu.tiles import CHUNK, Cells
+from particlemesh.orders.cpu import particles as tiles
+from particlemesh.orders.cpu.particles import CHUNK, Cells
 from particlemesh.particles.stencil import axes_of
 from particlemesh.sorting.cpu import counting_sort, scan
 

@@ -7,7 +7,7 @@ import pytest
 import particlemesh as pm
 from particlemesh.choosing import candidates, choice, predict
 from particlemesh.interpolate import tiles as interpolate_tiles
-from particlemesh.orders.cpu import particles, tiles
+from particlemesh.orders.cpu import particles
 from particlemesh.spread import colouring
 from particlemesh.window import transforms
 
@@ -107,10 +107,10 @@ def test_repeated_calls_compile_nothing_and_cut_no_mesh_anew():
         pm.gradient(field, x, MESH)
 
     call(x)
-    before = [len(function.signatures) for function in compiled], tiles._tiling.cache_info().misses
+    before = [len(function.signatures) for function in compiled], particles._tiling.cache_info().misses
     for again in (x, read_only, np.asfortranarray(x), tuple(x.T)):
         call(again)
-    assert ([len(function.signatures) for function in compiled], tiles._tiling.cache_info().misses) == before
+    assert ([len(function.signatures) for function in compiled], particles._tiling.cache_info().misses) == before
 
 
 # ---- compensation -------------------------------------------------------------------------------------

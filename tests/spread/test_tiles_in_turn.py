@@ -8,15 +8,8 @@ import pytest
 
 import particlemesh as pm
 from particlemesh.backends import cpu
-from particlemesh.orders.cpu.tiles import (
-    CHUNK,
-    box_of,
-    box_of_task,
-    group_of,
-    list_tasks,
-    slabs_together,
-    tiling_of,
-)
+from particlemesh.methods.by_tile import box_of, box_of_task
+from particlemesh.orders.cpu.particles import CHUNK, group_of, list_tasks, slabs_together, tiling_of
 from particlemesh.particles.stencil import axes_of
 from particlemesh.spread import colouring
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
-from particlemesh.arrays.kinds import KINDS, NUMPY, Kind, foreign, kind_of
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.arrays.kinds import KINDS, NUMPY, Kind, allocate, foreign, kind_of
+from particlemesh.backends.base import Backend
 
 REALS = {"f": 4, "d": 8, "F": 4, "D": 8}  # bytes of a real, by dtype character
 COMPLEX: dict[Any, Any] = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}

@@ -9,10 +9,8 @@ element type of its parameter, unless :class:`As` names another or :class:`Unrea
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import struct
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -373,45 +371,3 @@ def kept(backend: Backend, kernels: dict[Any, Kernel] | None = None) -> Backend:
     'cpu'
     """
     return cast("Backend", _Kept(backend, {} if kernels is None else kernels))
-
-
-def allocate(backend: Backend, shape: tuple[int, ...] | int, dtype: Any, what: str, less: str = "") -> Any:
-    """Return a new native array, or raise an error that says what it was for.
-
-    Parameters
-    ----------
-    backend : Backend
-        Where the memory is.
-    shape : int or tuple of int
-    dtype : dtype_like
-    what : str
-        Its purpose, for the message.
-    less : str
-        What the user can do, for the end of the message.
-
-    Returns
-    -------
-    native array
-        In C order; its numbers are not set.
-
-    Raises
-    ------
-    MemoryError
-        With the bytes needed and the bytes that are free.
-
-    Examples
-    --------
-    >>> from particlemesh.backends import cpu
-    >>> allocate(cpu.current(), (2, 3), "float32", "the forces").shape
-    (2, 3)
-    """
-    size = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
-    try:
-        if size > sys.maxsize:  # array libraries fail on such sizes in other ways
-            raise MemoryError
-        return backend.empty(shape, dtype)
-    except MemoryError as error:
-        raise MemoryError(
-            f"cannot allocate {size:,} bytes for {what}: "
-            f"{backend.free_bytes():,} bytes are free on {backend.device}{less}."
-        ) from error

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import COMPLEX, View, view
-from particlemesh.backends.base import Backend, allocate
+from particlemesh.backends.base import Backend
 from particlemesh.backends.tapes import Tapes
 from particlemesh.methods.contract import Method
 from particlemesh.particles.workspace import Workspace

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import real_dtype
 from particlemesh.arrays.positions import coordinates
-from particlemesh.backends.base import allocate
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged

@@ -12,8 +12,9 @@ import numpy as np
 import scipy.fft
 
 from particlemesh import checks
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import COMPLEX
-from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import plain, ranges, run
 from particlemesh.backends.jit import compiled
 from particlemesh.fourier.engines import BACKWARD, FORWARD, engine

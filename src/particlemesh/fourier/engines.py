@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.fft
 
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import COMPLEX
-from particlemesh.backends.base import Backend, allocate, gapless
+from particlemesh.backends.base import Backend, gapless
 from particlemesh.backends.cpu import default_threads
 
 FORWARD, BACKWARD = -1, 1  # sign of the exponent

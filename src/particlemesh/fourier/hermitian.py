@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import COMPLEX
-from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import plain, ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 

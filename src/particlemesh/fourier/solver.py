@@ -14,9 +14,9 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import recorder_of
+from particlemesh.arrays.kinds import allocate, recorder_of
 from particlemesh.arrays.positions import check_size
-from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.backends.base import Backend, kept
 from particlemesh.backends.tapes import Replays
 from particlemesh.box import Box
 from particlemesh.checks import alone
@@ -123,7 +123,10 @@ class MeshSolver(checks.Fixed):
                 for out, core in zip(outs, cores, strict=True)
             ]  # fmt: skip
             natives = [result.native for result in results]
-            replays(what, (operand.native, *natives), lambda: write(*natives))
+            if work.on_cpu:
+                write(*natives)
+            else:
+                replays(what, (operand.native, *natives), lambda: write(*natives))
             work.backend.mark(operand.native, *natives)
             return tuple(result.finish() for result in results)
 

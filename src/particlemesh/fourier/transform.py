@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from particlemesh import backends, checks
 from particlemesh.arrays import operands
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import COMPLEX
-from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.backends.base import Backend, kept
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.checks import alone
 from particlemesh.fourier.bands import Bands

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import Backend, allocate, kept
+from particlemesh.arrays.kinds import allocate
+from particlemesh.backends.base import Backend, kept
 from particlemesh.backends.tapes import Tapes
 
 

@@ -8,7 +8,7 @@ the systems before. Builders see more cells and nothing else. Searches begin at 
 from __future__ import annotations
 
 import functools
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -101,22 +101,16 @@ class SystemBoxes:
         return table.astype(dtype)
 
 
-@overload
-def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> SystemBoxes: ...
-@overload
-def boxes_of(given: Any, count: int | None, box: Box, before: SystemBoxes | None) -> SystemBoxes | None: ...
-def boxes_of(given: Any, count: int | None, box: Box, before: SystemBoxes | None) -> SystemBoxes | None:
+def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> SystemBoxes:
     """Return the boxes of ``count`` systems, all those of the grid if None is given; ``before`` if they are the same.
-
-    None if there are no systems.
 
     Raises
     ------
     ValueError, TypeError
         If they are no boxes, or of another number; the first wrong one is named.
     """
-    if count is None or isinstance(given, SystemBoxes):
-        return None if count is None else given
+    if isinstance(given, SystemBoxes):
+        return given
     if given is None:
         rows = np.broadcast_to(box.matrix, (count, box.ndim, box.ndim))
     else:

@@ -25,8 +25,7 @@ from particlemesh.checks import alone
 from particlemesh.choosing import candidates
 from particlemesh.grid import checks
 from particlemesh.grid.builders import METHODS
-from particlemesh.grid.builders.build import Build, CpuBuild, accepted, build_on_cpu, build_on_gpu
-from particlemesh.grid.builders.builder import BuilderChoice
+from particlemesh.grid.builders.builder import Build, BuilderChoice, CpuBuild, accepted, build_on_cpu, build_on_gpu
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.queries.search import Search
@@ -215,8 +214,9 @@ class UniformGrid(common.Fixed):
         with self.backend.scope():
             x = self.backend.upload(np.ascontiguousarray(spread_evenly(self.box, count), dtype))
             sizes = self.backend.upload(np.zeros((count, radii) if radii > 1 else count, dtype)) if radii else None
-            system, domains = None, boxes_of(None, self.systems, self.box, None)
-            if domains is not None:
+            system = domains = None
+            if self.systems is not None:
+                domains = boxes_of(None, self.systems, self.box, None)
                 system = self.backend.upload(np.arange(count, dtype=np.int32) % domains.count)
             self._rooms = None
             self._tapes.clear()
@@ -269,7 +269,7 @@ class UniformGrid(common.Fixed):
         self._open()
         common.flag(check, "check")
         common.systems_given("grid", self.systems, system, boxes)
-        domains = boxes_of(boxes, self.systems, self.box, self._boxes)
+        domains = None if self.systems is None else boxes_of(boxes, self.systems, self.box, self._boxes)
         one = radii is None or np.isscalar(radii)
         played = one and self._build_from_tape(positions, radii, check, system, domains)
         return self._forget_searches() if played else self._build(positions, radii, system, domains, check=check)

@@ -26,19 +26,22 @@ from particlemesh.backends.simd import (
     store,
     sums,
 )
-from particlemesh.methods.by_tile import CALL, TileMethod, seconds_on_line
-from particlemesh.methods.contract import Problem
-from particlemesh.orders.cpu.particles import Line, TileOrdering
-from particlemesh.orders.cpu.tiles import (
+from particlemesh.methods.by_tile import (
+    CALL,
     SPARSE,
     Rows,
+    TileMethod,
     box_of_task,
     box_pitch,
+    box_size,
     copy_box,
     corner_of,
     last_stencil,
     place_of,
+    seconds_on_line,
 )
+from particlemesh.methods.contract import Problem
+from particlemesh.orders.cpu.particles import Line, TileOrdering
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
@@ -226,7 +229,7 @@ def read_tiles(
         The most threads to use; by default as many as suit N.
     """
     workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
-    size = ordering.box_size(rows.parts, len(rows.width)) + 64 // field.itemsize  # apart from another thread's
+    size = box_size(ordering, rows) + 64 // field.itemsize  # apart from another thread's
     without = ordering.order[ordering.kept :]
     for results in (values, gradients):
         if results is not None and len(without):

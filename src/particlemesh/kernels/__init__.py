@@ -7,11 +7,11 @@ works on native arrays, with a compiled kernel (:func:`compile_kernel`) or a loo
 :mod:`particlemesh.kernels.checks` checks its other arguments. The applications of this library are such programs.
 """
 
-from particlemesh.arrays.kinds import Kind, kind_of
+from particlemesh.arrays.kinds import Kind, allocate, kind_of
 from particlemesh.arrays.operands import adopt, check_apart, overlap
 from particlemesh.arrays.positions import Coordinates, coordinates, indices, lattices
 from particlemesh.backends import current as backend
-from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, allocate, kept
+from particlemesh.backends.base import As, Backend, CompilationError, Record, Unread, kept
 from particlemesh.backends.branches import Branch, branch_of
 from particlemesh.backends.tapes import Replays
 from particlemesh.checks import Fixed, alone, through_forks

@@ -14,7 +14,8 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.backends.base import NOTHING, Backend, Kernel, allocate
+from particlemesh.arrays.kinds import allocate
+from particlemesh.backends.base import NOTHING, Backend, Kernel
 from particlemesh.backends.source import Code, code_of, read
 
 _PACKAGE = Path(__file__).parents[1]

@@ -46,7 +46,7 @@ from particlemesh.backends.simd import (
     sums,
 )
 from particlemesh.checks import integer, real_type
-from particlemesh.orders.cpu.tiles import Rows, rows_of
+from particlemesh.methods.by_tile import Rows, rows_of
 from particlemesh.particles.stencil import MISSING, Axis
 from particlemesh.window import Window, window_of
 

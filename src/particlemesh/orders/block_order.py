@@ -243,13 +243,6 @@ def counting(workspace: Workspace) -> Counting | None:
     return Counting(blocks, work, _cells(blocks))
 
 
-def counted(workspace: Workspace, done: Counting | None) -> None:
-    """Note that the particles of ``workspace`` are counted."""
-    if done is not None:
-        # An order overwrites the counts, so a graph that is replayed needs counts that were made in it.
-        workspace.memory.counted = done.blocks.cells, workspace.backend.capturing()
-
-
 def _cells(blocks: Blocks) -> dict[str, int]:
     names = "CELLS_X", "CELLS_Y", "CELLS_Z", "NARROW_Y", "NARROW_Z"
     numbers = *blocks.cells, *blocks.narrow[1:]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.kinds import Kind
-from particlemesh.backends.base import As, Backend, Kernel, allocate, kept
+from particlemesh.arrays.kinds import Kind, allocate
+from particlemesh.backends.base import As, Backend, Kernel, kept
 from particlemesh.orders import block_order
 from particlemesh.orders.block_order import BlockOrder, Cells, Kinds, kinds_of
 from particlemesh.orders.cpu.particles import SortedHostParticles

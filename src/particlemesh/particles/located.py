@@ -11,8 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.positions import Coordinates, frame_record
-from particlemesh.backends.base import As, Backend, Record, Unread, allocate, kept
+from particlemesh.backends.base import As, Backend, Record, Unread, kept
 from particlemesh.mesh import Mesh
 from particlemesh.particles.stencil import MISSING, Axis, NodeMap, base_of, node_map
 from particlemesh.particles.systems import Systems

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import Backend, Record, allocate
+from particlemesh.arrays.kinds import allocate
+from particlemesh.backends.base import Backend, Record
 from particlemesh.mesh import Mesh
 from particlemesh.particles.stencil import Axis, axes_of
 from particlemesh.window import Window

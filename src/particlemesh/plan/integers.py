@@ -18,9 +18,8 @@ import numpy as np
 
 from particlemesh import checks
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import Kind, recorder_of
+from particlemesh.arrays.kinds import Kind, allocate, recorder_of
 from particlemesh.arrays.operands import COMPLEX, Operand, View, adopt, integer_view, overlaps_itself, to_backend
-from particlemesh.backends.base import allocate
 from particlemesh.plan.calls import INPUTS, check_slopes
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)

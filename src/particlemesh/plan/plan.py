@@ -797,14 +797,16 @@ class Plan(checks.Fixed):
         """
         self._token = backend.follow(self._token)
         before = self._workspace or self._bare(backend, x.dtype if self._dtype is None else self._dtype)
-        of_boxes = assign_systems(x, self.stack, system, boxes, before, upload=self.uploads, before=self._boxes)
+        of_boxes = None
+        if self.stack is not None or system is not None or boxes is not None:
+            of_boxes = assign_systems(x, self.stack, system, boxes, before, upload=self.uploads, before=self._boxes)
         room = self._rooms.room(before, x.count, check)
         workspace = before.over(room, x.count)
         packed = backend.name != "cpu" and self.methods.pack(x.count) and packable(before.axes, before.dtype)
         options = {} if strays is None else {"strays": strays}
 
         def locate() -> tuple[Kind, bool, Any]:
-            counting = block_order.counting(workspace)
+            counting = None if backend.name == "cpu" else block_order.counting(workspace)
             room.locate(
                 backend, self.mesh, workspace.axes, x, self.threads, packed=packed, counting=counting, **options
             )
@@ -878,7 +880,7 @@ class Plan(checks.Fixed):
             self._chosen_for, workspace.memory.block_cells = x.count, None
         methods.capturing = bool(not check and workspace.backend.capturing())
         methods.captured = methods.captured or methods.capturing
-        if choose_again or not located.stays or methods.captured:
+        if workspace.backend.name != "cpu" and (choose_again or not located.stays or methods.captured):
             self._tapes.clear()
         self._adopt(located)
 
@@ -887,7 +889,9 @@ class Plan(checks.Fixed):
         workspace, room, before = located.workspace, located.workspace.particles, self.particles
         vars(self).update(_kind=located.kind, _boxes=located.boxes, _tracked=Tracked())
         self.methods.prepared = frozenset()
-        block_order.counted(workspace, located.counting)
+        if located.counting is not None:
+            # An order overwrites the counts, so a graph that is replayed needs counts that were made in it.
+            workspace.memory.counted = located.counting.blocks.cells, workspace.backend.capturing()
         self._workspace = workspace.over(None, 0)  # the memory of the particles before may be overwritten below
         room.place(workspace)
         self._workspace = workspace

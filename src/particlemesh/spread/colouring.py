@@ -27,22 +27,25 @@ from particlemesh.backends.simd import (
     splat,
     store,
 )
-from particlemesh.methods.by_tile import CALL, TileMethod, seconds_on_line
-from particlemesh.methods.contract import Problem
-from particlemesh.orders.cpu.particles import Line, TileOrdering
-from particlemesh.orders.cpu.tiles import (
+from particlemesh.methods.by_tile import (
+    CALL,
     SPARSE,
     Rows,
+    TileMethod,
     add_box,
     add_rows,
     await_count,
     await_turn,
     box_of_task,
     box_pitch,
+    box_size,
     corner_of,
     last_stencil,
     place_of,
+    seconds_on_line,
 )
+from particlemesh.methods.contract import Problem
+from particlemesh.orders.cpu.particles import Line, TileOrdering
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
@@ -312,7 +315,7 @@ def spread_tiles(
     run(
         _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), tiling,
         ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
-        ordering.packed, ordering.order, plain(values), jacobian, rows, ordering.box_size(parts, lanes) + _APART,
+        ordering.packed, ordering.order, plain(values), jacobian, rows, box_size(ordering, rows) + _APART,
         clears, tasks, limit, places, nodes, np.empty(numbers, field.dtype),
         np.zeros(len(ordering.ready) + 2, np.int64), field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.positions import Coordinates
-from particlemesh.backends.base import Record, allocate
+from particlemesh.backends.base import Record
 from particlemesh.grid import checks
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.queries.pair_function import PairFunction

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.kinds import kind_of
+from particlemesh.arrays.kinds import allocate, kind_of
 from particlemesh.arrays.positions import INDEX, Coordinates, frame_record
-from particlemesh.backends.base import Backend, Record, Unread, allocate
+from particlemesh.backends.base import Backend, Record, Unread
 from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.neighbour_list import neighbour_list

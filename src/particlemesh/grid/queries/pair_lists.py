@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends.base import Unread, allocate
+from particlemesh.arrays.kinds import allocate
+from particlemesh.backends.base import Unread
 from particlemesh.grid.checks import FIELDS, array_types, wants
 from particlemesh.grid.queries.search import SMALL_GROUP, Question, Search
 from particlemesh.grid.results import Pairs

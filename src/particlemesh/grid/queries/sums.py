@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.backends import base
 from particlemesh.backends.base import Backend, Record
 from particlemesh.grid.checks import square_within
 from particlemesh.grid.queries import clusters
@@ -76,7 +75,7 @@ def sums(
     texts = {"pair function": function.text}
     totals = out
     if out is None:
-        totals = base.allocate(backend, (count, function.results), dtype, "sums over neighbours")
+        totals = allocate(backend, (count, function.results), dtype, "sums over neighbours")
     backend.clear(totals)
     if not count:
         return totals

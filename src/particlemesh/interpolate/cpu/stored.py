@@ -11,10 +11,9 @@ from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import claimed, plain, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fma, keep, load, splat, sums
-from particlemesh.methods.by_tile import CALL, cold
+from particlemesh.methods.by_tile import CALL, box_of, cold, corner_of, factors_at, place_of, rows_of, slopes_of
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
-from particlemesh.orders.cpu.tiles import box_of, corner_of, factors_at, place_of, rows_of, slopes_of
 from particlemesh.particles.workspace import Workspace
 
 _SPARE = 32  # numbers that a vector may read past the last weight

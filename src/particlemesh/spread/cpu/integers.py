@@ -17,7 +17,7 @@ from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
-from particlemesh.orders.cpu.tiles import SPARSE, await_turn, box_of, box_of_task, corner_of, last_stencil, place_of
+from particlemesh.methods.by_tile import SPARSE, await_turn, box_of, box_of_task, corner_of, last_stencil, place_of
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 

@@ -20,10 +20,17 @@ from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import claimed, plain, ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import prefetch
-from particlemesh.methods.by_tile import matrix_seconds
+from particlemesh.methods.by_tile import (
+    box_of,
+    corner_of,
+    factors_at,
+    matrix_seconds,
+    place_of,
+    rows_of,
+    slopes_of,
+)
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.stored_matrix import HostMatrix
-from particlemesh.orders.cpu.tiles import box_of, corner_of, factors_at, place_of, rows_of, slopes_of
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
 
