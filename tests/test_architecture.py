@@ -5,11 +5,11 @@ import ast
 import collections
 import functools
 import graphlib
-import importlib.util
+import importlib
 import inspect
 import pkgutil
 import re
-from importlib.machinery import SourceFileLoader
+import runpy
 from pathlib import Path
 
 import pytest
