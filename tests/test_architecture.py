@@ -408,12 +408,8 @@ def test_every_folder_keeps_its_budget_of_code():
 
 def test_the_ways_of_calls_stay_short():
     """A reader of `spread` has that many files to read; ARCHITECTURE.md tells each way."""
-    path = str(Path(__file__).parents[1] / "tools" / "ways")
-    ways = importlib.util.module_from_spec(
-        spec := importlib.util.spec_from_loader("ways", SourceFileLoader("ways", path))
-    )
-    spec.loader.exec_module(ways)
-    files = {name: len(ways.entered(call)) for name, call in ways.ways().items()}
+    ways = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "ways"))
+    files = {name: len(ways["entered"](call)) for name, call in ways["ways"]().items()}
     most = {"spread": 8, "neighbour_list": 12, "PME": 30}
     assert files.keys() == most.keys()
     assert {name: n for name, n in files.items() if n > most[name]} == {}, "tools/ways --files names them"
