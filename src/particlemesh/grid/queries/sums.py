@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from particlemesh.arrays import kinds
 from particlemesh.backends.base import Backend, Record
 from particlemesh.grid.checks import square_within
 from particlemesh.grid.queries import clusters
@@ -75,7 +76,7 @@ def sums(
     texts = {"pair function": function.text}
     totals = out
     if out is None:
-        totals = allocate(backend, (count, function.results), dtype, "sums over neighbours")
+        totals = kinds.allocate(backend, (count, function.results), dtype, "sums over neighbours")
     backend.clear(totals)
     if not count:
         return totals
