@@ -10,8 +10,8 @@ import oracle
 import particlemesh as pm
 from devices import METHODS
 from particlemesh.methods import by_copy
+from particlemesh.methods.by_copy import blocks_of, fullest
 from particlemesh.orders import node_order
-from particlemesh.orders.domain_copies import blocks_of, fullest
 from particlemesh.particles.stencil import axes_of
 
 NAME = "domain_copies"
@@ -67,36 +67,6 @@ def test_blocks_that_do_not_fit_local_memory_add_where_they_lie(backend, monkeyp
     np.testing.assert_allclose(results[0][0], oracle.spread(mesh, pm.bspline(4), x, q), atol=1e-12)
     for here, there in zip(*results, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-13, atol=1e-13 * np.abs(there).max())
-
-
-@pytest.mark.parametrize("mesh", MESHES)
-def test_extended_blocks_add_up_to_the_field(backend, mesh):
-    mesh = MESHES[mesh]
-    x, q = cloud(mesh, 50), np.random.default_rng(8).normal(size=(2, 50))
-    with plan_of(backend, mesh, chosen={"block": (2, 3, 8)}) as plan:
-        with pytest.raises(RuntimeError, match="no extended mesh"):
-            plan.methods.of("spread").extended_blocks(plan.workspace)
-        plan.set_positions(x)
-        field = plan.spread(q)
-        blocks, first = plan.methods.of("spread").extended_blocks(plan.workspace)
-        wraps = [axis.wraps for axis in plan.workspace.axes][3 - mesh.ndim :]
-        read = plan.interpolate(field)
-        copied, _ = plan.methods.of("interpolate").extended_blocks(plan.workspace)
-        np.testing.assert_allclose(read, oracle.interpolate(mesh, pm.bspline(4), x, field), atol=1e-12)
-    d = mesh.ndim
-    assert blocks.shape == (2, *first.shape[:-1], *blocks.shape[1 + d :])
-    sums = np.zeros_like(field)
-    for block in np.ndindex(*first.shape[:-1]):
-        for offset in np.ndindex(*blocks.shape[1 + d :]):
-            node = [
-                n % size if w else n for n, size, w in zip(first[block] + offset, mesh.field_shape, wraps, strict=True)
-            ]
-            there = all(0 <= n < size for n, size in zip(node, mesh.field_shape, strict=True))
-            held = (slice(None), *block, *offset)
-            if there:
-                sums[(slice(None), *node)] += blocks[held]
-            np.testing.assert_array_equal(copied[held], field[(slice(None), *node)] if there else 0)
-    np.testing.assert_allclose(sums, field, atol=1e-13)
 
 
 @pytest.mark.parametrize(("support", "ratio"), [(4, 3.3), (6, 5.9)])

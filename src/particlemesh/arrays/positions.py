@@ -111,6 +111,11 @@ def coordinates(
     return kind, backend, of_natives(natives, wide, backend, user)
 
 
+def arrays_given(positions: Any) -> tuple[Any, ...]:
+    """Return the arrays of positions: one of all axes, or one of each."""
+    return positions if isinstance(positions, tuple) else (positions,)
+
+
 def _columns(positions: Any, ndim: int) -> tuple[Kind, list[Any]]:
     """Return kind and arrays: one (N, d) for all axes, or one (N,) for each."""
     by_axis = isinstance(positions, tuple) and len(positions) > 0

@@ -15,7 +15,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import allocate, recorder_of
-from particlemesh.arrays.positions import check_size
+from particlemesh.arrays.positions import arrays_given, check_size
 from particlemesh.backends.base import Backend, kept
 from particlemesh.backends.tapes import Replays
 from particlemesh.box import Box
@@ -91,7 +91,7 @@ class MeshSolver(checks.Fixed):
 
     def _not_recorded(self, positions: Any, instead: str = "") -> None:
         """Check that torch does not record what happens to positions: their gradients would be lost."""
-        if recorder_of(*(positions if isinstance(positions, tuple) else (positions,))) is not None:
+        if recorder_of(*arrays_given(positions)) is not None:
             name = type(self).__name__
             raise TypeError(f"the positions require grad, and a {name} has no derivatives: {instead}detach them.")
 

@@ -19,7 +19,7 @@ from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import recorder_of
-from particlemesh.arrays.positions import Coordinates, coordinates, indices, lattices
+from particlemesh.arrays.positions import Coordinates, arrays_given, coordinates, indices, lattices
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
@@ -186,7 +186,7 @@ class SkinList(common.Fixed):
             If an argument is not allowed, a position is not finite, or the number of particles has changed. The list
             stays as it was.
         """
-        columns = positions if isinstance(positions, tuple) else (positions,)
+        columns = arrays_given(positions)
         given = self._boxes if boxes is None and self._frame is None else boxes
         recorder = recorder_of(*columns, box, given)
         if recorder is not None:

@@ -17,7 +17,7 @@ from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of
-from particlemesh.arrays.positions import Coordinates, coordinates, indices
+from particlemesh.arrays.positions import Coordinates, arrays_given, coordinates, indices
 from particlemesh.backends.base import NOTHING, Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
@@ -685,7 +685,7 @@ class UniformGrid(common.Fixed):
 
     def _build_from_tape(self, positions: Any, radii: Any, check: bool, system: Any, boxes: Any) -> bool:
         """Build with positions of the form of earlier ones, from a tape; return whether there is one."""
-        rooms, columns = self._rooms, positions if isinstance(positions, tuple) else (positions,)
+        rooms, columns = self._rooms, arrays_given(positions)
         if rooms is None or rooms.backend != self.backend:
             return False
         columns = columns if boxes is None else (*columns, system)

@@ -36,7 +36,7 @@ class DomainCopies(ByCopy):
     def apply(
         self, workspace: Workspace, field: View, values: View | None, gradient: View | None = None, **_: Any
     ) -> None:
-        copies, particles, count = self._copies(workspace), workspace.particles, workspace.count
+        copies, particles, count = self.copies(workspace), workspace.particles, workspace.count
         blocks, order = copies.blocks, copies.order
         lattice, record = order.lattice, blocks.record
         arrays = targets(values, gradient)
@@ -56,4 +56,3 @@ class DomainCopies(ByCopy):
                 count, particles.node, order.start, order.rank, result, *arrays, count, particles.rows, lattice,
                 record, value_layout, gradient_layout,
             )  # fmt: skip
-            self._last, workspace.orders["extended mesh"] = (extended, reals), self

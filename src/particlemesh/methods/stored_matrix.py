@@ -18,53 +18,27 @@ from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting.scan import Allocate
 
 
-class HostMatrix:
-    """A matrix on the CPU, for one configuration; ``method`` is the class whose options count."""
-
-    @classmethod
-    def scratch_bytes(cls, method: Any, problem: Problem) -> int:
-        """Return the bytes of memory it takes beside positions, values and field."""
-        raise NotImplementedError
-
-    @classmethod
-    def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
-        """Return the predicted seconds of building the matrix, and of one product."""
-        raise NotImplementedError
-
-    @classmethod
-    def reserve(cls, method: Any, workspace: Workspace) -> None:
-        """Allocate for ``workspace.capacity`` particles."""
-        raise NotImplementedError
-
-    @classmethod
-    def build(cls, method: Any, workspace: Workspace) -> HostMatrix:
-        """Return the matrix of the particles of ``workspace``."""
-        raise NotImplementedError
-
-    def apply(self, workspace: Workspace, *arrays: Any, **form: Any) -> None:
-        """Multiply, as :meth:`Method.apply`."""
-        raise NotImplementedError
-
-
 class StoredMatrix(KernelMethod):
     """A method whose matrix is built once per configuration; slopes are stored at the first call that needs them.
 
-    Subclasses fill in ``device_...``, ``allocate``, ``assemble``, ``fill`` and ``multiply``, which GPUs run.
+    Subclasses fill in ``device_...``, ``allocate``, ``assemble``, ``fill`` and ``multiply``, which GPUs run. On the CPU
+    ``host`` is the class of a matrix: with ``scratch_bytes``, ``cost``, ``reserve`` and ``build``, which take the
+    method first, as its options count, and with ``apply``.
     """
 
     stores_weights = True
     cite = "guo2015"
     deterministic = True
-    host: ClassVar[type[HostMatrix] | None] = None
+    host: ClassVar[Any] = None
     narrow: ClassVar[int]  # entries from which on they are counted in 64 bits
 
     def __init__(self) -> None:
         super().__init__()
-        self._matrix: HostMatrix | None = None  # on the CPU
+        self._matrix: Any = None  # on the CPU
         self._filled: set[bool] = set()  # weights (False) and slopes (True), as far as they are stored
 
     @classmethod
-    def on(cls, sizes: Sizes) -> type[HostMatrix] | None:
+    def on(cls, sizes: Sizes) -> Any:
         """Return what serves ``sizes`` on the CPU; None on GPUs."""
         return cls.host if sizes.backend.name == "cpu" else None
 

@@ -18,7 +18,7 @@ from particlemesh import backends, checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import Kind, kind_of, recorder_of
 from particlemesh.arrays.operands import COMPLEX
-from particlemesh.arrays.positions import Coordinates, coordinates
+from particlemesh.arrays.positions import Coordinates, arrays_given, coordinates
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.backends.tapes import Tapes
@@ -267,7 +267,7 @@ class Plan(checks.Fixed):
         """
         self._open()
         checks.flag(check, "check")
-        recorder = recorder_of(*_columns(positions))
+        recorder = recorder_of(*arrays_given(positions))
         if recorder is not None:
             recorder.track(self, positions, system=system, boxes=boxes, check=check)
             return self
@@ -710,7 +710,7 @@ class Plan(checks.Fixed):
 
     def track(self, positions: Any) -> None:
         """Take derivatives of later calls by these positions: one tensor, or a tuple of one per axis."""
-        self._tracked = Tracked(_columns(positions))
+        self._tracked = Tracked(arrays_given(positions))
 
     def follow(self) -> Any:
         """Order later work after that of the last call; return the token of the current stream."""
@@ -812,7 +812,7 @@ class Plan(checks.Fixed):
             )
             return kind, packed, counting
 
-        columns = _columns(positions)
+        columns = arrays_given(positions)
         stays = positions is not None and self._stays(room, x.count)
         # Kernels on a tape read the caller's memory, no converted copies.
         taped = stays and all(any(backend.same_memory(array, c) for c in columns) for array in x.arrays)
@@ -824,7 +824,7 @@ class Plan(checks.Fixed):
 
     def _set_from_tape(self, positions: Any, check: bool) -> bool:
         """Set positions that lie where earlier ones did, from a tape; return whether there is one."""
-        before, columns = self._workspace, _columns(positions)
+        before, columns = self._workspace, arrays_given(positions)
         room = None if before is None else self._rooms.spare if check else before.particles
         if before is None or room is None or room.rows < before.count or not self.methods.outlast_positions():
             return False
@@ -897,7 +897,3 @@ class Plan(checks.Fixed):
         self._workspace = workspace
         self._order = sorted_particles.shown(room, located.kind, workspace.backend) if self._sorted else None
         self._rooms.leave(before, room)
-
-
-def _columns(positions: Any) -> tuple[Any, ...]:
-    return positions if isinstance(positions, tuple) else (positions,)

@@ -38,7 +38,7 @@ class DomainCopies(ByCopy):
         return self.kernels(workspace, "spread/domain_copies.c", names, group, GRADIENT=int(form.gradient))
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:
-        copies = self._copies(workspace)
+        copies = self.copies(workspace)
         blocks, order = copies.blocks, copies.order
         lattice, record, nodes = order.lattice, blocks.record, workspace.nodes
         vectors = workspace.mesh.ndim if gradient else 1
@@ -57,4 +57,3 @@ class DomainCopies(ByCopy):
                 workspace.window_record, workspace.jacobian_record, local_bytes=local,
             )  # fmt: skip
             stitch(nodes, extended, field.array, nodes, lattice, record, layout)
-            self._last, workspace.orders["extended mesh"] = (extended, reals), self

@@ -13,13 +13,12 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fma, keep, load, splat, sums
 from particlemesh.methods.by_tile import CALL, box_of, cold, corner_of, factors_at, place_of, rows_of, slopes_of
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.stored_matrix import HostMatrix
 from particlemesh.particles.workspace import Workspace
 
 _SPARE = 32  # numbers that a vector may read past the last weight
 
 
-class Weights(HostMatrix):
+class Weights:
     """The weights of every particle side by side, in the order of tiles."""
 
     def __init__(self, workspace: Workspace) -> None:

@@ -30,7 +30,6 @@ from particlemesh.methods.by_tile import (
     slopes_of,
 )
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.stored_matrix import HostMatrix
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
 
@@ -40,7 +39,7 @@ _AHEAD = 16  # particles between asking for a value and using it
 _LONG = 4096  # entries that are added up one after the other, at most: in float32 longer sums lose digits
 
 
-class Matrix(HostMatrix):
+class Matrix:
     """The spreading matrix of one configuration; its memory is scratch, which the next one of its kind takes over.
 
     Attributes
