@@ -229,7 +229,7 @@ def read_tiles(
         The most threads to use; by default as many as suit N.
     """
     workers = min(threads_for(threads, len(ordering.order)), max(1, len(ordering.tile)))
-    size = box_size(ordering, rows) + 64 // field.itemsize  # apart from another thread's
+    size = box_size(ordering.tiling, rows.parts, len(rows.width)) + 64 // field.itemsize  # apart from another thread's
     without = ordering.order[ordering.kept :]
     for results in (values, gradients):
         if results is not None and len(without):

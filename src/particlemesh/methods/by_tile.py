@@ -20,7 +20,7 @@ from particlemesh.backends.cpu import threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import WIDTHS, acquire, add, give_way, item, load, splat, store, width_of
 from particlemesh.methods.contract import Method, Problem
-from particlemesh.orders.cpu.particles import TileOrdering, group_of, slabs_together
+from particlemesh.orders.cpu.particles import Tiling, group_of, slabs_together
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.window import Window
@@ -232,14 +232,14 @@ def slopes_of(factors, lanes, i, j, jacobian, across):
 # ---- the private box of a task --------------------------------------------------------------------------------------
 
 
-def box_size(ordering: TileOrdering, rows: Rows) -> int:
+def box_size(tiling: Tiling, parts: int, lanes: int) -> int:
     """Return how many numbers the private box of any tile takes."""
-    size, tiling = 1, ordering.tiling
+    size = 1
     for a, support in enumerate(tiling.support):
         width, tiles = 1 << tiling.bits[a], tiling.tiles[a]
         starts = max(width if tiles > 1 else 0, tiling.extent[a] - (tiles - 1) * width)
         nodes = starts + support - 1
-        size *= nodes if a < 2 else box_pitch(nodes, support, rows.parts, len(rows.width))
+        size *= nodes if a < 2 else box_pitch(nodes, support, parts, lanes)
     return size
 
 

@@ -315,7 +315,7 @@ def spread_tiles(
     run(
         _spread_tasks, min(threads_for(threads, work), max(1, len(ordering.tile) + clears)), tiling,
         ordering.cells, ordering.tile, ordering.begin, ordering.end, ordering.ready, ordering.records,
-        ordering.packed, ordering.order, plain(values), jacobian, rows, box_size(ordering, rows) + _APART,
+        ordering.packed, ordering.order, plain(values), jacobian, rows, box_size(tiling, parts, lanes) + _APART,
         clears, tasks, limit, places, nodes, np.empty(numbers, field.dtype),
         np.zeros(len(ordering.ready) + 2, np.int64), field.reshape(-1), steps=100 * len(ordering.order),
     )  # fmt: skip

@@ -17,7 +17,16 @@ from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import claimed, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, release
-from particlemesh.methods.by_tile import SPARSE, await_turn, box_of, box_of_task, corner_of, last_stencil, place_of
+from particlemesh.methods.by_tile import (
+    SPARSE,
+    await_turn,
+    box_of,
+    box_of_task,
+    box_size,
+    corner_of,
+    last_stencil,
+    place_of,
+)
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 
@@ -70,7 +79,7 @@ class HostSums:
         each = np.asarray(bounds, np.int64)[1:].reshape(len(numbers), -1)
         parts = each.shape[1]
         workers = min(threads_for(workspace.threads, workspace.count), max(1, len(ordering.tile)))
-        boxes = np.zeros((workers, ordering.box_size(parts, parts * ordering.tiling.support[2])), np.int64)
+        boxes = np.zeros((workers, box_size(ordering.tiling, parts, parts * ordering.tiling.support[2])), np.int64)
         for channel, exponents, target in zip(numbers, each, sums, strict=True):
             bounded = exponents != self._no_bound
             scale = np.where(bounded, 62 - int(bounds[0]) - exponents, 0)[:, None]
