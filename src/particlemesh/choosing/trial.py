@@ -60,11 +60,6 @@ class Trial:
                 self._method.apply(self._workspace, *self._views, **({"fresh": True} if fresh else {}))
             self.backend.mark(self._values, self._field)
 
-    @property
-    def prepares(self) -> bool:
-        """Whether the method has anything to prepare."""
-        return type(self._method).prepare is not Method.prepare
-
 
 def once(workspace: Workspace, direction: str, method: type[Method]) -> None:
     """Prepare and apply a method once, so that its kernels are compiled; waits."""
@@ -77,7 +72,7 @@ def seconds(workspace: Workspace, direction: str, method: type[Method]) -> tuple
     trial = Trial(workspace, direction, method)
     trial.apply()  # compiles, allocates memory
     measure: Callable[[Callable[[], None]], float] = workspace.backend.seconds
-    return measure(trial.prepare) if trial.prepares else 0.0, measure(trial.apply)
+    return measure(trial.prepare) if method.prepares else 0.0, measure(trial.apply)
 
 
 def _view(array: Any, core: int, axes: int) -> View:

@@ -85,6 +85,7 @@ class Method:
     cut_independent: ClassVar[bool] = False
     reads_stencils: ClassVar[bool] = True  # `particles.node` and `fraction` on GPUs, not only orders by block
     confines_non_finite: ClassVar[bool] = True  # NaN and infinity reach no further than the stencil
+    prepares: ClassVar[bool]  # whether it has a `prepare` of its own
     prepares_orders: ClassVar[bool] = False  # what `prepare` makes is in `workspace.orders` and its memory alone
     fills: ClassVar[bool] = False  # spreading writes every node of the field, which may be uncleared if `fresh`
     stores_weights: ClassVar[bool] = False  # of every particle: expensive to prepare, for many applications
@@ -93,6 +94,7 @@ class Method:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.prepares = cls.prepare is not Method.prepare
         taken = inspect.signature(cls.apply).parameters
         needed = ["gradient", "hessian"][: cls.derivatives]
         ignored = [name for name in needed + ["fresh"] * cls.fills if name not in taken]
@@ -129,7 +131,7 @@ class Method:
         the method last.
         """
         slow = 100.0 if problem.backend.name == "cpu" else 1.0
-        prepare = 0.0 if cls.prepare is Method.prepare else 5e-5 + problem.count * 1e-10 * slow
+        prepare = 0.0 if not cls.prepares else 5e-5 + problem.count * 1e-10 * slow
         adds = problem.count * problem.stencil * problem.components * 4e-12
         cleared = problem.nodes * problem.components * problem.dtype.itemsize / 3e12
         return prepare, 5e-6 + (adds + cleared) * slow

@@ -190,7 +190,8 @@ class PlanMethods:
                 self.prepared = frozenset() if capturing else self.prepared - {use}
             self.captured, self.capturing = bool(self.captured or capturing), bool(capturing)
         if use not in self.prepared:
-            method.prepare(workspace)
+            if method.prepares:
+                method.prepare(workspace)
             self.prepared |= {use}
 
     def non_finite_values(self) -> bool:

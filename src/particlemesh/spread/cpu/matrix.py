@@ -20,15 +20,7 @@ from particlemesh.arrays.operands import View
 from particlemesh.backends.cpu import claimed, plain, ranges, run, threads_for
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import prefetch
-from particlemesh.methods.by_tile import (
-    box_of,
-    corner_of,
-    factors_at,
-    matrix_seconds,
-    place_of,
-    rows_of,
-    slopes_of,
-)
+from particlemesh.methods.by_tile import box_of, corner_of, factors_at, matrix_seconds, place_of, rows_of, slopes_of
 from particlemesh.methods.contract import Problem
 from particlemesh.particles.workspace import Workspace
 from particlemesh.sorting.cpu import index_type
