@@ -22,8 +22,8 @@ class StoredMatrix(KernelMethod):
     """A method whose matrix is built once per configuration; slopes are stored at the first call that needs them.
 
     Subclasses fill in ``device_...``, ``allocate``, ``assemble``, ``fill`` and ``multiply``, which GPUs run. On the CPU
-    ``host`` is the class of a matrix: with ``scratch_bytes``, ``cost``, ``reserve`` and ``build``, which take the
-    method first, as its options count, and with ``apply``.
+    ``host`` is the class of a matrix, with ``apply``. Its ``scratch_bytes``, ``cost``, ``reserve`` and ``build`` take
+    the method first, since its options count.
     """
 
     stores_weights = True
