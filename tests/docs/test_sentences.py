@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 25
+WIDEST, PRINTED = 80, ("text", "bibtex")  # of code on pages; and what programs print
 EXEMPT = {"CHANGELOG.md", "changelog.rst"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -65,6 +66,35 @@ def test_no_sentence_has_more_than_25_words(page):
     said = [words for p in paragraphs(text, page.endswith(".rst")) for words in sentences(p)]
     assert said
     assert [" ".join(words) for words in said if len(words) > LONGEST] == []
+
+
+def code_of(text):
+    """Yield the lines of code of a page without their indent: blocks, and examples that stand alone."""
+    block, language, examples = None, "", False
+    for line in text.splitlines():
+        start = re.match(r"( *)\.\. code-block:: *(\w*)", line)
+        if start:
+            block, language, examples = len(start[1]), start[2], False
+            continue
+        if block is not None and line.strip() and indent(line) <= block:
+            block = None
+        if block is not None and language not in PRINTED:
+            examples |= line.lstrip().startswith(">>> ")
+            if not examples or line.lstrip().startswith((">>> ", "... ")):  # their results are printed
+                yield line[block + 3 :]
+        elif block is None and line.lstrip().startswith((">>> ", "... ")):
+            yield line.lstrip()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.endswith(".rst") and "/performance/" not in page])
+def test_code_of_pages_is_narrow(page):
+    assert [line for line in code_of((ROOT / page).read_text(encoding="utf-8")) if len(line) > WIDEST] == []
+
+
+def test_what_counts_as_code():
+    text = "Text.\n\n.. code-block:: python\n\n   a = 1\n\n   b = 2\n\nText.\n\n>>> c = 3\n... d\n3\n"
+    text += "\n.. code-block:: text\n\n   output\n"
+    assert [line for line in code_of(text) if line] == ["a = 1", "b = 2", ">>> c = 3", "... d"]
 
 
 def docstrings(text):
