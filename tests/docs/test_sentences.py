@@ -2,6 +2,7 @@
 """Sentences that one has to read twice: none of a page or a docstring has more than 25 words."""
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 25
 WIDEST, PRINTED = 80, ("text", "bibtex")  # of code on pages; and what programs print
+APPLICATIONS = ("nufft", "pme", "pic", "vortex", "immersed", "brownian", "dem")
+PARTS = ("What it computes", "First program", "Accuracy", "Units", r"What an? \w+ costs", "Limits", "References")
 EXEMPT = {"CHANGELOG.md", "changelog.rst"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -95,6 +98,14 @@ def test_what_counts_as_code():
     text = "Text.\n\n.. code-block:: python\n\n   a = 1\n\n   b = 2\n\nText.\n\n>>> c = 3\n... d\n3\n"
     text += "\n.. code-block:: text\n\n   output\n"
     assert [line for line in code_of(text) if line] == ["a = 1", "b = 2", ">>> c = 3", "... d"]
+
+
+@pytest.mark.parametrize("page", APPLICATIONS)
+def test_pages_of_applications_have_the_same_parts(page):
+    text = (ROOT / "docs" / "guide" / f"{page}.rst").read_text(encoding="utf-8")
+    headings = [line for line, below in itertools.pairwise(text.splitlines()) if re.fullmatch("-{4,}", below)]
+    assert [part for part in PARTS if not any(re.fullmatch(part, heading) for heading in headings)] == []
+    assert f"guide/{page}" in (ROOT / "docs" / "index.rst").read_text(encoding="utf-8").split()
 
 
 def docstrings(text):
