@@ -108,6 +108,67 @@ def test_slopes_are_derivatives():
         assert abs(slopes - wave[:, None] * np.array([1j, -2j])).max() < 1e-7
 
 
+# Axes, ranks and options of type 3; of several ranks the first has no points and the last no frequencies.
+TYPE_3 = {
+    "line": (1, 3, dict(eps=1e-7)),
+    "plane": (2, 4, dict(eps=1e-10, parts="balanced")),
+    "space": (3, 2, dict(eps=1e-6, parts="blocks", isign=-1)),
+    "one": (2, 1, dict(eps=1e-6)),
+    "float32": (2, 3, dict(eps=1e-4, dtype="complex64")),
+    "real around zero": (2, 2, dict(eps=1e-8, real=True)),
+    "pencils": (3, 4, dict(eps=1e-5, parts="pencils")),
+}
+
+
+@pytest.mark.parametrize("name", TYPE_3)
+def test_any_points_to_any_frequencies(name):
+    axes, size, options = TYPE_3[name]
+    x, values, _ = drawn((1,) * axes, options)
+    rng = np.random.default_rng(4)
+    s = (rng.uniform(-9, 9, (axes, 60)) + 7 * (name != "real around zero")).astype(x.dtype)
+    f = (rng.standard_normal((2, 60)) + 1j * rng.standard_normal((2, 60))).astype(options.get("dtype", "complex128"))
+    kept = {key: value for key, value in options.items() if key != "parts"}
+    local = nufft.Plan(3, axes, 2, nthreads=1, **kept)
+    local.setpts(*x, **dict(zip("stu", s, strict=False)))
+    sums, adjoint, gradient = local.execute(values), local.execute_adjoint(f), local.execute_gradient(f)[1]
+
+    def work(world):
+        first, last = (world.rank == r and size > 1 for r in (0, size - 1))
+        some = np.arange(0) if first else np.arange(COUNT)[world.rank - (size > 1) :: max(size - 1, 1)]
+        asked = np.arange(0) if last else np.arange(60)[world.rank :: max(size - 1, 1)]
+        plan = nufft.DistributedPlan(world, 3, axes, 2, nthreads=1, **options)
+        for turn in (0.3, 0.0):  # meshes stay or are made anew
+            plan.setpts(*(x[:, some] + x.dtype.type(turn)), **dict(zip("stu", s[:, asked], strict=False)))
+        with pytest.raises(RuntimeError, match="type 3 has no modes"):
+            plan.gather(f)
+        held = np.ascontiguousarray(f[:, asked])
+        results = plan.execute(values[:, some].copy()), plan.execute_adjoint(held), plan.execute_gradient(held)[1]
+        return some, asked, results
+
+    matrix = np.exp(1j * options.get("isign", 1) * (s.astype(float).T @ x.astype(float)))
+    exact = values @ matrix.T
+    rounding = 1e-5 if f.dtype == np.complex64 else max(1e-11, 1e-4 * options["eps"])  # windows are approximate
+    for some, asked, (to_all, to_points, slopes) in on_threads(size, work):
+        assert to_all.dtype == f.dtype
+        assert np.linalg.norm(to_all - exact[:, asked]) <= 2 * options["eps"] * np.linalg.norm(exact)
+        for got, expected in ((to_all, sums[:, asked]), (to_points, adjoint[:, some]), (slopes, gradient[:, some])):
+            assert got.shape == expected.shape and got.dtype == expected.dtype
+            assert abs(got - expected).max(initial=0) <= rounding * np.linalg.norm(expected)
+
+
+def test_an_error_of_a_frequency_is_named_on_all():
+    def work(world):
+        plan = nufft.DistributedPlan(world, 3, 1, nthreads=1)
+        with pytest.raises((RuntimeError, ValueError), match=r"s\[2\] is nan"):
+            plan.setpts(np.ones(3), s=np.array([0.0, 1.0, np.nan if world.rank else 2.0]))
+        with pytest.raises(RuntimeError, match="no points yet"):
+            plan.execute(np.ones(3, complex))
+        plan.setpts(np.ones(0), s=np.ones(world.rank))  # nothing at all
+        return plan.execute(np.ones(0, complex))
+
+    assert [got.tolist() for got in on_threads(2, work)] == [[], [0]]
+
+
 WRONG = {
     "points": lambda plan, bad: plan.setpts(np.full(3, np.nan if bad else 0.5)),
     "axes": lambda plan, bad: plan.setpts(np.zeros((3, 1 + bad)).squeeze()),
@@ -132,7 +193,7 @@ def test_an_error_on_one_rank_is_named_on_all(name):
 
 
 @pytest.mark.parametrize(("kind", "options", "words"), [
-    (3, {}, "over ranks give 1 or 2"), (1, dict(spreadinterponly=True), "distributed.Plan"),
+    (1, dict(spreadinterponly=True), "distributed.Plan"),
     (1, dict(parts="rows"), "parts"), (4, {}, "transform type invalid"),
 ])  # fmt: skip
 def test_what_has_no_meaning_over_ranks_is_refused(kind, options, words):

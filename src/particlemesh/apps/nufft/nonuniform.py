@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Sequence
@@ -269,9 +270,7 @@ class NonUniform:
         are the earlier ones, or the plans are closed.
         """
         phases = self._phases
-        boxes = [_Extent.of(*bounds) for bounds in phases.bounds(points, "xyz")]
-        bands = [_Extent.of(*bounds) for bounds in phases.bounds(frequencies, "stu")]
-        layout = self._laid_out(boxes, bands, int(points[0].shape[0]) + int(frequencies[0].shape[0]))
+        layout = self._layout_for(points, frequencies)
         same = self._layout is not None and layout == self._layout
         outer, inner = (self.outer, self.inner) if same else self._plans(layout)
         outer.set_positions(points)
@@ -282,15 +281,27 @@ class NonUniform:
                 self.close()
             raise
         if not same:
-            self.replays = Replays(self.backend, outer, inner.plan)
+            self.replays = self._replays(outer, inner)
         # Phases move both sets to the middle of their boxes.
         zero, room = (0.0,) * len(points), (self._before, self._after) if same else (None, None)
         middles, centres = [box.middle for box in layout.boxes], [band.middle for band in layout.bands]
-        before = phases.of(points, zero, centres, room[0]) if any(centres) else None
-        after = phases.of(frequencies, centres, middles, room[1], layout.window, layout.spacings)
+        with self._agreement("phases"):
+            before = phases.of(points, zero, centres, room[0]) if any(centres) else None
+            after = phases.of(frequencies, centres, middles, room[1], layout.window, layout.spacings)
         if before is not room[0] or after is not room[1]:
             self.replays.clear()
         self._layout, self.outer, self.inner, self._before, self._after = layout, outer, inner, before, after
+
+    def _layout_for(self, points: Sequence[Any], frequencies: Sequence[Any]) -> _Meshes:
+        """Return the meshes of both sets."""
+        bounds = self._phases.bounds(points, "xyz"), self._phases.bounds(frequencies, "stu")
+        return self._laid_out(*bounds, int(points[0].shape[0]) + int(frequencies[0].shape[0]))
+
+    def _agreement(self, call: str) -> Any:
+        return contextlib.nullcontext()
+
+    def _replays(self, outer: Any, inner: Any) -> Any:
+        return Replays(self.backend, outer, inner.plan)
 
     def close(self) -> None:
         """Release the plans; `set_points` makes new ones."""
@@ -298,7 +309,9 @@ class NonUniform:
         self.outer.close()
         self.inner.plan.close()
 
-    def _laid_out(self, boxes: list[_Extent], bands: list[_Extent], count: int) -> _Meshes:
+    def _laid_out(self, reached: Any, asked: Any, count: int, ranks: int = 1) -> _Meshes:
+        """Return meshes for the bounds of points and frequencies, cut into parts for so many ranks."""
+        boxes, bands = ([_Extent.of(*bounds) for bounds in given] for given in (reached, asked))
         # Products of an interval and a band: the modes that the mesh between the windows must resolve.
         products = [_product(*pair) for pair in zip(boxes, bands, strict=True)]
         on_cpu = self.backend.name == "cpu"
@@ -311,7 +324,7 @@ class NonUniform:
         inner = fine(nodes, sizes.sigma)
         # The mesh around the points, the fine one, and the one between the transforms of its axes.
         needed, free = (
-            (math.prod(nodes) + 2 * math.prod(inner)) * self.complex_dtype.itemsize,
+            (math.prod(nodes) + 2 * math.prod(inner)) * self.complex_dtype.itemsize // ranks,
             self.backend.free_bytes(),
         )
         if needed > free:
@@ -323,29 +336,42 @@ class NonUniform:
             )
         return _Meshes(boxes, bands, sizes._replace(nodes=nodes), spacings, window_for(sizes, self._eps))
 
-    def _plans(self, layout: _Meshes) -> tuple[pm.Plan, Uniform]:
+    def _plans(self, layout: _Meshes) -> tuple[Any, Any]:
+        """Return the plan of the mesh around the points, and the inner transform."""
         nodes, sizes, spacings = layout.sizes.nodes, layout.sizes, layout.spacings
         origin = [box.middle - n / 2 * h for box, n, h in zip(layout.boxes, nodes, spacings, strict=True)]
         lengths = [n * h for n, h in zip(nodes, spacings, strict=True)]
         mesh = pm.Mesh(nodes, tuple(lengths), origin=tuple(origin))
         around_zero = not any(band.middle for band in layout.bands)
-        outer = pm.Plan(
+        outer = self._outer(
             mesh, layout.window, dtype=self.dtype.name, components=1 if self.real and around_zero else 2,
             **self._options,
         )  # fmt: skip
-        inner = Uniform(
+        inner = self._inner(
             self.backend, nodes, sizes._replace(nodes=fine(nodes, sizes.sigma)), self._eps, self.dtype,
             lengths=[2 * math.pi / h for h in spacings], origin=[band.middle for band in layout.bands],
             order="centred", real=False, options=self._options,
         )  # fmt: skip
         return outer, inner
 
+    def _outer(self, *given: Any, **options: Any) -> Any:
+        return pm.Plan(*given, **options)
+
+    def _inner(self, *given: Any, **options: Any) -> Any:
+        return Uniform(*given, **options)
+
+    def _to_inner(self, nodes: Any) -> Any:
+        return nodes
+
+    def _to_outer(self, modes: Any) -> Any:
+        return modes
+
     def forward(self, values: Any, sign: int) -> Any:
         """Return the sums at the frequencies, shape (b, M), for native values (b, N)."""
         nodes = self.outer.spread(self._times(values, self._before, sign))
         if nodes.dtype != self.complex_dtype:
             nodes = self._phases.times(nodes.reshape(values.shape[0], -1), None, sign).reshape(nodes.shape)
-        return self._times(self.inner.to_points(nodes, sign), self._after, sign)
+        return self._times(self.inner.to_points(self._to_inner(nodes), sign), self._after, sign)
 
     def adjoint(self, values: Any, sign: int) -> Any:
         """Return ``sum_k f[k] exp(sign i s_k . x_j)`` at the points, shape (b, N), for native values (b, M)."""
@@ -372,7 +398,7 @@ class NonUniform:
 
     def _nodes(self, values: Any, sign: int) -> Any:
         """Return the mesh around the points for values at the frequencies; its real part if that is enough."""
-        nodes = self.inner.to_modes(self._times(values, self._after, sign), sign)
+        nodes = self._to_outer(self.inner.to_modes(self._times(values, self._after, sign), sign))
         if self._before is not None or not self.real:
             return nodes
         return self._phases.times(nodes.reshape(values.shape[0], -1), None, sign, real=True).reshape(nodes.shape)

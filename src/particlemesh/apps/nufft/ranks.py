@@ -10,6 +10,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import distributed as pmd
+from particlemesh.apps.nufft.nonuniform import NonUniform
 from particlemesh.apps.nufft.plan import Plan
 from particlemesh.apps.nufft.shapes import ArgumentError
 from particlemesh.apps.nufft.sizes import Sizes, choose, window_for
@@ -21,18 +22,18 @@ _PARTS = "slabs", "blocks", "pencils", "bisection", "balanced"
 
 
 class DistributedPlan(Plan):
-    r"""Types 1 and 2 of :class:`Plan` for points and modes on many ranks; all methods are collective.
+    r""":class:`Plan` for points, modes and frequencies on many ranks; all methods are collective.
 
-    Each rank gives points, any number of all. They travel to the owners of their cells on the fine mesh, and values at
-    points belong to the rank that gave the points. Each rank has some modes: see `part`. Errors are those of
-    :class:`Plan`, which chooses window and fine mesh for the points of all ranks.
+    Each rank gives points, any number of all, and for type 3 frequencies. They travel to the owners of their cells on
+    the fine mesh, and values at points and frequencies belong to the rank that gave these. Each rank has some modes:
+    see `part`. Errors are those of :class:`Plan`, which chooses window and fine mesh for the points of all ranks.
 
     Parameters
     ----------
     world : particlemesh.distributed.World
         The ranks.
-    nufft_type : {1, 2}
-    n_modes, n_trans, eps, isign, dtype, **opts
+    nufft_type : {1, 2, 3}
+    n_modes_or_dim, n_trans, eps, isign, dtype, **opts
         As for :class:`Plan`, and the same on every rank, except ``spreadinterponly``. With ``real=True`` values at
         points are real; the transform takes as long as that of complex values.
     parts : {"slabs", "blocks", "pencils", "bisection", "balanced"}
@@ -63,17 +64,15 @@ class DistributedPlan(Plan):
     """
 
     def __init__(
-        self, world: pmd.World, nufft_type: int, n_modes: Any, n_trans: Any = 1, eps: float = 1e-6,
+        self, world: pmd.World, nufft_type: int, n_modes_or_dim: Any, n_trans: Any = 1, eps: float = 1e-6,
         isign: int | None = None, dtype: Any = "complex128", *, parts: str = "slabs", **opts: Any,
     ) -> None:  # fmt: skip
         self.world = world
-        said = f"{nufft_type}, {n_modes}, {n_trans}, {eps}, {isign}, {dtype}, {parts=}, {sorted(opts.items())}"
+        said = f"{nufft_type}, {n_modes_or_dim}, {n_trans}, {eps}, {isign}, {dtype}, {parts=}, {sorted(opts.items())}"
         if world.rank:
             opts["allow_eps_too_small"] = True  # one rank warns
         with world.agreement(f"DistributedPlan({said})"):
-            super().__init__(nufft_type, n_modes, n_trans, eps, isign, dtype, **opts)
-            if self._type == 3:
-                raise ArgumentError("transform type invalid: nufft_type is 3; over ranks give 1 or 2.")
+            super().__init__(nufft_type, n_modes_or_dim, n_trans, eps, isign, dtype, **opts)
             if self._options.spreadinterponly:
                 raise ArgumentError("spreadinterponly over ranks is particlemesh.distributed.Plan: use that.")
             self.parts = checks.one_of(parts, "parts", _PARTS)
@@ -83,25 +82,41 @@ class DistributedPlan(Plan):
     @property
     def part(self) -> tuple[tuple[int, int], ...]:
         """Range of the modes, in their order, that this rank has along each axis; known once points are set."""
-        self._with_points()
+        self._with_modes()
         return self._core.part
+
+    def _with_modes(self) -> None:
+        self._with_points()
+        if self._type == 3:
+            raise ArgumentError("a transform of type 3 has no modes: each rank has the frequencies that it gave.")
 
     @alone
     def gather(self, modes: Any) -> Any:
         r"""Return all modes (n_trans, \*n_modes) on every rank, which needs memory for them, from each rank's."""
         with self._agreement("gather"):
-            self._with_points()
+            self._with_modes()
         return self._core.transforms[1].gather(modes)
 
     def _agreement(self, call: str) -> Any:
         return self.world.agreement(f"{call} of a DistributedPlan")
 
     def _held_modes(self, core: Any) -> tuple[int, ...]:
-        return core.shape
+        return self._n_modes if self._type == 3 else core.shape
+
+    def _check_device(self, backend: Any) -> None:
+        super()._check_device(backend)
+        if backend.name == "opencl":
+            raise ArgumentError("coordinates are arrays of PyOpenCL; over ranks give NumPy, CuPy, PyTorch or JAX.")
+
+    def _nonuniform(self, backend: Any) -> Any:
+        if self._core is not None and backend is self._core.backend:
+            return self._core
+        return RankNonUniform(
+            self.world, self.parts, backend, self._eps, self._law, self._options.upsampfac, self._real_dtype,
+            self._options.real, self._options.of_plans(backend),
+        )  # fmt: skip
 
     def _uniform(self, backend: Any, count: int) -> Any:
-        if backend.name == "opencl":  # on all ranks, as they agree
-            raise ArgumentError("coordinates are arrays of PyOpenCL; over ranks give NumPy, CuPy, PyTorch or JAX.")
         total = int(self.world.allreduce(count))
         about = 1 << max(0, total - 1).bit_length()
         sizes = choose(
@@ -141,12 +156,12 @@ class Ranks:
 
     def __init__(
         self, world: pmd.World, backend: Any, modes: tuple[int, ...], sizes: Sizes, eps: float, dtype: np.dtype, *,
-        order: str, real: bool, parts: str, options: dict[str, Any],
+        order: str, real: bool, parts: str, options: dict[str, Any], lengths: Any = None, origin: Any = None,
     ) -> None:  # fmt: skip
         self.world, self.backend, self.modes, self.sizes, self.order = world, backend, modes, sizes, order
         self._dtype, self._real, self._balanced, self._options = dtype, real, parts == "balanced", options
         self.window = window_for(sizes, eps)
-        mesh = pm.Mesh(sizes.nodes, (2 * math.pi,) * len(modes))
+        mesh = pm.Mesh(sizes.nodes, (2 * math.pi,) * len(modes) if lengths is None else tuple(lengths), origin=origin)
         self._cut(pmd.Domain(mesh, world.size, "bisection" if self._balanced else parts))
 
     def _cut(self, domain: pmd.Domain) -> None:
@@ -179,16 +194,17 @@ class Ranks:
             self._cut(domain)
         self.plan.set_positions(points)
 
-    def to_modes(self, values: Any, sign: int, out: Any) -> None:
-        """Write ``sum_j values[j] exp(sign i k x_j)``, shape (b, *shape), for native values (b, N)."""
+    def to_modes(self, values: Any, sign: int, out: Any = None) -> Any:
+        """Return ``sum_j values[j] exp(sign i k x_j)``, shape (b, *shape), for native values (b, N)."""
         modes = self.transforms[-sign].forward(self.plan.spread(values))
         for factor in self._factors:
             modes *= factor
-        self.backend.copy(out, modes)
+        return modes if out is None else self.backend.copy(out, modes)
 
-    def to_points(self, modes: Any, sign: int, out: Any) -> None:
-        """Write ``sum_k modes[k] exp(sign i k x_j)``, shape (b, N), or its real part."""
-        self.backend.copy(out, self.plan.interpolate(self._nodes(modes, sign)))
+    def to_points(self, modes: Any, sign: int, out: Any = None) -> Any:
+        """Return ``sum_k modes[k] exp(sign i k x_j)``, shape (b, N), or its real part."""
+        values = self.plan.interpolate(self._nodes(modes, sign))
+        return values if out is None else self.backend.copy(out, values)
 
     def to_points_and_slopes(self, modes: Any, sign: int) -> tuple[Any, Any]:
         """Return the sums and their gradients by the points, shapes (b, N) and (b, N, d)."""
@@ -203,3 +219,94 @@ class Ranks:
                 modes *= factor
         field = self.transforms[sign].inverse(modes)
         return field.real.copy() if self._real else field
+
+
+class RankNonUniform(NonUniform):
+    """Sums between points and frequencies of many ranks: the arguments after ``parts`` are those of `NonUniform`.
+
+    The nodes of the mesh around the points are the modes of the inner transform, which has them in other parts.
+    """
+
+    def __init__(self, world: pmd.World, parts: str, *given: Any) -> None:
+        super().__init__(*given)
+        self.world, self._parts = world, parts
+
+    def set_points(self, points: tuple[Any, ...], frequencies: tuple[Any, ...]) -> None:
+        self._points = points
+        super().set_points(points, frequencies)
+        del self._points
+        here = self.outer.domain.parts(self.world.rank)[0], pmd.Part(*zip(*self.inner.part, strict=True))
+        self._boxes = list(zip(*self.world.allgather(here), strict=True))
+
+    def _agreement(self, call: str) -> Any:
+        return self.world.agreement(f"{call} of a DistributedPlan")
+
+    def _layout_for(self, points: Any, frequencies: Any) -> Any:
+        world, counts = self.world, [int(side[0].shape[0]) for side in (points, frequencies)]
+        with self._agreement("bounds"):
+            sides = zip((points, frequencies), ("xyz", "stu"), counts, strict=True)
+            none = [(np.inf, -np.inf)] * len(points)  # which any other bounds replace
+            reached = np.array([self._phases.bounds(side, names) if count else none for side, names, count in sides])
+        low, high = world.allreduce(reached[..., 0], "min"), world.allreduce(reached[..., 1], "max")
+        some = low <= high
+        boxes, bands = np.stack([np.where(some, low, 0.0), np.where(some, high, 0.0)], -1).tolist()
+        total = world.allreduce(sum(counts))
+        with self._agreement("meshes"):
+            return self._laid_out(boxes, bands, total, world.size)
+
+    def _replays(self, outer: Any, inner: Any) -> Any:
+        return _Once()
+
+    def _outer(self, mesh: pm.Mesh, *given: Any, **options: Any) -> Any:
+        domain = pmd.Domain(mesh, self.world.size, "bisection" if self._parts == "balanced" else self._parts)
+        plan = pmd.Plan(domain, self.world, *given, **options)
+        if self._parts != "balanced":
+            return plan
+        return pmd.Plan(plan.balanced(self._points), self.world, *given, **options)
+
+    def _inner(self, *given: Any, **options: Any) -> Any:
+        return Ranks(self.world, *given, parts=self._parts, **options)
+
+    def _to_inner(self, nodes: Any) -> Any:
+        return self._moved(nodes, self._boxes[0], self._boxes[1], self.inner.shape)
+
+    def _to_outer(self, modes: Any) -> Any:
+        return self._moved(modes, self._boxes[1], self._boxes[0], self._boxes[0][self.world.rank].shape)
+
+    def _moved(self, array: Any, source: Any, target: Any, shape: tuple[int, ...]) -> Any:
+        """Return this rank's part of the target, of an array (b, ...) that ranks have in parts of the source."""
+        rank, rows, into, places = self.world.rank, {}, {}, {}
+        with self._agreement("nodes"):
+            out = self.backend.empty((array.shape[0], *shape), array.dtype)
+            for r in range(self.world.size):
+                if (shared := _shared(source[rank], target[r])) is not None:
+                    rows[r] = array[(..., *_slices(shared, source[rank]))].copy()
+                if (shared := _shared(source[r], target[rank])) is not None:
+                    places[r] = (..., *_slices(shared, target[rank]))
+                    into[r] = self.backend.empty((array.shape[0], *shared.shape), array.dtype)
+        self.world.exchange(rows, into)
+        for r, place in places.items():
+            out[place] = into[r]
+        return out
+
+
+class _Once:
+    """Calls that travel between ranks are not repeated."""
+
+    def __call__(self, key: Any, arrays: Any, call: Any) -> None:
+        call()
+
+    def clear(self) -> None:
+        """Forget nothing."""
+
+
+def _shared(one: pmd.Part, two: pmd.Part) -> pmd.Part | None:
+    """Return the nodes that two parts share."""
+    lower = tuple(map(max, one.lower, two.lower))
+    shared = pmd.Part(lower, tuple(map(min, one.upper, two.upper)))
+    return shared if all(a < b for a, b in zip(*shared, strict=True)) else None
+
+
+def _slices(nodes: pmd.Part, part: pmd.Part) -> tuple[slice, ...]:
+    """Return nodes in the array of a part."""
+    return tuple(slice(a - low, b - low) for a, b, low in zip(*nodes, part.lower, strict=True))
