@@ -49,7 +49,7 @@ BUDGET = {
     "apps/dem": 2830,
     "apps/files": 3345,
     "apps/mri": 440,
-    "apps/nufft": 1610,
+    "apps/nufft": 1700,
     "apps/pme": 4580,
     "arrays": 815,
     "autograd": 1170,
