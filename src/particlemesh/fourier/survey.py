@@ -77,7 +77,8 @@ def survey_spectrum(
     Spectrum
         ``power`` and `multipoles` include the shot noise, which is that of galaxies and randoms. They are convolved
         with the survey's window. ``error`` is that of FKP: the modes that a survey distinguishes are fewer than
-        ``modes``, those of its box.
+        ``modes``, those of its box. It is for bins wider than 2 pi over the size of the survey. Narrower bins have
+        up to a third less, and bins next to each other have a common part.
 
     Raises
     ------
