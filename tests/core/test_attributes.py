@@ -161,7 +161,8 @@ def test_what_is_set_is_obeyed_and_kept(name, attribute, tmp_path):
 def test_no_public_attribute_can_be_set_and_ignored(name):
     value = OBJECTS[name]()
     settable = {n for n in public(value) if getattr(getattr(type(value), n, None), "fset", None)}
-    assert settable == set(OBEYED.get(name, (None, ()))[1])
+    one = name.replace("DistributedSimulation", "Simulation")  # over ranks the same can be set
+    assert settable == set(OBEYED.get(one, (None, ()))[1])
     for attribute in {*public(value), "no_such_attribute"} - settable:
         with pytest.raises((AttributeError, TypeError)):  # also TypeError: frozen classes with slots, Python 3.11
             setattr(value, attribute, 1)
