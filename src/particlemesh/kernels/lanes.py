@@ -110,7 +110,8 @@ def window_rows(window: Window, ndim: int, parts: int, dtype: Any) -> Rows:
     """
     window, ndim, parts = window_of(window), integer(ndim, "ndim", 1, 3), integer(parts, "parts", 1, 2)
     axis = Axis(2, True, 0, 2, window.support, 2, 0.0)  # of any size: the rows know its support only
-    return rows_of(window.table, [MISSING] * (3 - ndim) + [axis] * ndim, parts, real_type(dtype))
+    rows = rows_of(window, (MISSING,) * (3 - ndim) + (axis,) * ndim, parts, real_type(dtype))
+    return rows._replace(table=rows.table.copy())  # the library keeps its own
 
 
 @intrinsic

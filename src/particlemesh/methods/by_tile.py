@@ -10,7 +10,7 @@ Stencils are read from rows of lanes, from which a particle's weights are made w
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -58,6 +58,23 @@ def matrix_seconds(problem: Problem, entry: float, add: float) -> tuple[float, f
     return built, 3 * CALL + (problem.count * 1.1e-8 + entries * problem.components * add) / used
 
 
+# On one axis, where particles stay in the caller's order. Seconds, EPYC, one thread: 81 problems of 10^4 to 10^6
+# particles, 10^3 to 10^6 nodes, supports 2 to 8.
+_VECTOR = 0.25e-9  # of 32 bytes of a polynomial's terms for all nodes
+_FAR = 1.5e-9  # of a stencil that is in no cache of the core
+_CORE_CACHE = 1e6  # bytes of that
+_NUMBER = 2e-11  # per byte of a field that is cleared
+
+
+def seconds_on_line(problem: Problem, particle: float, copies: int = 0) -> tuple[float, float]:
+    """Return the seconds that threads share, and those of one thread, with so many fields that are added in the end."""
+    numbers = problem.components * problem.dtype.itemsize
+    vectors = -(-problem.window.support * numbers // 32) * problem.window.table.shape[1]
+    beyond = max(0.0, 1 - _CORE_CACHE / (problem.nodes * numbers))
+    cleared = problem.nodes * numbers * _NUMBER
+    return problem.count * (particle + _VECTOR * vectors + _FAR * beyond), cleared * (1 + 2 * copies)
+
+
 class TileMethod(Method):
     """A method of the CPU over tiles: threads share its tasks, and results are reproducible for any number of threads.
 
@@ -92,7 +109,7 @@ class TileMethod(Method):
         """Return the window's rows for numbers of ``parts`` reals, or those of its derivative along an axis."""
         key = parts, along
         if key not in self._rows:
-            self._rows[key] = _rows_of(workspace.window, workspace.axes, parts, workspace.dtype, along)
+            self._rows[key] = rows_of(workspace.window, workspace.axes, parts, workspace.dtype, along)
         return self._rows[key]
 
     def derived(self, workspace: Workspace, parts: int) -> Iterator[tuple[Rows, np.ndarray]]:
@@ -129,14 +146,14 @@ class Rows(NamedTuple):
     missing: int
 
 
-def rows_of(
-    window_table: np.ndarray, axes: Sequence[Axis], parts: int, dtype: np.dtype, along: int | None = None
-) -> Rows:
-    """Return the rows of a window's table (support, degree + 1), ascending powers, for the mesh's axes.
+@functools.lru_cache(maxsize=64)
+def rows_of(window: Window, axes: tuple[Axis, ...], parts: int, dtype: np.dtype, along: int | None = None) -> Rows:
+    """Return the rows of a window for the mesh's axes.
 
     With ``along``, an axis, they are those of the window's derivative along it: its slopes are second derivatives.
     """
-    terms = window_table.shape[1]
+    coefficients = window.table  # (support, degree + 1), ascending powers
+    terms = coefficients.shape[1]
     width = width_of(max(axis.support for axis in axes) * parts, np.dtype(dtype).itemsize)
     table = np.zeros((2, 3, terms, len(width)), dtype)
     missing = 0
@@ -148,34 +165,9 @@ def rows_of(
             missing += 1
             continue
         for slope in (0, 1):
-            derived = polynomial.polyder(window_table, slope + (a == along), axis=1)
+            derived = polynomial.polyder(coefficients, slope + (a == along), axis=1)
             table[slope, a, terms - derived.shape[1] :, :lanes] = np.repeat(derived[:, ::-1].T, copies, axis=1)
     return Rows(table.reshape(-1), terms, parts, width, missing)
-
-
-@functools.lru_cache(maxsize=64)
-def _rows_of(
-    window: Window, axes: tuple[Axis, Axis, Axis], parts: int, dtype: np.dtype, along: int | None = None
-) -> Rows:
-    return rows_of(window.table, axes, parts, dtype, along)
-
-
-# ---- one axis, where particles stay in the caller's order (orders/cpu/particles.py) ---------------------------------
-
-# Seconds, EPYC, one thread: 81 problems of 10^4 to 10^6 particles, 10^3 to 10^6 nodes, supports 2 to 8.
-_VECTOR = 0.25e-9  # of 32 bytes of a polynomial's terms for all nodes
-_FAR = 1.5e-9  # of a stencil that is in no cache of the core
-_CORE_CACHE = 1e6  # bytes of that
-_NUMBER = 2e-11  # per byte of a field that is cleared
-
-
-def seconds_on_line(problem: Problem, particle: float, copies: int = 0) -> tuple[float, float]:
-    """Return the seconds that threads share, and those of one thread, with so many fields that are added in the end."""
-    numbers = problem.components * problem.dtype.itemsize
-    vectors = -(-problem.window.support * numbers // 32) * problem.window.table.shape[1]
-    beyond = max(0.0, 1 - _CORE_CACHE / (problem.nodes * numbers))
-    cleared = problem.nodes * numbers * _NUMBER
-    return problem.count * (particle + _VECTOR * vectors + _FAR * beyond), cleared * (1 + 2 * copies)
 
 
 # ---- the nodes and the weights of a stencil -------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Weights:
     def _filled(self, workspace: Workspace, *, slopes: bool) -> np.ndarray:
         """Return the weights, or slopes, of all particles in the order of tiles."""
         ordering, weight = workspace.particles.ordering, self._room(workspace, slopes=slopes)
-        table, terms, _, lanes, _ = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
+        table, terms, _, lanes, _ = rows_of(workspace.window, workspace.axes, 1, workspace.dtype)
         run(
             _store, threads_for(workspace.threads, workspace.count), ordering.tiling.support, ordering.begin,
             ordering.end, ordering.records, table, terms, len(lanes), workspace.jacobian, slopes, weight,
@@ -76,7 +76,7 @@ class Weights:
         slope = self._weight if self._slope is None else self._slope
         ordering, ndim = workspace.particles.ordering, workspace.mesh.ndim
         without = ordering.order[ordering.kept :]
-        width = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype).width
+        width = rows_of(workspace.window, workspace.axes, 1, workspace.dtype).width
         targets = [None if view is None else view.numpy() for view in (values, gradient)]
         results = [
             np.empty(0 if t is None else workspace.count * n, workspace.dtype)

@@ -58,7 +58,7 @@ class Matrix:
 
     def __init__(self, workspace: Workspace, size: int = 1, width: int | None = 0) -> None:
         self.size = size
-        self._window = rows_of(workspace.window.table, workspace.axes, 1, workspace.dtype)
+        self._window = rows_of(workspace.window, workspace.axes, 1, workspace.dtype)
         rows = -(-workspace.nodes // size)
         counts = np.empty(rows, np.int64)
         self._walk(workspace, counts)
