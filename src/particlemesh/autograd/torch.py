@@ -22,10 +22,11 @@ from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, nodes_of, text_of, verb
 from particlemesh.autograd.torch_lists import neighbour_list
 from particlemesh.autograd.torch_operators import constant, define, real_name
+from particlemesh.autograd.torch_ranks import OverRanks
 from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
-__all__ = ["gradient", "interpolate", "neighbour_list", "potential", "spread", "spread_gradient"]
+__all__ = ["OverRanks", "gradient", "interpolate", "neighbour_list", "potential", "spread", "spread_gradient"]
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Spreading, interpolation and transforms over many ranks, with derivatives of torch.
+
+A result of one rank depends on arrays of all, so that the derivative of a call is a call of all ranks, too: the adjoint
+of an exchange is the reverse exchange. Each rank differentiates its share of a loss, which is the sum of all shares.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from particlemesh import Window
+from particlemesh import distributed as pmd
+from particlemesh.autograd.pool import verb
+from particlemesh.autograd.torch_operators import define
+from particlemesh.window import DEFAULT
+
+_ALL: weakref.WeakValueDictionary[str, OverRanks] = weakref.WeakValueDictionary()  # by the text that operators take
+_NUMBERS = itertools.count()
+
+
+def _named(name: str) -> OverRanks:
+    ranks = _ALL.get(name)
+    if ranks is None:
+        raise RuntimeError("the OverRanks of this result is gone: keep it until all derivatives are taken.")
+    return ranks
+
+
+def _run(spreads: bool, positions: Tensor, array: Tensor, order: int, name: str) -> Tensor:
+    method = verb(spreads, order)  # raises for third derivatives
+    result: Tensor = getattr(_named(name).at(positions), method)(array)
+    return result
+
+
+def _shape(spreads: bool, positions: Tensor, array: Tensor, order: int, name: str) -> tuple[int, ...]:
+    nodes, (count, axes) = _named(name).part.shape, positions.shape
+    if spreads:
+        return (*array.shape[: array.ndim - 1 - order], *nodes)
+    return (*array.shape[: array.ndim - len(nodes)], count, *(axes,) * order)
+
+
+_transfer = define("transfer_over_ranks", _run, _shape)
+
+
+class OverRanks:
+    r"""Differentiable calls over the ranks of a domain: of positions, values, fields and modes of this rank.
+
+    Every rank makes the same calls, and differentiates its share of the loss at the same time: gradients are those of
+    the sum of all shares. A share that depends on no result keeps the other ranks waiting, so add ``0 * result.sum()``.
+    Inputs that require grad do so on all ranks. Derivatives by positions are exact for the window, twice. Keep the object
+    until all derivatives are taken.
+
+    Parameters
+    ----------
+    domain : particlemesh.distributed.Domain
+        With one part for each rank.
+    world : particlemesh.distributed.World
+        The ranks.
+    window : Window or str
+    **options
+        Options of :class:`particlemesh.distributed.Plan`, such as ``ghosts``, ``components`` and ``deterministic``.
+
+    Attributes
+    ----------
+    part : particlemesh.distributed.Part
+        The nodes of this rank.
+    modes : tuple of (int, int)
+        The range of modes of this rank along each axis.
+
+    Raises
+    ------
+    ValueError, TypeError, particlemesh.distributed.RankError
+        As for :class:`particlemesh.distributed.Plan`.
+
+    Examples
+    --------
+    >>> import torch, particlemesh as pm
+    >>> from particlemesh import distributed as pmd
+    >>> from particlemesh.autograd.torch import OverRanks
+    >>> world = pmd.World()
+    >>> ranks = OverRanks(pmd.Domain(pm.Mesh(4, 1.0), world.size), world, "tsc")
+    >>> x = torch.tensor([[0.5]], requires_grad=True)
+    >>> field = ranks.spread(x, torch.tensor([2.0]))
+    >>> torch.autograd.grad(field[1], x)
+    (tensor([[-4.]]),)
+    """
+
+    def __init__(self, domain: pmd.Domain, world: pmd.World, window: Window | str = DEFAULT, **options: Any) -> None:
+        with world.agreement("OverRanks"):
+            if domain.per_rank != 1:
+                raise ValueError(f"the domain has {domain.per_rank} parts for each rank; give one with per_rank=1.")
+        self.world, self._plan = world, pmd.Plan(domain, world, window, **options)
+        self._fft = pmd.FFT(domain, world, deterministic=options.get("deterministic", False))
+        self.part, self.modes = domain.parts(world.rank)[0], self._fft.part
+        self._at: Tensor | None = None  # positions of the plan
+        self._name = str(next(_NUMBERS))
+        _ALL[self._name] = self
+        last, (first, end) = domain.mesh.shape[-1], self.modes[-1]
+        numbers = np.arange(first, end)
+        # How often a mode is in the field: with its conjugate, unless that is itself.
+        self._times = torch.from_numpy(np.where((numbers == 0) | (2 * numbers == last), 1.0, 2.0))
+        self._nodes = float(np.prod(domain.mesh.shape))
+
+    def at(self, positions: Tensor) -> pmd.Plan:
+        """Return the plan at positions (N, d) of this rank: particles travel if those of any rank are others."""
+        known = self._at
+        same = known is not None and known.shape == positions.shape and known.dtype == positions.dtype
+        if not self.world.allreduce(int(same and torch.equal(known, positions)), "min"):
+            self._at = None
+            self._plan.set_positions(positions)
+            self._at = positions.clone()
+        return self._plan
+
+    # ---- calls ----------------------------------------------------------------------------------------
+
+    def spread(self, positions: Tensor, values: Tensor) -> Tensor:
+        """Spread values of all ranks; differentiable by positions and values.
+
+        Parameters
+        ----------
+        positions : tensor (N, d)
+            Of this rank's particles, in any part.
+        values : tensor (..., N)
+
+        Returns
+        -------
+        tensor (..., *part.shape)
+        """
+        return _transfer(True, positions, values, 0, self._name)
+
+    def spread_gradient(self, positions: Tensor, vectors: Tensor) -> Tensor:
+        """Spread vectors (..., N, d) with the window's derivative, the adjoint of :meth:`gradient`."""
+        return _transfer(True, positions, vectors, 1, self._name)
+
+    def interpolate(self, field: Tensor, positions: Tensor) -> Tensor:
+        """Interpolate a field; differentiable by field and positions.
+
+        Parameters
+        ----------
+        field : tensor (..., *part.shape)
+            The nodes of this rank.
+        positions : tensor (N, d)
+
+        Returns
+        -------
+        tensor (..., N)
+            At this rank's particles.
+        """
+        return _transfer(False, positions, field, 0, self._name)
+
+    def gradient(self, field: Tensor, positions: Tensor) -> Tensor:
+        """Interpolate a field's gradient (..., N, d), per user length unit; arguments are those of `interpolate`."""
+        return _transfer(False, positions, field, 1, self._name)
+
+    def forward(self, field: Tensor) -> Tensor:
+        """Return this rank's modes of a real field, as :meth:`particlemesh.distributed.FFT.forward` does."""
+        modes: Tensor = _Transform.apply(field, self, True)
+        return modes
+
+    def inverse(self, modes: Tensor) -> Tensor:
+        """Return this rank's nodes of a real field from its modes."""
+        field: Tensor = _Transform.apply(modes, self, False)
+        return field
+
+    def wavenumbers(self) -> tuple[np.ndarray, ...]:
+        """Return the wave vectors of this rank's modes, as :meth:`particlemesh.distributed.FFT.wavenumbers` does."""
+        return self._fft.wavenumbers()
+
+
+class _Transform(torch.autograd.Function):
+    """A transform over ranks, whose derivative is the other one with weights."""
+
+    @staticmethod
+    def forward(ctx: Any, array: Tensor, ranks: OverRanks, forward: bool) -> Tensor:
+        ctx.ranks, ctx.forward = ranks, forward
+        transform = ranks._fft.forward if forward else ranks._fft.inverse
+        result: Tensor = transform(array.detach().contiguous())
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        ranks = ctx.ranks
+        times = (ranks._times / ranks._nodes).to(slope.device, slope.dtype.to_real())
+        if ctx.forward:
+            return ranks.inverse(slope / times), None, None
+        return ranks.forward(slope) * times, None, None
