@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Spreading, interpolation and transforms over many ranks, with derivatives of torch.
 
-A result of one rank depends on arrays of all, so that the derivative of a call is a call of all ranks, too: the adjoint
+A result of one rank depends on arrays of all, so that the derivative of a call is a call of all ranks, too. The adjoint
 of an exchange is the reverse exchange. Each rank differentiates its share of a loss, which is the sum of all shares.
 """
 
@@ -51,10 +51,10 @@ _transfer = define("transfer_over_ranks", _run, _shape)
 class OverRanks:
     r"""Differentiable calls over the ranks of a domain: of positions, values, fields and modes of this rank.
 
-    Every rank makes the same calls, and differentiates its share of the loss at the same time: gradients are those of
+    Every rank makes the same calls, and differentiates its share of the loss at the same time. Gradients are those of
     the sum of all shares. A share that depends on no result keeps the other ranks waiting, so add ``0 * result.sum()``.
-    Inputs that require grad do so on all ranks. Derivatives by positions are exact for the window, twice. Keep the object
-    until all derivatives are taken.
+    Inputs that require grad do so on all ranks. Derivatives by positions are exact for the window, twice. Keep the
+    object until all derivatives are taken.
 
     Parameters
     ----------
