@@ -52,7 +52,7 @@ BUDGET = {
     "apps/nufft": 1700,
     "apps/pme": 4580,
     "arrays": 815,
-    "autograd": 1170,
+    "autograd": 1240,
     "backends": 3270,
     "choosing": 860,
     "command": 3060,
