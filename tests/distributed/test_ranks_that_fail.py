@@ -247,3 +247,12 @@ def test_one_rank_needs_no_mpi():
     assert np.allclose(
         plan.spread(np.array([1.0, 2.0])), pm.spread([0.1, 0.7], [1.0, 2.0], pm.Mesh(6, 1.0), window="cic")
     )
+
+
+def test_each_file_of_ranks_compiles_on_one_first():
+    """Ranks that wait for others that compile look like a deadlock."""
+    tests = Path(__file__).resolve().parents[1]
+    files = {p.name: p.read_text(encoding="utf-8") for p in tests.rglob("test_*.py")}
+    started = {name: re.findall(r"^@(?:mpi\.)?on_ranks\((\d)", text, re.MULTILINE) for name, text in files.items()}
+    assert len([sizes for sizes in started.values() if sizes]) >= 6
+    assert not [name for name, sizes in started.items() if sizes and "1" not in sizes]
