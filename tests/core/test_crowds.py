@@ -80,6 +80,8 @@ def test_every_method_bears_a_crowd(backend, law, crowd):
     count, nodes, support = 200_000 if backend.name == "cuda" else 20_000, 32, 4
     x, q, f = drawn(crowd, count, nodes)
     field, values = by_hand(crowd, count, nodes, support)
+    real = law.real(backend, cube(nodes), f"bspline{support}", count)
+    x, q, f = (array.astype(real) for array in (x, q, f))
     with law.plan(cube(nodes), f"bspline{support}") as plan:
         plan.set_positions(backend.array(x))
         if law.direction == "spread":

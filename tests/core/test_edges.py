@@ -196,6 +196,7 @@ def test_twenty_runs_have_the_same_bits(backend, law, request):
     x, q = rng.random((3000, 3)).astype(np.float32) ** 2, rng.normal(size=3000).astype(np.float32)
     v = rng.normal(size=(3000, 3)).astype(np.float32)
     f = rng.normal(size=mesh.shape).astype(np.float32)
+    x, q, v, f = (array.astype(law.real(backend, mesh, "bspline3", len(x))) for array in (x, q, v, f))
 
     def run():
         with law.plan(mesh, "bspline3", deterministic=True) as plan:

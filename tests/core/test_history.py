@@ -43,10 +43,11 @@ def test_bits_do_not_follow_from_what_a_plan_held_before(backend, law, window, o
     if options and law.method.name not in options:
         pytest.skip("this method has no such option")
     options = {name: chosen for name, chosen in options.items() if name == law.method.name}
-    given = dict(backend=backend.name, dtype="float32", deterministic=True, order=order, options=options)
+    real = law.real(backend, MESH, window, MANY)
+    given = dict(backend=backend.name, dtype=real, deterministic=True, order=order, options=options)
 
     def use(plan, count):
-        return results(backend, law, plan, count, np.float32)
+        return results(backend, law, plan, count, real)
 
     with law.plan(MESH, window, **given) as fresh:
         right = use(fresh, FEW)

@@ -34,8 +34,9 @@ def extent(law):
 
 @pytest.fixture
 def plan(backend, law):
-    with law.plan(MESH, "tsc", backend=backend.name, dtype="float32") as made:
-        yield made.set_positions(backend.array(X))
+    real = law.real(backend, MESH, "tsc", COUNT)
+    with law.plan(MESH, "tsc", backend=backend.name, dtype=real) as made:
+        yield made.set_positions(backend.array(X.astype(real)))
 
 
 def observed(spoiled, stencil, distance, within):
@@ -82,7 +83,7 @@ def test_a_bad_node_spoils_what_the_guide_says(backend, law, plan, extent, bad):
     away = distances(X.astype(np.float64) * MESH.shape, np.array(NODE))
     stencil = (away <= 1.5).all(-1)
     assert 0 < stencil.sum() < COUNT
-    field = np.ones(MESH.shape, np.float32)
+    field = np.ones(MESH.shape, plan.dtype)
     field[NODE] = bad
     values, gradient = map(backend.host, plan.value_and_gradient(backend.array(field)))
     for spoiled in (~np.isfinite(values), ~np.isfinite(gradient).all(-1), ~np.isfinite(gradient).any(-1)):

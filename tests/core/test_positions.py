@@ -223,6 +223,8 @@ def test_float32_cells_on_a_fine_mesh(backend, law):
     mesh = pm.Mesh((2**21 + 7,), 1.0)
     x = np.random.default_rng(5).random(2000, dtype=np.float32)
     x[:4] = [0, np.nextafter(np.float32(1), np.float32(0)), 0.5, np.float32(1) - np.float32(2**-20)]
+    if reason := law.declines(backend, mesh, "bspline4", np.float32, len(x)):
+        pytest.skip(reason)
     with law.plan(mesh, "bspline4") as plan:
         plan.set_positions(backend.array(x))
         q = np.ones(2000, np.float32)

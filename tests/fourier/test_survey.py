@@ -139,6 +139,28 @@ def test_clusters_that_point_at_the_observer_have_known_multipoles():
         assert order == 4 or abs(expected / error)[1:4].min() > 5  # there is something to find
 
 
+@pytest.mark.parametrize("power", [0.0, 1e-3])
+def test_errors_know_weights_but_not_their_unit(power):
+    rng, mesh, count = np.random.default_rng(8), pm.Mesh((16,) * 3, (1.0,) * 3), 1000
+    edges = np.linspace(10.0, 45.0, 6)
+
+    def errors(galaxies, randoms, mean):
+        density = galaxies * mean * count
+        return survey_spectrum(
+            (x, galaxies * w, density), (lattice(16, 1.0), randoms * np.ones(16**3), density), mesh,
+            power=power / galaxies, edges=edges, multipoles=(),
+        )  # fmt: skip
+
+    deviations = []
+    for _ in range(60):
+        x, w = rng.random((count, 3)), rng.lognormal(0.0, 0.8, count)
+        first = errors(1.0, 1.0, w.mean())
+        deviations.append((first.power - first.shot_noise) / first.error)
+    np.testing.assert_allclose(errors(1.0, 0.01, w.mean()).error, first.error, rtol=1e-9)
+    np.testing.assert_allclose(errors(3.0, 1.0, w.mean()).error, first.error, rtol=1e-9)
+    assert 0.85 < np.std(deviations) < 1.15
+
+
 X = np.random.default_rng(6).uniform(0.1, 0.9, (20, 3))
 MESH = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
 
@@ -156,7 +178,9 @@ MESH = pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0))
         ({"galaxies": (X, np.zeros(20), 20.0)}, ValueError, "weights of galaxies have the sum 0"),
         ({"power": -1.0}, ValueError, "power"),
         ({"multipoles": (1,)}, ValueError, "even"),
+        ({"multipoles": (0, 86)}, ValueError, "84 is the highest"),
         ({"observer": X[3]}, ValueError, "object 3"),
+        ({"observer": (0.0, 0.0, 1e200)}, ValueError, "too far away"),
         ({"observer": (0.0, 1.0)}, ValueError, "three numbers"),
         ({"observer": (0.0, 0.0, 0.0), "line_of_sight": (0, 0, 1.0)}, ValueError, "give one of them"),
         ({"observer": (0.0, 0.0, 0.0), "multipoles": ()}, ValueError, "observer is for multipoles"),

@@ -35,6 +35,10 @@ class Law(NamedTuple):
             Problem(mesh, window_of(window), np.dtype(dtype), components, 1, count, False, backend.library)
         )
 
+    def real(self, backend, mesh, window, count):
+        """Return float32, or float64 where the method serves no other."""
+        return np.dtype(np.float64 if self.declines(backend, mesh, window, np.float32, count) else np.float32)
+
 
 def laws():
     return [Law(direction, method) for direction, methods in METHODS.items() for method in methods]

@@ -32,6 +32,9 @@ from particlemesh.window import Window
 Array = NDArray[np.float64]
 
 
+_MOST_ORDER = 84  # Legendre functions of higher ones leave float64
+
+
 class Objects(NamedTuple):
     """Galaxies or randoms, on the host."""
 
@@ -56,15 +59,15 @@ def survey_spectrum(
     Parameters
     ----------
     galaxies, randoms : tuple
-        Positions (N, 3), weights (N,) or None, and the density. This is that of galaxies expected at each object,
-        (N,) or one number, per volume. Weights, such as those of completeness, are 1 if None. Arrays are copied to the
-        host.
+        Positions (N, 3), weights (N,) or None, and the density. This is the sum of the weights of galaxies expected at
+        each object, (N,) or one number, per volume. Weights, such as those of completeness, are 1 if None. Arrays are
+        copied to the host.
     mesh : Mesh
         Periodic, with three axes. All objects are in its box; give it room around them.
     power : float
         Power, a volume, for which weights are optimal: they are multiplied by ``1 / (1 + density * power)``.
     multipoles : sequence of int
-        Even orders l.
+        Even orders l, up to 84.
     observer : (3,) array, optional
         Where lines of sight begin; by default the origin.
     line_of_sight : (3,) array, optional
@@ -78,7 +81,8 @@ def survey_spectrum(
         ``power`` and `multipoles` include the shot noise, which is that of galaxies and randoms. They are convolved
         with the survey's window. ``error`` is that of FKP: the modes that a survey distinguishes are fewer than
         ``modes``, those of its box. It is for bins wider than 2 pi over the size of the survey. Narrower bins have
-        up to a third less, and bins next to each other have a common part.
+        up to a third less, and bins next to each other have a common part. The distribution of weights, without those
+        of FKP, is taken as the same everywhere.
 
     Raises
     ------
@@ -108,6 +112,8 @@ def survey_spectrum(
     if observer is not None and not len(multipoles):
         raise ValueError("observer is for multipoles: give some, or leave it out.")
     power = checks.at_least_zero(power, "power")
+    if line_of_sight is None and any(order > _MOST_ORDER for order in multipoles):
+        raise ValueError(f"multipoles has {max(multipoles)}; with an observer {_MOST_ORDER} is the highest order.")
     seen, drawn = _objects(galaxies, "galaxies", mesh, power), _objects(randoms, "randoms", mesh, power)
     x, w, sums, variances = _combined(seen, drawn, mesh.box.volume)
     checked_sets(mesh, x, w, compensation, None)
@@ -175,12 +181,19 @@ def _combined(galaxies: Objects, randoms: Objects, volume: float) -> tuple[Array
     fourth = (
         ratio * factor * (randoms.weights / np.where(randoms.plain == 0, 1.0, randoms.plain)) ** 2 * randoms.density
     )
-    moments = [float((fourth * randoms.density**n).sum()) * (1 + ratio) ** (2 - n) for n in (2, 1, 0)]
+    # Shot noise is that of squared weights: of galaxies, and of randoms that count as a ratio of one.
+    noise = _mean_weight(galaxies) + ratio * _mean_weight(randoms)
+    moments = [float((fourth * randoms.density**n).sum()) * noise ** (2 - n) for n in (2, 1, 0)]
     x = np.concatenate([galaxies.positions, randoms.positions])
     w = np.concatenate([galaxies.weights, -ratio * randoms.weights])
     # The power of a mode is |sum of w exp(-i k x)|^2 / norm.
     sums = Sums(math.sqrt(norm * volume), float(np.abs(w).sum()), float(w @ w))
     return x, w, sums, tuple(moment * volume / norm**2 for moment in moments)
+
+
+def _mean_weight(objects: Objects) -> float:
+    """Return the mean weight of a unit of weight, without those of FKP."""
+    return float(objects.plain @ objects.plain / objects.plain.sum())
 
 
 def _directions(positions: Array, observer: ArrayLike | None) -> Array:
@@ -189,7 +202,10 @@ def _directions(positions: Array, observer: ArrayLike | None) -> Array:
     if place.shape != (3,):
         raise ValueError(f"observer has shape {place.shape}; a place of three numbers is needed.")
     vectors = (positions - place).T
-    length = np.sqrt((vectors**2).sum(0))
+    with np.errstate(over="ignore"):
+        length = np.sqrt((vectors**2).sum(0))
+    if not np.isfinite(length).all():
+        raise ValueError(f"observer is {place.tolist()}, too far away: give line_of_sight, one direction for all.")
     if not length.all():
         raise ValueError(f"object {int(np.argmin(length))} of galaxies and randoms is at the observer: leave it out.")
     return vectors / length

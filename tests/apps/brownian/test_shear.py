@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Brownian dynamics in shear: Taylor's dispersion, drift, images across leaning boxes, checkpoints, what is refused."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -174,3 +176,13 @@ def test_trajectories_with_one_box_are_refused(tmp_path):
         motion.run(1, trajectory=tmp_path / "a.h5")
     motion.run(2, trajectory=tmp_path / "a.xyz")
     assert "1.2" in (tmp_path / "a.xyz").read_text() and motion.step == 2
+
+
+def test_times_of_copies_go_on_with_the_same_bits():
+    motion = BrownianDynamics(np.zeros((1, 3)), Drag(), time_step=0.1, seed=1)
+    for _ in range(30):
+        motion.run(7)
+        again = copy.deepcopy(motion)
+        again.run(4)
+        motion.run(4)
+        assert again.time == motion.time

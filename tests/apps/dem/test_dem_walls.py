@@ -192,6 +192,40 @@ def test_particles_come_and_go():
     some.run(10)
 
 
+@pytest.mark.parametrize("friction", [0.0, 0.3])
+def test_few_spheres_at_many_walls_come_and_go(friction):
+    """A contact with the last of six walls has a number beyond those of spheres; none at all have a state, too."""
+    law = LinearSpring(stiffness=1e4, restitution=0.8, friction=friction)
+    faces = [Plane(tuple(s * np.eye(3)[a] * 0.5), tuple(-s * np.eye(3)[a])) for a in range(3) for s in (-1.0, 1.0)]
+    spheres = Simulation(np.array([[0.0, 0.0, 0.4001]]), 0.1, (0, 0, 1.0), density=1000.0, contact=law, walls=faces)
+    spheres.run(10)
+    assert spheres.contacts.j.tolist() == [-6]
+    spheres.insert(np.array([[0.0, 0.0, -0.1], [0.0, 0.3, 0.0]]), 0.1, density=1000.0)
+    assert spheres.contacts.j.tolist() == [-6]
+    spheres.remove(np.array([False, True, True]))
+    assert spheres.contacts.j.tolist() == [-6]
+    spheres.remove(np.array([True]))
+    none = Simulation.restore(spheres.state())
+    none.run(3)
+    assert len(none) == 0 and none.step == 13
+
+
+def test_times_go_on_with_the_same_bits():
+    spheres = Simulation(np.zeros((1, 3)), 1.0, density=1.0, contact=LinearSpring(stiffness=1.0), time_step=0.1)
+    for _ in range(30):
+        spheres.run(7)
+        again = Simulation.restore(spheres.state())
+        again.run(4)
+        spheres.run(4)
+        assert again.time == spheres.time
+
+
+def test_places_that_numbers_do_not_tell_apart_are_refused():
+    for far in (1e20, 1e31):
+        with pytest.raises(ValueError, match="particle 1 is at .* farther apart than"):
+            Simulation([[0.0, 0, 0], [far, 0, 0]], 0.1, density=1.0, contact=LinearSpring(stiffness=1.0))
+
+
 def test_starts_that_are_too_deep_are_refused_or_moved_apart():
     rng = np.random.default_rng(3)
     x, radii = rng.random((300, 3)) * [1.0, 0.5, 0.8], rng.uniform(0.02, 0.045, 300)

@@ -311,7 +311,7 @@ class BrownianDynamics(Fixed):
     def __reduce__(self) -> tuple[Any, ...]:
         names = "positions", "forces", "temperature", "time_step", "integrator", "seed", "difference", "shear_rate"
         arguments = {name: getattr(self, name) for name in names} | {"mobility": self._rest}
-        return _remade, (type(self), arguments, self._step, self.time, self.strain)
+        return _remade, (type(self), arguments, self._step, self._since, self.strain)
 
     def __repr__(self) -> str:
         return f"<BrownianDynamics of {len(self._positions):,} particles, step {self._step:,}, time {self.time:g}>"
@@ -555,6 +555,7 @@ class BrownianDynamics(Fixed):
             file.attrs.update(
                 step=self.step, time=self.time, seed=str(self.seed), integrator=self.integrator,
                 shear_rate=self.shear_rate, strain=self.strain,
+                since_step=self._since[0], since_time=self._since[1],
                 arrays="numpy" if isinstance(positions, np.ndarray) else "cupy",
             )  # fmt: skip
             file["positions"] = to_host(positions)
@@ -617,13 +618,14 @@ class BrownianDynamics(Fixed):
             step = int(file.attrs["step"])
             time = float(file.attrs.get("time", step * arguments["time_step"]))
             strain = float(file.attrs.get("strain", 0.0))
-        return _remade(cls, arguments, step, time, strain)
+            since = int(file.attrs.get("since_step", step)), float(file.attrs.get("since_time", time))
+        return _remade(cls, arguments, step, since, strain)
 
 
-def _remade(cls: Any, arguments: dict[str, Any], step: int, time: float, strain: float) -> Any:
-    """Return a simulation that has made steps."""
+def _remade(cls: Any, arguments: dict[str, Any], step: int, since: tuple[int, float], strain: float) -> Any:
+    """Return a simulation that has made steps, whose time counts from one of them."""
     dynamics = cls(**arguments)
-    dynamics._step, dynamics._since = step, (step, time)
+    dynamics._step, dynamics._since = step, since
     dynamics._problem = dynamics._at_strain(dynamics._problem, strain)
     return dynamics
 

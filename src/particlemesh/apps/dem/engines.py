@@ -117,7 +117,7 @@ class Engine:
         for target, source in zip(self.lists, (start, np.diff(start), entries, history), strict=True):
             if len(source) and (target is not self.lists.history or self.remembers):
                 self.backend.copy(target[: len(source)], self.backend.upload(source.astype(target.dtype)))
-        if walls is not None and self.walls_remember:
+        if walls is not None and self.walls_remember and len(walls):  # without particles there is room for one
             self.backend.copy(self.wall_history, self.backend.upload(walls.astype(self.dtype)))
 
     def renew(self, pairs: Any, images: bool, ordered: bool) -> None:

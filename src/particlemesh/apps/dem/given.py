@@ -140,7 +140,9 @@ def checked_state(state: Any) -> dict[str, Any]:
     checked["step"] = checks.integer(state["step"], "step of the state", 0, 2**62)
     checked["time_step"] = checks.positive(state["time_step"], "time_step of the state")
     made = checked["step"] * checked["time_step"]  # states without a time had one time step
-    checked["time"] = checks.at_least_zero(state.get("time", made), "time of the state")
+    time = checks.at_least_zero(state.get("time", made), "time of the state")
+    step, time = state.get("since", (checked["step"], time))
+    checked["since"] = int(step), checks.at_least_zero(time, "since of the state")
     for names, rows in (
         (STATE_ARRAYS, np.shape(state["radii"])[:1]),
         (STATE_CONTACTS, np.shape(state["contact_i"])[:1]),

@@ -173,6 +173,14 @@ class Motion:
 
     def _make_grid(self, positions: np.ndarray) -> None:
         reach, method = self._most, self._method
+        far = abs(positions).max(1, initial=0.0)
+        if len(far) and np.spacing(far.max().astype(self.dtype)) > reach:
+            first = int(far.argmax())
+            where = tuple((positions[first].astype(np.float64) * self.units.length).tolist())
+            raise ValueError(
+                f"particle {self._number(first)} is at {where}, where numbers of {self.dtype} are farther apart than "
+                "spheres reach"
+            )
         box = self._window.grid_box(positions, reach)
         least = float(self.radii.min()) if self.count else 1.0
         ratio = reach / (2 * least + self.skin)
@@ -195,6 +203,10 @@ class Motion:
         # Levels need radii, and so may a builder that is named.
         asks = method != "auto" or levels > 1
         self._radii = None if not asks else self._reach if ratio > 1 else reach / 2
+
+    def _number(self, row: int) -> int:
+        """Return the number of the particle in a row of the host's arrays."""
+        return row
 
     def _search(self) -> None:
         """Search for neighbours and make the lists."""

@@ -241,6 +241,9 @@ class RankMotion(Motion):
         begins = pairs.start[: mine + 1]
         engine.renew(pm.Pairs(start=begins, j=pairs.j[: int(begins[-1])]), self._images, self.deterministic)
 
+    def _number(self, row: int) -> int:
+        return int(self.names[row])
+
     def _around(self, x: np.ndarray) -> np.ndarray:
         """Return places (n, 3) as the images nearest to this rank's own, so that a small grid holds them all."""
         low, high = self._own

@@ -406,7 +406,7 @@ class Simulation(Fixed):
             held[name] = np.concatenate([held[name], more])
         old = self._of_all(np.arange(len(old_radii) + len(new.radii)) < len(old_radii))
         names, j = np.append(np.flatnonzero(old), 0), held["contact_j"]
-        held["contact_i"], held["contact_j"] = names[held["contact_i"]], np.where(j < 0, j, names[j])
+        held["contact_i"], held["contact_j"] = names[held["contact_i"]], np.where(j < 0, j, names[np.maximum(j, 0)])
         self._renew(
             self._contact, held, np.concatenate([old_radii, new.radii]), np.concatenate([old_masses, new.masses])
         )
@@ -456,7 +456,7 @@ class Simulation(Fixed):
             held[name] = held[name][stay]
         for name in ("contact_force", "contact_stiffness"):
             held[name] = held[name][kept]
-        held["contact_i"], held["contact_j"] = names[i[kept]], np.where(j < 0, j, names[j])[kept]
+        held["contact_i"], held["contact_j"] = names[i[kept]], np.where(j < 0, j, names[np.maximum(j, 0)])[kept]
         self._renew(self._contact, held, self._radii[stay], self._masses[stay])
 
     @property
@@ -617,10 +617,10 @@ class Simulation(Fixed):
         dict
             Arrays ``positions``, ``velocities``, ``spins``, ``accelerations``, ``angular_accelerations`` (N, 3),
             ``radii``, ``masses`` (N,). What touches: ``contact_i``, ``contact_j`` (C,), ``contact_force`` (C, 3),
-            ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time``,
-            ``time_step``, ``law``, ``origin``, ``lengths``, ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and
-            ``method``. ``law_arguments`` is a dict of numbers. ``walls`` (W, 18) has all walls where they were
-            ``walls_steps`` before.
+            ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time``, ``since``
+            (a step and its time, from which time counts), ``time_step``, ``law``, ``origin``, ``lengths``,
+            ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and ``method``. ``law_arguments`` is a dict of
+            numbers. ``walls`` (W, 18) has all walls where they were ``walls_steps`` before.
 
         Examples
         --------
@@ -634,7 +634,8 @@ class Simulation(Fixed):
         walls = np.array([wall.state() for wall in self._placed], np.float64).reshape(-1, 18)
         return {
             **self._motion.arrays(), "radii": self._radii.copy(), "masses": self._masses.copy(),
-            "version": STATE_VERSION, "step": self._step, "time": self.time, "time_step": self._time_step,
+            "version": STATE_VERSION, "step": self._step, "time": self.time, "since": self._since,
+            "time_step": self._time_step,
             "law": type(self._contact).__name__, "law_arguments": self._contact.arguments(), "walls": walls,
             "walls_steps": self._step - self._walls_since,
             "origin": self.domain.origin, "lengths": self.domain.lengths, "periodic": self.domain.periodic,
@@ -697,7 +698,7 @@ class Simulation(Fixed):
             self._placed = tuple(wall_of(row, str(held["law"])) for row in rows)
         self._time_step, self._step = float(held["time_step"]), int(held["step"])
         self._walls_since = self._step - held["walls_steps"]
-        self._since = self._step, held["time"]
+        self._since = held["since"]
         given = arrays_of(
             held["positions"], held["radii"], held["velocities"], held["spins"], 1.0, backend, str(held["dtype"])
         )
