@@ -54,7 +54,8 @@ class Octets(Ring):
 
     name = "octets"
     kernel = ("interpolate/octets.c", "interpolate_ring")
-    deterministic = False  # the order of a particle's sums follows from those it shares instructions with
+    # The order of a particle's sums follows from those it shares instructions with.
+    deterministic = order_independent = cut_independent = False
     # For the model (H200): seconds of a step, of a matrix product of a warp; bytes per second that come to a group.
     times: ClassVar[tuple[float, ...]] = (2.5e-6, 1.7e-8, 4.2e10)
     options: ClassVar[dict[str, Option]] = {
