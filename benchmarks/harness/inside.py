@@ -104,7 +104,7 @@ def order_of(plan: Any) -> np.ndarray:
 
 def fullest_slots(plan: Any, direction: str) -> float:
     """Return how many slots of cells ``domain_copies`` works on, dummy particles included."""
-    copies = method_of(plan, direction)._copies(plan.workspace)
+    copies = method_of(plan, direction).copies(plan.workspace)
     fullest = plan.backend.download(copies.fullest).ravel()[: copies.blocks.count * copies.blocks.chunks]
     return float(fullest.sum(dtype=np.int64)) * copies.blocks.group
 

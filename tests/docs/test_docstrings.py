@@ -31,26 +31,22 @@ MODULES = sorted(
 )
 # What modules and pages need beyond the dependencies.
 OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
-OPTIONAL |= dict.fromkeys(["jax", "jax_lists", "jax_nufft", "jax_nufft3", "jax_operators"], ("jax",))
 OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": ("matplotlib",)}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
 OPTIONAL |= {"vesin": ("ase",), "pymatgen": ("pymatgen",), "freud": ("freud",)}
 OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
-OPTIONAL |= dict.fromkeys(["torch_cluster", "torch_sim"], ("torch",)) | {"jax_md": ("jax_md",)}
+OPTIONAL |= {"jax_md": ("jax_md",)}
 OPTIONAL |= dict.fromkeys(["howto/from_torch_cluster.rst", "howto/from_torch_sim.rst"], ("torch",))
 # By sections in test_ecosystem_page.py.
 OPTIONAL |= {"howto/from_ase.rst": ("ase",), "howto/from_pymatgen.rst": ("pymatgen",)}
 OPTIONAL |= {"howto/from_freud.rst": ("freud",)}
 OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}
 OPTIONAL |= dict.fromkeys(["compiling", "scan", "howto/own_kernels.rst"], ("pyopencl",))
-OPTIONAL |= dict.fromkeys(
-    ["torch", "torch_lists", "torch_nufft", "torch_nufft3", "torch_operators", "torch_plans"], ("torch",)
-)
 
 
 def skip_without(name):
-    for needed in OPTIONAL.get(name, ()):
+    for needed in OPTIONAL.get(name, [library for library in ("torch", "jax") if name.startswith(library)]):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"{needed} is not installed")
 
