@@ -141,8 +141,8 @@ def checked_state(state: Any) -> dict[str, Any]:
     checked["time_step"] = checks.positive(state["time_step"], "time_step of the state")
     made = checked["step"] * checked["time_step"]  # states without a time had one time step
     time = checks.at_least_zero(state.get("time", made), "time of the state")
-    step, time = state.get("since", (checked["step"], time))
-    checked["since"] = int(step), checks.at_least_zero(time, "since of the state")
+    step = checks.integer(state.get("since_step", checked["step"]), "since_step of the state", 0, checked["step"])
+    checked["since"] = step, checks.at_least_zero(state.get("since_time", time), "since_time of the state")
     for names, rows in (
         (STATE_ARRAYS, np.shape(state["radii"])[:1]),
         (STATE_CONTACTS, np.shape(state["contact_i"])[:1]),

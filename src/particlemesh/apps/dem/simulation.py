@@ -617,8 +617,8 @@ class Simulation(Fixed):
         dict
             Arrays ``positions``, ``velocities``, ``spins``, ``accelerations``, ``angular_accelerations`` (N, 3),
             ``radii``, ``masses`` (N,). What touches: ``contact_i``, ``contact_j`` (C,), ``contact_force`` (C, 3),
-            ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time``, ``since``
-            (a step and its time, from which time counts), ``time_step``, ``law``, ``origin``, ``lengths``,
+            ``contact_stiffness`` (C,), as in :class:`Contacts`. Parameters: ``version``, ``step``, ``time``,
+            ``since_step`` and ``since_time`` (from which time counts), ``time_step``, ``law``, ``origin``, ``lengths``,
             ``periodic``, ``gravity``, ``dtype``, ``deterministic`` and ``method``. ``law_arguments`` is a dict of
             numbers. ``walls`` (W, 18) has all walls where they were ``walls_steps`` before.
 
@@ -634,8 +634,8 @@ class Simulation(Fixed):
         walls = np.array([wall.state() for wall in self._placed], np.float64).reshape(-1, 18)
         return {
             **self._motion.arrays(), "radii": self._radii.copy(), "masses": self._masses.copy(),
-            "version": STATE_VERSION, "step": self._step, "time": self.time, "since": self._since,
-            "time_step": self._time_step,
+            "version": STATE_VERSION, "step": self._step, "time": self.time, "since_step": self._since[0],
+            "since_time": self._since[1], "time_step": self._time_step,
             "law": type(self._contact).__name__, "law_arguments": self._contact.arguments(), "walls": walls,
             "walls_steps": self._step - self._walls_since,
             "origin": self.domain.origin, "lengths": self.domain.lengths, "periodic": self.domain.periodic,
