@@ -204,7 +204,8 @@ def test_macros_of_a_text_end_with_it(backend):
             backend.host(grid.stream(0.5, pm.PairFunction(text, None, 1))) for text in ("sum[0] += 2 * r2;", OWN)
         )
         assert plain.any()
-        np.testing.assert_array_equal(plain, macros)
+        # Texts with directives have a work-item for each particle, others may have several, which add in another order.
+        np.testing.assert_allclose(macros, plain, rtol=20 * np.finfo(plain.dtype).eps)
         with pytest.raises(
             ValueError, match="the pair function defines LANE, which the library's kernels use: give oth"
         ):

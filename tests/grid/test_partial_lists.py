@@ -42,6 +42,8 @@ def test_rows_are_those_of_the_whole_list(backend, case, which):
     mask = np.zeros(COUNT, bool)
     mask[of] = True
     given = radius if np.ndim(radius) == 0 else backend.array(radius)
+    if "system" in options:
+        options = options | {"system": backend.array(SYSTEM)}
     made = pm.neighbour_list(letters, backend.array(x), box, given, **options, of=of)
     made = [backend.host(a) for a in made]
     keep = mask[i]
