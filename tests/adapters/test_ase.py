@@ -113,6 +113,26 @@ def test_lists_that_stay_are_those_of_ase(selves, both):
     assert sum(map(len, mine.nl.displacements)) == len(mine.nl.pair_first)
 
 
+@pytest.mark.parametrize("name", ["bothways", "self_interaction"])
+def test_what_is_set_is_obeyed_from_the_next_update_on(name):
+    x, box = np.random.default_rng(5).random((20, 3)), ([True] * 3, np.eye(3))
+    made = ours.NewPrimitiveNeighborList(np.full(20, 0.1), skin=0.0, sorted=True, self_interaction=False)
+    made.update(*box, x)
+    setattr(made, name, False)  # as it is
+    assert not made.update(*box, x)
+    setattr(made, name, True)
+    with pytest.raises(RuntimeError, match="Must call update"):
+        len(made.pair_first)
+    assert made.update(*box, x) and not made.update(*box, x)
+    options = {"self_interaction": False} | {name: True}
+    anew = ours.NewPrimitiveNeighborList(np.full(20, 0.1), skin=0.0, sorted=True, **options)
+    anew.update(*box, x)
+    for one, other in ((made.pair_first, anew.pair_first), (made.offset_vec, anew.offset_vec)):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(TypeError, match=f"{name} is 1; give True or False"):
+        setattr(made, name, 1)
+
+
 def test_a_list_follows_cell_axes_and_number_of_atoms():
     made = ours.NewPrimitiveNeighborList([0.3, 0.3], skin=0.0, self_interaction=False)
     x = np.array([[0.0, 0.0, 0.0], [0.9, 0.0, 0.0]])

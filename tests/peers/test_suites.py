@@ -14,7 +14,7 @@ variable                   folder                                               
 ``TORCH_SIM_TESTS``        ``tests`` of torch-sim                                `torch_sim.neighbors`
 ``JAX_MD_TESTS``           ``tests`` of JAX MD, of the version installed         `jax_md.partition.neighbor_list`
 ``ASE_TESTS``              ``ase/test`` of ASE                                   functions of `ase.neighborlist`
-``VESIN_TESTS``            ``python/vesin/tests`` of vesin                       two names of `vesin`
+``VESIN_TESTS``            ``python/vesin/tests`` of vesin                       names of `vesin`, `vesin.metatomic`
 ``MATSCIPY_TESTS``         ``tests`` of matscipy                                 `matscipy.neighbours.neighbour_list`
 ``PYMATGEN_TESTS``         ``tests`` of pymatgen-core                            `find_points_in_spheres`, a method
 ``MDANALYSIS_TESTS``       ``testsuite/MDAnalysisTests`` of MDAnalysis           two names of `MDAnalysis.lib.distances`
@@ -123,6 +123,11 @@ def test_vesin():
     # Unsorted lists, which ours are not, other words of errors, and a GPU that brute force lacks.
     others = "test_sorting or test_errors or test_invalid_n_threads or brute_force_error"
     assert run("VESIN_TESTS", "vesin_shim", "-k", f"not ({others})", only=("test_numpy.py", "test_torch.py")) > 350
+
+
+def test_vesin_metatomic():
+    # Lists from TorchScript, which ours are not.
+    assert run("VESIN_TESTS", "vesin_metatomic_shim", "-k", "not script", only=("test_metatomic.py",)) >= 3
 
 
 def test_matscipy():

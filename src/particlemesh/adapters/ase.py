@@ -176,6 +176,17 @@ def primitive_neighbor_list(
     return results if len(results) > 1 else results[0]
 
 
+def _flag(name: str, doc: str) -> property:
+    """Return a property of a list that is a bool; the list is made anew after it was changed."""
+
+    def change(self: Any, value: bool) -> None:
+        if common.flag(value, name) != getattr(self, f"_{name}"):
+            self._of = self._pairs = ()
+        setattr(self, f"_{name}", value)
+
+    return property(lambda self: getattr(self, f"_{name}"), change, doc=doc)
+
+
 def first_neighbors(natoms: int, first_atom: Any) -> np.ndarray:
     """Return where the pairs of each atom begin, as ``ase.neighborlist.first_neighbors``.
 
@@ -213,9 +224,9 @@ class PrimitiveNeighborList(common.Fixed):
     sorted : bool
         Whether the neighbours of an atom are sorted by index, then by offset.
     self_interaction : bool
-        Whether each atom is its own neighbour.
+        Whether each atom is its own neighbour. May be set; the next update makes the list anew.
     bothways : bool
-        Whether pairs are listed for both atoms; by default for one of them.
+        Whether pairs are listed for both atoms; by default for one of them. May be set, too.
     use_scaled_positions : bool
         Whether positions are in units of the lattice vectors.
 
@@ -260,8 +271,8 @@ class PrimitiveNeighborList(common.Fixed):
         self.skin = checks.radius(skin)
         self.cutoffs = np.asarray(cutoffs, np.float64) + self.skin
         self.sorted = common.flag(sorted, "sorted")
-        self.self_interaction = common.flag(self_interaction, "self_interaction")
-        self.bothways = common.flag(bothways, "bothways")
+        self._self_interaction = common.flag(self_interaction, "self_interaction")
+        self._bothways = common.flag(bothways, "bothways")
         self.use_scaled_positions = common.flag(use_scaled_positions, "use_scaled_positions")
         self._updates = 0
         self._of: tuple[np.ndarray, ...] = ()
@@ -324,6 +335,8 @@ class PrimitiveNeighborList(common.Fixed):
         pairs = (ones, (self.pair_first, self.pair_second))
         return scipy.sparse.coo_matrix(pairs, (len(self.cutoffs),) * 2).todok().astype(np.int8)
 
+    self_interaction = _flag("self_interaction", "Whether each atom is its own neighbour, from the next update on.")
+    bothways = _flag("bothways", "Whether pairs are listed for both atoms, from the next update on.")
     nupdates = property(lambda self: self._updates)
     pair_first = property(lambda self: self._made_pairs(0))
     pair_second = property(lambda self: self._made_pairs(1))
@@ -345,7 +358,7 @@ class PrimitiveNeighborList(common.Fixed):
         return count // 2 if self.bothways else count
 
     def _made_pairs(self, number: int) -> np.ndarray:
-        if not self._updates:
+        if not self._pairs:
             raise RuntimeError("Must call update(atoms) first: there is no list yet.")
         return self._pairs[number]
 
