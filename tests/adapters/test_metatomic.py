@@ -12,8 +12,8 @@ from particlemesh.adapters.metatomic import NeighborList, neighbor_lists_for_mod
 
 RNG = np.random.default_rng(7)
 CELLS = [
-    [[1.0, 0.0, 0.0], [0.2, 1.1, 0.0], [-0.1, 0.3, 0.9]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0] * 3], [[0.0] * 3] * 3,
-    [[1.3, 0.0, 0.1], [0.0, 0.8, 0.0], [0.0, 0.0, 1.0]],
+    [[1.0, 0.0, 0.0], [0.2, 1.1, 0.0], [-0.1, 0.3, 0.9]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0] * 3],
+    [[0.0] * 3] * 3, [[1.3, 0.0, 0.1], [0.0, 0.8, 0.0], [0.0, 0.0, 1.0]],
 ]  # fmt: skip
 PBC = [[True] * 3, [True, True, False], [False] * 3, [True] * 3]
 COUNTS = [9, 7, 11, 0]
@@ -36,7 +36,7 @@ def asked(cutoff=0.6, full=True):
 
 
 def of_half(i, j, shift):
-    """Say whether a half list has a pair: its smaller atom first, of an atom and its image the shift that is positive."""
+    """Say whether a half list has a pair: its smaller atom first; of an atom and its image, the positive shift."""
     return i < j or (i == j and next(s for s in shift if s) > 0)
 
 

@@ -36,7 +36,7 @@ OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mri
 OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
 OPTIONAL |= {"vesin": ("ase",), "pymatgen": ("pymatgen",), "freud": ("freud",)}
 OPTIONAL |= {"pandas": ("pandas",), "xarray": ("xarray",)}
-OPTIONAL |= {"jax_md": ("jax_md",), "metatomic": ("metatomic.torch",)}
+OPTIONAL |= {"jax_md": ("jax_md",), "metatomic": ("metatomic",)}
 OPTIONAL |= dict.fromkeys(["howto/from_torch_cluster.rst", "howto/from_torch_sim.rst"], ("torch",))
 # By sections in test_ecosystem_page.py.
 OPTIONAL |= {"howto/from_ase.rst": ("ase",), "howto/from_pymatgen.rst": ("pymatgen",)}

@@ -90,8 +90,8 @@ class NeighborList(common.Fixed):
         -------
         metatensor.torch.TensorBlock
             Vectors (P, 3, 1) from the first to the second atom. Samples are int32: both atoms, and how many times each
-            lattice vector is added to the second. torch differentiates the vectors by positions and cell, if these
-            require it.
+            lattice vector is added to the second. The vectors have derivatives by positions and cell, if these
+            require them.
 
         Raises
         ------
