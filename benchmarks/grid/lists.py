@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Neighbour lists as users call them, beside other libraries: one periodic system, and many.
+"""Neighbour lists as users call them, beside other libraries: one system, and many; boxes, slabs, and no box.
 
 Writes ``results/grid-lists-DEVICE.csv``. Uniform random positions in float32, lists with shifts of images. Ours is a
 plain ``pm.neighbour_list("ijS", ...)``: it builds the grid, checks, allocates. nvalchemi-toolkit-ops gets a prepared
@@ -35,7 +35,7 @@ from harness.clouds import side
 from harness.place import ERRORS, Place
 from harness.tables import short
 
-GROUPS = ("single", "systems", "open")
+GROUPS = ("single", "systems", "open", "slab")
 TURNS, BATCH, LONG = 7, 0.02, 2.0  # turns of each call, seconds of the calls in a turn, and of a call with two turns
 MOST = 7e5  # pairs of lists of ASE and freud, a tenth of those of cKDTree: longer ones take minutes
 
@@ -52,9 +52,9 @@ class Case:
     sizes: tuple[int, int] = (0, 0)
 
     @property
-    def periodic(self) -> bool:
-        """Whether the box repeats; open ones are molecules without a box."""
-        return self.group != "open"
+    def axes(self) -> tuple[bool, bool, bool]:
+        """Which axes repeat; none of molecules without a box."""
+        return (self.group != "open",) * 2 + (self.group not in ("open", "slab"),)
 
     def __str__(self) -> str:
         return f"{self.systems:,} systems of {self.sizes}" if self.systems > 1 else f"N = {self.count:,}"
@@ -65,8 +65,7 @@ def cases(small: bool, place: Place) -> Iterator[Case]:
     if small:
         yield Case("single", 26, 2000)
         yield Case("systems", 26, systems=10, sizes=(50, 100))
-        if place.name == "cpu":
-            yield Case("open", 26, 500)
+        yield Case("open" if place.name == "cpu" else "slab", 26, 500)
         return
     if place.name == "cpu":
         for count, most in ((10**4, 1400), (10**5, 60)):
@@ -94,6 +93,11 @@ def cases(small: bool, place: Place) -> Iterator[Case]:
     for systems, sizes in ((1000, (100, 100)), (100, (1000, 1000)), (1000, (10, 1000))):
         for neighbours in (52, 90):
             yield Case("systems", neighbours, systems=systems, sizes=sizes)
+    for group in ("open", "slab"):
+        for count in (10**4, 10**5):
+            yield Case(group, 52, count)
+        for systems, sizes in ((1000, (100, 100)), (1000, (10, 1000))):
+            yield Case(group, 52, systems=systems, sizes=sizes)
 
 
 class Lists:
@@ -151,19 +155,19 @@ class Lists:
 
         def ours() -> Any:
             letters = "ijSd" if on_host else "ijS"
-            return pm.neighbour_list(letters, x, box, 1.0, periodic=case.periodic, half=case.half, **batch)
+            return pm.neighbour_list(letters, x, box, 1.0, periodic=case.axes, half=case.half, **batch)
 
         i = ours()[0]
         pairs, longest = len(i), int(np.bincount(download(i)).max())
         calls = {"particlemesh": ours}
         theirs: dict[str, Callable[[], int]] = {}
         if on_host and not case.half:
-            for name, call, number in host_lists(host, lengths, system, case.periodic, 1.0, MOST):
+            for name, call, number in host_lists(host, lengths, system, all(case.axes), 1.0, MOST):
                 calls[name], theirs[name] = call, number
         elif case.systems == 1:
             try:
                 vesin = vesin_list(
-                    x.astype("float64"), upload(np.eye(3) * box[0]), True, 1.0, not case.half, quantities="ijS"
+                    x.astype("float64"), upload(np.eye(3) * box[0]), case.axes, 1.0, not case.half, quantities="ijS"
                 )
                 calls["vesin"], theirs["vesin"] = vesin, lambda: len(vesin()[0])
             except ImportError as error:
@@ -173,7 +177,13 @@ class Lists:
                 ()
                 if on_host
                 else nvalchemi_lists(
-                    x, lengths, index if case.systems > 1 else None, 1.0, case.half, longest + longest // 4 + 8
+                    x,
+                    lengths,
+                    case.axes,
+                    index if case.systems > 1 else None,
+                    1.0,
+                    case.half,
+                    longest + longest // 4 + 8,
                 )
             ):
                 calls[name], theirs[name] = call, number

@@ -71,7 +71,7 @@ class Cub:
 
 
 def vesin_list(
-    x: Any, box: Any, periodic: bool, cutoff: float, full: bool, threads: int = 0, quantities: str = "ij"
+    x: Any, box: Any, periodic: Any, cutoff: float, full: bool, threads: int = 0, quantities: str = "ij"
 ) -> Callable[[], Any]:
     """Return a call of vesin for positions (N, 3) float64 of NumPy or CuPy; raises ImportError without vesin."""
     from vesin import NeighborList
@@ -143,19 +143,19 @@ def host_lists(
 
 
 def nvalchemi_lists(
-    x: Any, lengths: np.ndarray, system: Any | None, cutoff: float, half: bool, longest: int
+    x: Any, lengths: np.ndarray, axes: Any, system: Any | None, cutoff: float, half: bool, longest: int
 ) -> Iterator[tuple[str, Callable[[], Any], Callable[[], int]]]:
     """Yield name, call and number of pairs of each prepared list of nvalchemi-toolkit-ops; ImportError without it.
 
-    ``x`` (N, 3) and ``system`` (N,) are arrays of CuPy or NumPy, boxes are periodic cubes, and
-    ``longest`` is the room of a row.
+    ``x`` (N, 3) and ``system`` (N,) are arrays of CuPy or NumPy, boxes are cubes that repeat along the ``axes`` that
+    are True, and ``longest`` is the room of a row.
     """
     import torch
     from nvalchemiops.torch.neighbors import neighbor_list, prepare_neighbor_list
 
     places = torch.from_dlpack(x)
     cell = torch.tensor(np.eye(3) * lengths[:, None, None], dtype=places.dtype, device=places.device)
-    periodic = torch.ones((len(lengths), 3), dtype=torch.bool, device=places.device)
+    periodic = torch.tensor(np.tile(axes, (len(lengths), 1)), device=places.device)
     of_systems = {} if system is None else {"batch_idx": torch.from_dlpack(system)}
     before = "batch_" if of_systems else ""
     tiles = places.is_cuda and not half
