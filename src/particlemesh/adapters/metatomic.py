@@ -12,7 +12,7 @@ import numpy as np
 
 from particlemesh import checks as common
 from particlemesh.adapters import check, library
-from particlemesh.adapters.points import completed, on_host
+from particlemesh.adapters.points import completed_each, on_host
 from particlemesh.box import Box
 from particlemesh.grid.neighbour_list import neighbour_list as search
 
@@ -134,7 +134,7 @@ class NeighborList(common.Fixed):
         counts = torch.tensor([len(system.positions) for system in systems], device=x.device)
         flags = np.stack([on_host(system.pbc) for system in systems])
         cells = np.stack([on_host(system.cell.detach()) for system in systems]).astype(np.float64)
-        rows = np.stack([completed(*pair) for pair in zip(cells, map(tuple, flags), strict=True)])
+        rows = completed_each(cells, flags)
         ids = torch.repeat_interleave(torch.arange(len(systems), device=x.device, dtype=torch.int32), counts)
         searched: dict[str, Any] = {"box": (1.0, 1.0, 1.0), "system": ids, "boxes": rows, "periodic": flags}
         if len(rows) == 1:  # cells of one system may be sparse

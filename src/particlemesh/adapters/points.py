@@ -183,6 +183,15 @@ def completed(lattice: np.ndarray, periodic: tuple[bool, ...]) -> np.ndarray:
     return rows
 
 
+def completed_each(lattices: np.ndarray, flags: np.ndarray) -> np.ndarray:
+    """Return the lattice vectors (S, d, d) of systems, completed as their periodic axes (S, d) say."""
+    rows = np.empty(lattices.shape)
+    for periodic in np.unique(flags, axis=0):
+        members = (flags == periodic).all(1)
+        rows[members] = completed(lattices[members], tuple(periodic.tolist()))
+    return rows
+
+
 def on_host(array: Any) -> Any:
     """Return the numbers of an array, or None, in the memory of the host; waits for them."""
     kind = kind_of(array)

@@ -9,7 +9,7 @@ import numpy as np
 
 from particlemesh import checks as common
 from particlemesh.adapters import library
-from particlemesh.adapters.points import completed, on_host
+from particlemesh.adapters.points import completed_each, on_host
 from particlemesh.box import Box
 from particlemesh.grid import checks
 from particlemesh.grid.neighbour_list import neighbour_list as search
@@ -77,10 +77,7 @@ def torchsim_nl(
         raise ValueError(f"system_idx has {ids.min()}; allowed are 0 to {len(lattices) - 1}.")
     # The largest distance below the cutoff, in the type of the positions.
     below = float(torch.nextafter(torch.tensor(reach, dtype=x.dtype), torch.zeros((), dtype=x.dtype)))
-    rows = np.empty(lattices.shape)
-    for periodic in map(tuple, np.unique(flags, axis=0).tolist()):
-        members = (flags == periodic).all(1)
-        rows[members] = completed(lattices[members], periodic)
+    rows = completed_each(lattices, flags)
     if reach:
         searched: dict[str, Any] = {"box": (1.0, 1.0, 1.0), "system": system_idx, "boxes": rows, "periodic": flags}
         if len(rows) == 1:  # cells of one system may be sparse
