@@ -204,3 +204,27 @@ def test_the_checkpoint_of_another_run_is_kept(quick):
 def test_the_accuracy_is_a_relative_error(quick):
     result = run(cli.app, [*SMALL, "--accuracy", "2"])
     assert result.exit_code == 2 and "--accuracy is 2; give a relative error above 0, below 1." in result.output
+
+
+def test_a_sheared_suspension_is_measured_across_the_flow_and_goes_on(quick):
+    pytest.importorskip("h5py", reason="h5py is not installed")
+    sheared = [*SMALL, "--mobility", "drag", "--shear-rate", "150", "--seed", "4"]
+    result = run(cli.app, [*sheared, "--checkpoint", "whole.h5"])
+    said = " ".join(result.output.split())
+    assert result.exit_code == 0, result.output
+    assert ", shear rate 150" in said and "law: 4 x 1.00000 D t across the flow, along y and z" in said
+    first = re.findall(r"^ *(0\.0\d+) +(\S+) +(\S+) +(\S+) +(\S+) *$", result.output, re.MULTILINE)[0]
+    assert float(first[2]) == pytest.approx(4 * float(first[0])) and 0.3 < float(first[3]) < 2  # without the drift
+    cut = run(cli.app, [*sheared, "--steps", "2", "--checkpoint", "cut.h5"])
+    assert cut.exit_code == 0, cut.output
+    again = run(cli.app, ["brownian", "--steps", "4", "--restart", "cut.h5", "--checkpoint", "cut.h5"])
+    assert again.exit_code == 0 and "shear rate 150" in " ".join(again.output.split()), again.output
+    one, other = (BrownianDynamics.load(path) for path in ("whole.h5", "cut.h5"))
+    np.testing.assert_array_equal(one.positions, other.positions)
+    assert one.strain == other.strain == pytest.approx(6 * 0.002 * 150)
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_wrong_shear_rates(rate, quick):
+    result = run(cli.app, [*SMALL, "--shear-rate", rate])
+    assert result.exit_code == 2 and "one finite number" in " ".join(result.output.split())

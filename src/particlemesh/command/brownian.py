@@ -21,7 +21,7 @@ from particlemesh.command import consoles, pictures
 from particlemesh.command.consoles import Saving, checkpoint_of
 
 # What a checkpoint holds of the options.
-STORED = ("count", "fraction", "time_step", "mobility", "integrator", "accuracy", "seed", "backend")
+STORED = ("count", "fraction", "time_step", "mobility", "integrator", "accuracy", "seed", "backend", "shear_rate")
 DENSEST = 0.4  # volume fraction that spheres on a lattice with gaps can start from
 MELTING = 1000  # steps, in which spheres alone move by 2.4 radii
 MOST_TRACED = 2000  # particles whose path is kept
@@ -32,12 +32,13 @@ class Suspension(NamedTuple):
     """The results of a run."""
 
     edge: float  # of the cubic box
+    axes: int  # along which displacements are measured: 3, or those across the flow, y and z
     law: float  # short-time diffusion coefficient / that of one sphere alone
     times: np.ndarray  # (K,)
     squared: np.ndarray  # (K,): mean square displacements
     errors: np.ndarray  # (K,): their standard errors
     folded: np.ndarray  # (N, 3) at the end
-    moved: np.ndarray  # (N,): distances from the start
+    moved: np.ndarray  # (N,): distances from the start, along those axes
 
 
 def run(console: Any, options: Mapping[str, Any], given: set[str]) -> None:
@@ -68,6 +69,7 @@ def run(console: Any, options: Mapping[str, Any], given: set[str]) -> None:
     fraction = len(motion.positions) * 4 * math.pi / 3 / motion.box.volume
     title = f"{len(motion.positions):,} spheres, volume fraction {fraction:.3g}, "
     title += f"{'with' if hydrodynamic else 'without'} hydrodynamic interactions"
+    title += f", shear rate {motion.shear_rate:g}" * bool(motion.shear_rate)
     console.print(title)
     with saving.stoppable("brownian", last) as interrupted, bar("Brownian dynamics", steps, console) as advance:
         while motion.step < last and not interrupted():
@@ -78,14 +80,15 @@ def run(console: Any, options: Mapping[str, Any], given: set[str]) -> None:
     spheres, seconds = trace.suspension(), time.perf_counter() - began
     console.print(f"box edge {spheres.edge:.4g} a, {steps} steps of {motion.time_step:g} a²/D, {seconds:.1f} s\n")
     table = consoles.table(">time", ">mean square displacement", ">law", ">measured / law", ">error")
-    expected = 6 * spheres.law * spheres.times
+    expected = 2 * spheres.axes * spheres.law * spheres.times
     for k in np.unique(np.linspace(0, len(expected) - 1, ROWS).round().astype(int)):
         cells = spheres.times[k], spheres.squared[k], expected[k]
         ratio, error = spheres.squared[k] / expected[k], spheres.errors[k] / expected[k]
         table.add_row(*(f"{x:.4g}" for x in cells), f"{ratio:.4f}", f"{error:.4f}")
     console.print(table)
+    across = " across the flow, along y and z" if spheres.axes == 2 else ""
     console.print(
-        f"law: 6 x {spheres.law:.5f} D t, exact in the limit of short times and time steps;\n"
+        f"law: {2 * spheres.axes} x {spheres.law:.5f} D t{across}, exact in the limit of short times and time steps;\n"
         "repulsion and hydrodynamic interactions slow the spheres at later times.\n"
         "a: radius, D: diffusion coefficient of a single sphere\n",
         style="dim",
@@ -130,7 +133,7 @@ def simulation(options: Mapping[str, Any]) -> BrownianDynamics:
     if options["mobility"] == "rpy":  # reproducible, also after a restart
         spheres = RPY(box, accuracy=options["accuracy"], backend=where, deterministic=True)
     forces = WCA(box, backend=where)
-    others = {name: options[name] for name in ("time_step", "integrator", "seed")}
+    others = {name: options[name] for name in ("time_step", "integrator", "seed", "shear_rate")}
     return BrownianDynamics(positions, spheres, forces, **others)
 
 
@@ -139,7 +142,10 @@ def loaded(path: Path) -> BrownianDynamics:
     motion = BrownianDynamics.load(path)
     spheres = motion.mobility
     radii = np.atleast_1d(spheres.radii if isinstance(spheres, RPY) else spheres.radius)
-    cube = motion.box is not None and np.array_equal(motion.box.matrix, np.eye(3) * motion.box.matrix[0, 0])
+    rows = np.zeros((3, 3)) if motion.box is None else motion.box.matrix.copy()
+    if motion.strain:
+        rows[1, 0] = 0  # by as much the box leans
+    cube = motion.box is not None and np.array_equal(rows, np.eye(3) * rows[0, 0])
     alone = np.allclose(6 * math.pi * spheres.viscosity, 1)
     if not ((radii == 1).all() and cube and alone and motion.temperature == 1):
         raise ValueError(
@@ -155,26 +161,27 @@ class Trace:
     def __init__(self, motion: BrownianDynamics) -> None:
         self._motion = motion
         self._first = to_host(motion.positions)
+        self._axes = 2 if motion.shear_rate else 3
         self._some = slice(None, None, max(1, math.ceil(len(self._first) / MOST_TRACED)))
-        self._path = [self._first[self._some]]
+        self._path = [self._first[self._some, -self._axes :]]
 
     def take(self) -> None:
         """Take the present positions."""
-        self._path.append(to_host(self._motion.positions)[self._some])
+        self._path.append(to_host(self._motion.positions)[self._some, -self._axes :])
 
     def suspension(self) -> Suspension:
         """Return what the run did."""
         motion = self._motion
-        edge = float(motion.box.matrix[0, 0])
+        edge, moved = float(motion.box.matrix[0, 0]), to_host(motion.positions) - self._first
         return Suspension(
-            edge, law(isinstance(motion.mobility, RPY), edge),
+            edge, self._axes, law(isinstance(motion.mobility, RPY), edge),
             *squared_displacements(np.array(self._path), motion.time_step),
-            to_host(motion.folded), np.linalg.norm(to_host(motion.positions) - self._first, axis=1),
+            to_host(motion.folded), np.linalg.norm(moved[:, -self._axes :], axis=1),
         )  # fmt: skip
 
 
 def squared_displacements(path: np.ndarray, time_step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return times, mean square displacements over all starts in a path (T, N, 3), and standard errors.
+    """Return times, mean square displacements over all starts in a path (T, N, d), and standard errors.
 
     Displacements count as independent if they are of two particles, or do not overlap in time.
     """
@@ -183,4 +190,4 @@ def squared_displacements(path: np.ndarray, time_step: float) -> tuple[np.ndarra
     lags = np.unique(np.geomspace(1, max(steps // 2, 1), LAGS).round().astype(int))
     means = np.array([np.mean(np.sum((path[lag:] - path[:-lag]) ** 2, axis=-1)) for lag in lags])
     independent = count * np.maximum(steps // lags, 1)
-    return lags * time_step, means, means * np.sqrt(2 / (3 * independent))
+    return lags * time_step, means, means * np.sqrt(2 / (path.shape[2] * independent))

@@ -158,6 +158,7 @@ def brownian(
     ] = "rpy",
     integrator: Annotated[str, typer.Option(help="euler or midpoint.")] = "euler",
     accuracy: Annotated[float, typer.Option(help="Relative error of the mobility.")] = 1e-3,
+    shear_rate: Annotated[float, typer.Option(help="Of a flow along x that grows with y, in D/a².")] = 0.0,
     seed: Seed = 1,
     backend: Backend = "cpu",
     checkpoint: Checkpoint = Path("out/brownian.h5"),
@@ -169,7 +170,8 @@ def brownian(
     """Simulate spheres that diffuse in a fluid.
 
     Run Brownian dynamics of a suspension of soft spheres, compare their mean square displacement with its
-    short-time limit, and draw the spheres. Ctrl-C ends the run and writes a checkpoint.
+    short-time limit, and draw the spheres. In shear, displacements across the flow are compared. Ctrl-C ends
+    the run and writes a checkpoint.
     """
     from particlemesh.command import brownian
 

@@ -492,7 +492,8 @@ def brownian(path: Path, spheres: Any, title: str, hydrodynamic: bool) -> None:
     low, high = np.quantile(spheres.moved, (0.02, 0.98))
     span = Normalize(low, high, clip=True)
     image = render(spheres.folded, 1.0, np.full(3, spheres.edge), colours(span(spheres.moved))[:, :3], 1000)
-    t, law = spheres.times, 6 * spheres.law * spheres.times
+    t, factor = spheres.times, 2 * spheres.axes
+    law = factor * spheres.law * t
     with figure(path, 11.6, 5.2, title) as drawn:
         axes = drawn.subplot_mosaic(
             [["spheres", "growth"], ["spheres", "ratio"]], width_ratios=(1.2, 1), height_ratios=(2, 1)
@@ -504,12 +505,13 @@ def brownian(path: Path, spheres: Any, title: str, hydrodynamic: bool) -> None:
         bar.ax.set_title("distance\nmoved / a", fontsize=8.5, pad=8)
         bar.outline.set_visible(False)
         growth, ratio = axes["growth"], axes["ratio"]
-        word = "6 μ kT t, μ of a sphere in the periodic box" if hydrodynamic else "6 D t"
+        word = f"{factor} μ kT t, μ of a sphere in the periodic box" if hydrodynamic else f"{factor} D t"
         growth.loglog(t, law, color=INK, linewidth=1.4, label=word)
         if hydrodynamic:
-            growth.loglog(t, 6 * t, color=QUIET, linewidth=1, linestyle=(0, (4, 3)), label="6 D t, one sphere alone")
+            alone = dict(color=QUIET, linewidth=1, linestyle=(0, (4, 3)), label=f"{factor} D t, one sphere alone")
+            growth.loglog(t, factor * t, **alone)
         growth.loglog(t, spheres.squared, "o", color=PALETTE[3], markersize=4.5, label="measured", zorder=3)
-        growth.set(title="Mean square displacement / a²")
+        growth.set(title="Mean square displacement / a²" + " across the flow" * (spheres.axes == 2))
         growth.legend(loc="upper left")
         growth.tick_params(labelbottom=False)
         error = dict(fmt="o", color=PALETTE[3], markersize=4.5, linewidth=1.2)

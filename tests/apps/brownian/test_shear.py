@@ -147,6 +147,27 @@ def test_a_rate_may_change_and_runs_may_be_cut():
     assert late.box.matrix[1, 0] == pytest.approx(0.1 * EDGE)
 
 
+def test_copies_in_leaning_boxes_share_a_grid_and_have_the_forces_of_new_ones(backend):
+    rng = np.random.default_rng(5)
+    where = None if backend.name == "cpu" else backend.name
+    box = pm.Box((12.0, 9.0, 15.0), origin=(1.0, -2.0, 3.0))
+    first = WCA(box, 0.1, sigma=rng.uniform(1.0, 2.0, 60), backend=where)
+    grids = set()
+    for strain in (0.0, 0.01, 0.02, 0.5, -0.4, 0.0):
+        x = box.origin + rng.uniform(-1, 2, (60, 3)) * box.lengths
+        leant = first.in_box(leaning(box, strain))
+        expected = WCA(leaning(box, strain), 0.1, first.sigma, backend=where)
+        np.testing.assert_allclose(leant(x), expected(x), rtol=1e-9, atol=1e-9 * abs(expected(x)).max())
+        assert leant.energy(x) == pytest.approx(expected.energy(x), rel=1e-12)
+        grids.add(id(leant._grid_for(60)))
+    assert len(grids) <= 3 and first.box is box
+    assert leant.in_box(pm.Box(BOX, periodic=False))(x + 20).shape == (60, 3)
+    again = copy.deepcopy(leant)
+    np.testing.assert_allclose(again(x), leant(x), rtol=1e-9, atol=1e-9 * abs(expected(x)).max())
+    with pytest.raises(ValueError, match="the box is 2-D"):
+        first.in_box((4.0, 4.0))
+
+
 class Boxed:
     box = pm.Box(BOX)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from particlemesh.kernels import Fixed, checks
 
 class Settled(Fixed):
     """An object that its ``settings()`` make again: copies and pickles do."""
-
-    _kept_by_copies: ClassVar[tuple[str, ...]] = ()  # what does not depend on the box, and takes time to make
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(type(self), **self.settings()), ()
@@ -39,10 +37,16 @@ class Settled(Fixed):
         >>> WCA((8.0, 8.0, 8.0)).in_box([[8.0, 0.0, 0.0], [1.0, 8.0, 0.0], [0.0, 0.0, 8.0]]).box.matrix[1]
         array([1., 8., 0.])
         """
-        other = type(self)(**{**self.settings(), "box": box})
-        for name in self._kept_by_copies:
-            setattr(other, name, getattr(self, name))
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.__dict__.pop("_made", None)  # until the end of its construction
+        other._enter(Box.of(box))
+        other._made = self._made
         return other
+
+    def _enter(self, box: Box | None) -> None:
+        """Take a box; objects with what depends on it make that anew."""
+        self.box = box
 
 
 class Drag(Settled):
@@ -89,7 +93,7 @@ class Drag(Settled):
     def __init__(self, radius: Any = 1.0, viscosity: float = 1 / (6 * math.pi), box: Any = None) -> None:
         self.radius = radii(radius)
         self.viscosity = checks.positive(viscosity, "viscosity")
-        self.box = None if box is None else Box.of(box)
+        self._enter(None if box is None else Box.of(box))
         self._mobility = 1 / (6 * math.pi * self.viscosity * np.asarray(self.radius)[..., None])
         self._factors: dict[Any, Any] = {}  # on a device, by type and power
 

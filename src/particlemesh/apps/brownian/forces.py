@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from particlemesh import Box, PairFunction, UniformGrid, neighbour_list
 from particlemesh.apps.brownian.arrays import Images, module_of, squares, to_host
 from particlemesh.apps.brownian.drag import Settled, radii
-from particlemesh.kernels import Fixed, checks
+from particlemesh.kernels import Fixed, alone, checks
 
 
 class HarmonicBonds(Settled):
@@ -49,8 +50,6 @@ class HarmonicBonds(Settled):
     1.25
     """
 
-    _kept_by_copies = ("_held",)
-
     def __init__(self, pairs: Any, stiffness: Any, length: Any = 0.0, box: Any = None) -> None:
         array = checks.number_array(pairs, "pairs")
         if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 2:
@@ -60,14 +59,16 @@ class HarmonicBonds(Settled):
             raise ValueError("pairs: a bond joins two different particles, whose indices are at least 0.")
         self.stiffness = self._each(stiffness, "stiffness")
         self.length = self._each(length, "length")
-        self.box = None if box is None else Box.of(box)
-        self._images = None if self.box is None else Images(self.box)
+        self._enter(None if box is None else Box.of(box))
         self._ends = self._by_particle()
         self._held: dict[Any, Any] = {}  # numbers of the bonds on a device, by module and type
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make equal bonds, for checkpoints."""
         return {"pairs": self.pairs, "stiffness": self.stiffness, "length": self.length, "box": self.box}
+
+    def _enter(self, box: Box | None) -> None:
+        self.box, self._images = box, None if box is None else Images(box)
 
     def __call__(self, positions: Any) -> Any:
         """Return the forces (N, 3) on particles at ``positions`` (N, 3), of NumPy or CuPy."""
@@ -169,9 +170,9 @@ class WCA(Settled):
 
     It is the Lennard-Jones potential up to its minimum at ``2**(1/6) s``, lifted by epsilon: energy and force are 0
     from there on. For a pair, s is the mean of both numbers sigma. Particles are found by a
-    :class:`particlemesh.UniformGrid`, which is kept between calls. Where cells of one size do not serve, a
-    :func:`particlemesh.neighbour_list` on the host does. These are diameters of many sizes, clusters in a large box,
-    and particles that have left an open box.
+    :class:`particlemesh.UniformGrid`, which is kept between calls and shared with copies in leaning boxes. Where cells
+    of one size do not serve, a :func:`particlemesh.neighbour_list` on the host does. These are diameters of many sizes,
+    clusters in a large box, and particles that have left an open box.
 
     Call it with positions (N, 3) for the forces (N, 3).
 
@@ -204,22 +205,19 @@ class WCA(Settled):
     1.0
     """
 
-    _kept_by_copies = ("_function", "_held")
-
     def __init__(self, box: Any, epsilon: float = 1.0, sigma: Any = 2.0, backend: str | None = None) -> None:
-        self.box = Box.of(box)
-        if self.box.ndim != 3:
-            raise ValueError(f"the box is {self.box.ndim}-D; give a 3-D one.")
+        self._enter(Box.of(box))
         self.epsilon = checks.positive(epsilon, "epsilon")
         self.sigma = radii(sigma, "sigma")
         self.backend = backend
         self.cutoff = 2 ** (1 / 6) * float(np.max(self.sigma))
         self._uneven = _UNEVEN * float(np.mean((self.sigma / np.max(self.sigma)) ** 3)) < 1
-        self._grid: UniformGrid | None = None
-        self._made_for = -1  # particles
-        self._large = False  # whether cells are larger than the search needs
+        # By whether the box may change from build to build, as that of copies: they share the second grid.
+        self._grids: dict[bool, tuple[Any, UniformGrid]] = {}
+        self._moved = False  # whether this is such a copy
         self._function = PairFunction(_WCA, _wca, results=4, values=1, parameters=(self.epsilon,))
-        self._held: tuple[Any, Any] = (None, None)  # sigma of each particle, and what it is for
+        self._held: tuple[Any, ...] = (None,)  # what it is for, sigma and the system of each particle
+        self.busy = threading.RLock()  # of all that share the grids
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make an equal force, for checkpoints."""
@@ -236,6 +234,34 @@ class WCA(Settled):
         """Return the energy of all pairs."""
         return float(self._sums(positions)[:, 0].sum())
 
+    def in_box(self, box: Any) -> Self:
+        """Return an equal force in another box, such as one that shear has deformed.
+
+        Copies share a grid, so that only one thread may use them at a time.
+
+        Parameters
+        ----------
+        box : Box, lengths or matrix
+
+        Examples
+        --------
+        >>> from particlemesh.apps.brownian import WCA
+        >>> WCA((8.0, 8.0, 8.0)).in_box([[8.0, 0.0, 0.0], [1.0, 8.0, 0.0], [0.0, 0.0, 8.0]]).box.matrix[1]
+        array([1., 8., 0.])
+        """
+        other = super().in_box(box)
+        other._moved = True
+        return other
+
+    def _enter(self, box: Any) -> None:
+        if box.ndim != 3:
+            raise ValueError(f"the box is {box.ndim}-D; give a 3-D one.")
+        self.box = box
+        self._made_for = -1  # particles
+        self._large = False  # whether cells are larger than the search needs
+        self._cells: tuple[Any, ...] = ()  # along each axis, and what the boxes of one grid have in common
+
+    @alone
     def _sums(self, positions: Any) -> Any:
         xp = module_of(positions)
         if np.ndim(self.sigma) and len(self.sigma) != len(positions):
@@ -244,13 +270,17 @@ class WCA(Settled):
             )
         key = xp.__name__, positions.dtype, len(positions)
         if self._held[0] != key:
-            self._held = key, xp.asarray(np.broadcast_to(self.sigma, (len(positions),)), dtype=positions.dtype)
+            sigma = xp.asarray(np.broadcast_to(self.sigma, (len(positions),)), dtype=positions.dtype)
+            self._held = key, sigma, xp.zeros(len(positions), np.int32)
         with np.errstate(all="ignore"):
             if self._uneven:
                 return self._from_list(positions)
             grid = self._grid_for(len(positions))
             try:
-                grid.build(positions)
+                if self._moved:
+                    grid.build(positions, system=self._held[2], boxes=self.box.matrix[None])
+                else:
+                    grid.build(positions)
             except ValueError:
                 if all(self.box.periodic):
                     raise
@@ -263,14 +293,22 @@ class WCA(Settled):
 
     def _grid_for(self, count: int) -> UniformGrid:
         """Return a grid whose memory grows with the particles, not with the box."""
-        if self._grid is None or count != self._made_for:
+        if count != self._made_for:
             size = np.array([self.cutoff, self.cutoff, self.cutoff / 4])
             thickness = 1 / np.linalg.norm(self.box.inverse, axis=1)
             while np.maximum(1, thickness // size).prod() > _CELLS_A_PARTICLE * count + _FEW_CELLS:
                 size *= 2
             self._large, self._made_for = bool(size[0] > self.cutoff), count
-            self._grid = UniformGrid(self.box, cell_size=tuple(size), deterministic=True, backend=self.backend)
-        return self._grid
+            shape = tuple(np.maximum(1, thickness // size).astype(int).tolist())
+            self._cells = shape, self.box.periodic, self.box.origin.tolist()
+        cells, grid = self._grids.get(self._moved, (None, None))
+        if grid is None or cells != self._cells:  # another copy may have had other cells
+            grid = UniformGrid(
+                self.box, shape=self._cells[0], deterministic=True, backend=self.backend,
+                systems=1 if self._moved else None,
+            )  # fmt: skip
+            self._grids[self._moved] = self._cells, grid
+        return grid
 
     def _from_list(self, positions: Any) -> Any:
         """Return the sums over a list of pairs on the host."""
