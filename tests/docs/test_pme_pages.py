@@ -132,3 +132,10 @@ def test_the_program_of_the_page_on_torch_pme():
     # A Gaussian of the width s: the splitting's erfc is that of a potential smeared by it.
     near = PME(pm.Box((9.0,) * 3, periodic=False), cutoff=0.9, splitting=1 / (2**0.5 * 0.25), shape=64)
     assert near(4.0 + 0.5 * np.eye(3)[:2], np.ones(2)).energy == pytest.approx(2**0.5, rel=1e-3)
+
+
+def test_the_program_beside_openmm(capsys):
+    pytest.importorskip("openmm", reason="OpenMM is not installed")
+    exec(program("guide/pme_dynamics.rst", "PythonForce"), {})
+    ours, theirs = map(float, capsys.readouterr().out.split())
+    assert ours == pytest.approx(theirs, rel=2e-6) and ours == pytest.approx(-5605.2506, rel=1e-6)

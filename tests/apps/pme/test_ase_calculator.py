@@ -75,3 +75,18 @@ def test_bad_atoms_are_explained():
     bare.set_initial_charges(np.zeros(8))
     with pytest.raises(ValueError, match="no charges"):
         bare.get_potential_energy()
+
+
+def test_parameters_are_kept_while_the_cell_changes_little():
+    salt = atoms()
+    salt.calc = PMECalculator(1e-6)
+    salt.get_potential_energy()
+    first = salt.calc.pme.parameters
+    salt.set_cell(CELL * 1.01, scale_atoms=True)
+    energy, second = salt.get_potential_energy(), salt.calc.pme.parameters
+    assert second.shape == first.shape and second.cutoff == first.cutoff and second.bandwidth == first.bandwidth
+    fine = PME(CELL * 1.01, 1e-9, coulomb_constant=salt.calc.pme.coulomb_constant)
+    assert energy == pytest.approx(float(fine(salt.positions, salt.get_initial_charges()).energy), rel=1e-5)
+    salt.set_cell(CELL * 1.5, scale_atoms=True)
+    salt.get_potential_energy()
+    assert salt.calc.pme.parameters.cutoff != first.cutoff

@@ -17,6 +17,8 @@ from particlemesh.kernels import Fixed, checks
 class Settled(Fixed):
     """An object that its ``settings()`` make again: copies and pickles do."""
 
+    box: Any  # a Box, or None
+
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(type(self), **self.settings()), ()
 

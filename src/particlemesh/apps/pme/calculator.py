@@ -13,12 +13,15 @@ from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.slab import slab_correction
 
+_CHANGE = 0.05  # of a cell, up to which parameters are kept
+
 
 class PMECalculator(Calculator):
     """Energy, forces and stress of point charges, in eV and angstrom.
 
     The charges are those of ``atoms.get_initial_charges()``, in units of e. Periodic along three axes, or along two
-    with a gap along the third: then the correction for slabs is added.
+    with a gap along the third: then the correction for slabs is added. Parameters are chosen in the first cell, and
+    again when lattice vectors have changed by 5 %: cells of dynamics at constant pressure take the same ones.
 
     Parameters
     ----------
@@ -55,6 +58,7 @@ class PMECalculator(Calculator):
         options.setdefault("coulomb_constant", Hartree * Bohr)
         self._options = {"accuracy": accuracy, **options}
         self.pme: PME | None = None
+        self._first = np.zeros((3, 3))  # the cell in which its parameters were chosen
 
     def calculate(
         self, atoms: Any = None, properties: Any = ("energy",), system_changes: Any = tuple(all_changes)
@@ -70,7 +74,7 @@ class PMECalculator(Calculator):
         if not charges.any():
             raise ValueError("the atoms have no charges: call atoms.set_initial_charges, or give charges.")
         if self.pme is None or not np.array_equal(self.pme.box.matrix, cell):
-            self.pme = PME(cell, **self._options)
+            self.pme = self._in(cell)
         results = [self.pme(atoms.positions, charges)]
         if len(open_axes):
             constant = self.pme.coulomb_constant
@@ -86,3 +90,13 @@ class PMECalculator(Calculator):
             "forces": total.forces,
             "stress": stress[[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]],
         }
+
+    def _in(self, cell: np.ndarray) -> PME:
+        """Return a PME in another cell, with the parameters of the last one if the cell has changed little."""
+        chosen = None if self.pme is None else self.pme.parameters
+        if chosen is None or np.linalg.norm(cell - self._first, 2) > _CHANGE * np.linalg.norm(self._first, -2):
+            self._first = cell
+            return PME(cell, **self._options)
+        split = {"splitting": chosen.splitting} if chosen.bandwidth is None else {"bandwidth": chosen.bandwidth}
+        same = {"splitting": None, "cutoff": chosen.cutoff, "shape": chosen.shape, "window": chosen.window, **split}
+        return PME(cell, **{**self._options, **same})
