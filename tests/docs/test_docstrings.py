@@ -40,7 +40,7 @@ OPTIONAL |= {"jax_md": ("jax_md",), "metatomic": ("metatomic",)}
 OPTIONAL |= dict.fromkeys(["howto/from_torch_cluster.rst", "howto/from_torch_sim.rst"], ("torch",))
 # By sections in test_ecosystem_page.py.
 OPTIONAL |= {"howto/from_ase.rst": ("ase",), "howto/from_pymatgen.rst": ("pymatgen",)}
-OPTIONAL |= {"howto/from_freud.rst": ("freud",), "guide/pme_dynamics.rst": ("ase",)}
+OPTIONAL |= {"howto/from_freud.rst": ("freud",), "howto/pme_dynamics.rst": ("ase",)}
 OPTIONAL |= {"howto/ecosystem.rst": ("pandas", "xarray", "ase", "MDAnalysis", "array_api_strict")}
 OPTIONAL |= dict.fromkeys(["compiling", "scan", "howto/own_kernels.rst"], ("pyopencl",))
 

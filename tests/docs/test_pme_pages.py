@@ -136,6 +136,6 @@ def test_the_program_of_the_page_on_torch_pme():
 
 def test_the_program_beside_openmm(capsys):
     pytest.importorskip("openmm", reason="OpenMM is not installed")
-    exec(program("guide/pme_dynamics.rst", "PythonForce"), {})
+    exec(program("howto/pme_dynamics.rst", "PythonForce"), {})
     ours, theirs = map(float, capsys.readouterr().out.split())
     assert ours == pytest.approx(theirs, rel=2e-6) and ours == pytest.approx(-5605.2506, rel=1e-6)

@@ -20,8 +20,8 @@ class PMECalculator(Calculator):
     """Energy, forces and stress of point charges, in eV and angstrom.
 
     The charges are those of ``atoms.get_initial_charges()``, in units of e. Periodic along three axes, or along two
-    with a gap along the third: then the correction for slabs is added. Parameters are chosen in the first cell, and
-    again when lattice vectors have changed by 5 %: cells of dynamics at constant pressure take the same ones.
+    with a gap along the third: then the correction for slabs is added. Parameters are chosen in the first cell. They
+    are chosen again when lattice vectors have changed by 5 %.
 
     Parameters
     ----------
