@@ -8,6 +8,7 @@ from particlemesh.distributed.plan import Plan
 from particlemesh.distributed.routes import Route
 from particlemesh.distributed.solver import Solver
 from particlemesh.distributed.spectra import power_spectrum
+from particlemesh.distributed.vector_solver import VectorSolver
 from particlemesh.distributed.world import RankError, World
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Route",
     "Solver",
     "UniformGrid",
+    "VectorSolver",
     "World",
     "power_spectrum",
 ]

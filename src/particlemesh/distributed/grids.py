@@ -277,6 +277,41 @@ class UniformGrid(checks.Fixed):
         return self._returned("count of a grid", lambda held: held.grid.count(self._asked(radius)))
 
     @alone
+    def at_places(self, values: Any) -> Any:
+        """Return values of this rank's own particles and ghosts, by their places; every rank calls.
+
+        Parameters
+        ----------
+        values : array (N, ...)
+            Of the particles that this rank gave to :meth:`build`, in one dtype on all ranks.
+
+        Returns
+        -------
+        array (M, ...)
+            In the order of ``pairs(order="local")``. ``route.back`` of the rows from ``first`` on, one for each of
+            ``positions``, returns results to the ranks that gave the particles.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+        >>> grid = pmd.UniformGrid(pmd.Domain(pm.Mesh(8, 1.0), 1), pmd.World(), radius=0.2)
+        >>> grid.build(np.array([0.05, 0.5, 0.95])).at_places(np.array([3, 5, 7]))
+        array([3, 5, 7])
+        """
+
+        def accepted() -> tuple[str, Staged]:
+            count, given = self._ready().route.count, Staged(values, "values")
+            if given.native.shape[:1] != (count,):
+                raise ValueError(
+                    f"values has shape {given.native.shape}; a row for each of {count} particles is needed."
+                )
+            return f"at_places of {given.native.dtype} {given.native.shape[1:]}", given
+
+        given, held = self.world.alike(accepted, self._check), self._ready()
+        with held.kind.scope():
+            return given.like(held.at_owners(held.xp.ascontiguousarray(given.native), self.world, self._check))
+
+    @alone
     def stream(self, radius: float | None, function: PairFunction, values: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list; every rank calls.
 

@@ -87,31 +87,15 @@ class VectorSolver(MeshSolver):
         mesh = mesh_of(mesh)
         checks.all_periodic(mesh.periodic)
         self._onto = checks.one_of(onto, "onto", PROJECTIONS)
-        checks.one_of(compensation, "compensation", (*CHOICES, "aliases"))
         if "systems" in options or options.get("order", "caller") != "caller":
             raise ValueError("a VectorSolver has no systems and keeps your order: leave out systems and order.")
         self.mesh, self.window = mesh, window_of(window)
         self.plan = Plan(mesh, self.window, **options)
         self._modes = Modes(mesh, real=True)
-
-        def aliases(numbers: NDArray[Any], nodes: int, axis: int) -> NDArray[Any]:
-            return alias_sum(self.window, 2 * math.pi * numbers / nodes)
-
-        kind = chosen(compensation, green)
-        divided = None if kind is None else aliases if kind == "aliases" else divisor(self.window, kind, 2)
-        parameters = {"kappa": kappa, "alpha": alpha}
-        factors = table(green, self._modes, of=of, zero=zero, parameters=parameters, divisor=divided)
-        if factors.dtype.kind == "c":
-            raise TypeError("green returns complex values; vectors need a real Green function.")
-        factors = factors / (math.prod(self._modes.shape) * mesh.node_volume)
-        self._forms: NDArray[np.float64] | None = None
-        if callable(forms):
-            raise TypeError("forms is a function; give a sequence of functions, one for each vector of a particle.")
-        if forms:
-            constant = bool(factors[(0,) * mesh.ndim])
-            self._forms = np.stack([_form(form, n, self._modes, constant) for n, form in enumerate(forms)])
-            if len(forms) == 1:
-                factors, self._forms = factors * self._forms[0] ** 2, None
+        factors, self._forms = vector_factors(
+            self._modes, self.window, green, kappa=kappa, alpha=alpha, of=of, zero=zero, forms=forms,
+            compensation=compensation,
+        )  # fmt: skip
         self._factors = factors
         self._parts = max(1, len(forms))
         self._core = (self._parts, mesh.ndim) if len(forms) > 1 else (mesh.ndim,)
@@ -261,6 +245,32 @@ class VectorSolver(MeshSolver):
             return [(i, *rest) for i in range(batch[0]) for rest in self._groups(batch[1:], dtype)]
         step = max(1, _MOST_BYTES // max(inner, 1))
         return [(slice(i, min(i + step, batch[0])),) for i in range(0, batch[0], step)]
+
+
+def vector_factors(
+    modes: Modes, window: Window, green: Any, *, kappa: float | None, alpha: float | None, of: str,
+    zero: float | None, forms: Any, compensation: str | None,
+) -> tuple[NDArray[Any], NDArray[np.float64] | None]:  # fmt: skip
+    """Return real factors of modes, over volume and size, and the form factors (m, modes) if there are several."""
+    checks.one_of(compensation, "compensation", (*CHOICES, "aliases"))
+
+    def aliases(numbers: NDArray[Any], nodes: int, axis: int) -> NDArray[Any]:
+        return alias_sum(window, 2 * math.pi * numbers / nodes)
+
+    kind = chosen(compensation, green)
+    divided = None if kind is None else aliases if kind == "aliases" else divisor(window, kind, 2)
+    parameters = {"kappa": kappa, "alpha": alpha}
+    factors = table(green, modes, of=of, zero=zero, parameters=parameters, divisor=divided)
+    if factors.dtype.kind == "c":
+        raise TypeError("green returns complex values; vectors need a real Green function.")
+    factors = factors / (math.prod(modes.shape) * modes.mesh.node_volume)
+    if callable(forms):
+        raise TypeError("forms is a function; give a sequence of functions, one for each vector of a particle.")
+    if not forms:
+        return factors, None
+    constant = modes.has_zero and bool(factors[(0,) * factors.ndim])
+    shapes = np.stack([_form(form, n, modes, constant) for n, form in enumerate(forms)])
+    return (factors * shapes[0] ** 2, None) if len(forms) == 1 else (factors, shapes)
 
 
 def _form(form: Any, number: int, modes: Modes, constant: bool) -> NDArray[np.float64]:
