@@ -92,6 +92,7 @@ NEED_A_PARTNER = {
     **{(name, argument): (lambda call=call, given=given: call(**given), words)
        for name, call in (("fourier.Solver", lambda **k: fourier.Solver(MESH, **k)),
                           ("distributed.Solver", lambda **k: pmd.Solver(**RANKS, **k)),
+                          ("distributed.VectorSolver", lambda **k: pmd.VectorSolver(**RANKS, **k)),
                           ("fourier.VectorSolver", lambda **k: fourier.VectorSolver(MESH, **k)),
                           ("fourier.Transform.green", lambda **k: fourier.Transform(MESH).green(**k)))
        for argument, given, words in (("kappa", dict(kappa=1.0), "green='poisson' has no kappa"),
@@ -121,6 +122,8 @@ NEED_A_PARTNER = {
     ("apps.brownian.RPY", "threads"): (lambda: brownian.RPY(TWENTY, **GPU), "threads is 2 and backend is 'cuda'"),
     ("apps.brownian.RPY.square_root", "waves"): (
         lambda: of("apps.brownian.RPY", "square_root")(V, waves=Q), "waves are given with method='lanczos'"),
+    ("apps.brownian.DistributedRPY.square_root", "waves"): (
+        lambda: of("apps.brownian.DistributedRPY", "square_root")(V, waves=Q), "waves are given with method='lanczos'"),
     ("apps.brownian.BrownianDynamics", "difference"): (
         lambda: brownian.BrownianDynamics(20 * X, brownian.Drag(), time_step=0.1, difference=1e-3),
         "difference is 0.001, and the divergence of Drag vanishes"),
@@ -231,6 +234,7 @@ distributed.Domain: parts per_rank
 distributed.Plan: world ghosts options
 distributed.Route: per_rank particles count
 distributed.Solver: world green zero compensation gradient interlaced parts
+distributed.VectorSolver: world green zero onto forms compensation parts
 distributed.power_spectrum: world interlaced compensation other edges mu_bins multipoles
 distributed.UniformGrid: cell_size
 distributed.World: communicator transport
@@ -247,13 +251,15 @@ distributed.World.alike: check
 distributed.World.allreduce: op
 distributed.World.exchange: meanwhile since
 apps.brownian.RPY: radius viscosity accuracy splitting cutoff shape vectors
+apps.brownian.DistributedRPY: radius viscosity accuracy splitting cutoff shape vectors parts threads
 apps.brownian.WCA: epsilon sigma
 apps.brownian.BrownianDynamics: forces temperature integrator seed shear_rate
 apps.brownian.Drag: radius viscosity box
 apps.brownian.FreeRPY: radius viscosity threads
 apps.brownian.FreeRPY.square_root: tolerance
 apps.brownian.HarmonicBonds: length box
-apps.brownian.RPY.noise apps.brownian.RPY.square_root: tolerance
+apps.brownian.RPY.noise apps.brownian.RPY.square_root apps.brownian.DistributedRPY.noise: tolerance
+apps.brownian.DistributedRPY.square_root: tolerance
 apps.brownian.BrownianDynamics.run apps.dem.Simulation.run apps.dem.DistributedSimulation.run: progress trajectory
 apps.dem.Hertz: poisson restitution friction
 apps.dem.LinearSpring: tangential restitution friction

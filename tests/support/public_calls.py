@@ -49,9 +49,13 @@ OBJECTS = {
     "distributed.UniformGrid": lambda: pmd.UniformGrid(radius=0.2, **RANKS).build(X),
     "distributed.FFT": lambda: pmd.FFT(**RANKS),
     "distributed.Solver": lambda: pmd.Solver(**RANKS).set_positions(X),
+    "distributed.VectorSolver": lambda: pmd.VectorSolver(**RANKS).set_positions(X),
     "apps.nufft.Plan": lambda: nufft.Plan(1, (8,) * 3),
     "apps.nufft.DistributedPlan": lambda: nufft.DistributedPlan(pmd.World(), 1, (8,) * 3),
     "apps.brownian.RPY": lambda: brownian.RPY(TWENTY, accuracy=1e-2).set_positions(20 * X),
+    "apps.brownian.DistributedRPY": lambda: brownian.DistributedRPY(pmd.World(), TWENTY, accuracy=1e-2).set_positions(
+        20 * X
+    ),
     "apps.brownian.BrownianDynamics": lambda: brownian.BrownianDynamics(20 * X, spheres(), time_step=0.1),
     "apps.dem.Simulation": lambda: dem.Simulation(20 * X, **SPHERES),
     "apps.dem.DistributedSimulation": lambda: dem.DistributedSimulation(pmd.World(), 20 * X, **SPHERES),

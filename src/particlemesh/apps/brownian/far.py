@@ -46,8 +46,11 @@ class Far:
 
         forms = [lambda k2, a=a: formulas.sinc(np.sqrt(k2) * a) for a in self.radii]
         self.mesh = pm.Mesh(shape, box)
-        self.solver = VectorSolver(self.mesh, window, stokes, forms=forms, compensation="aliases", **options)
+        self.solver = self._solver(window, stokes, forms=forms, compensation="aliases", **options)
         self._shapes: Any = None
+
+    def _solver(self, window: Any, green: Any, **options: Any) -> Any:
+        return VectorSolver(self.mesh, window, green, **options)
 
     @property
     def nbytes(self) -> int:

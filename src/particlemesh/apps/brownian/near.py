@@ -98,7 +98,7 @@ class Near:
         Parameters
         ----------
         force, velocity : NumPy array (b, N, 3)
-            Dense.
+            Dense. There may be forces of more spheres, after those that have rows.
         far : NumPy array (b, parts, N, 3), optional
             What the mesh gave.
         shapes : NumPy array (parts, N), optional
@@ -113,8 +113,8 @@ class Near:
         if batch == 1:
             run(_multiply_one, threads, *rows, force[0], velocity[0], share, steps=steps)
         else:  # right-hand sides of a particle side by side
-            beside = np.ascontiguousarray(force.reshape(batch, -1).T).reshape(count, 3, batch)
-            sums = np.empty_like(beside)
+            beside = np.ascontiguousarray(force.reshape(batch, -1).T).reshape(-1, 3, batch)
+            sums = np.empty((count, 3, batch), beside.dtype)
             run(_multiply_many, threads, *rows, beside, sums, share, steps=steps)
             velocity[...] = np.moveaxis(sums, -1, 0)
         if far is not None:

@@ -7,7 +7,8 @@ import contextlib
 import functools
 import math
 import threading
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from particlemesh.apps.brownian.square_root import RootInfo, square_root
 from particlemesh.kernels import allocate, alone, checks
 
 METHODS = ("lanczos", "split")
+T = TypeVar("T")
 
 
 class RPY(kernels.Fixed):
@@ -104,7 +106,7 @@ class RPY(kernels.Fixed):
             raise ValueError(
                 f"the box is {self.box.ndim}-D, periodic {self.box.periodic}; this mobility needs three periodic axes."
             )
-        self.radii, self._many = np.atleast_1d(radii(radius)), bool(np.ndim(radius))
+        self.radii, self._many = np.atleast_1d(self._checked_radii(radius)), bool(np.ndim(radius))
         self.viscosity = checks.positive(viscosity, "viscosity")
         self.accuracy = checks.positive(accuracy, "accuracy")
         trial = pm.Plan(pm.Mesh((4, 4, 4) if shape is None else shape, self.box), "cic" if window is None else window)
@@ -307,12 +309,17 @@ class RPY(kernels.Fixed):
         RuntimeError
             If no positions are set.
         """
-        self._ready()
-        core = (self.count, 3)
-        operand = self._taken(forces, core, "forces")
+
+        def accepted() -> tuple[str, tuple[Any, ...]]:
+            self._ready()
+            core = (self.count, 3)
+            operand = self._taken(forces, core, "forces")
+            with self._in_order(operand, out):
+                result = kernels.give(out, operand, operand.batch + core)
+                return f"velocity of {operand.batch}", (operand, result, self._rows(operand, "forces", check))
+
+        operand, result, force = self._alike(accepted)
         with self._in_order(operand, out):
-            result = kernels.give(out, operand, operand.batch + core)
-            force = self._rows(operand, "forces", check)
             self._multiply(force, result.native.reshape(force.shape))
             return result.finish()
 
@@ -447,31 +454,25 @@ class RPY(kernels.Fixed):
         >>> bool(np.allclose(twice, rpy.velocity(z), atol=1e-4)), rpy.info.iterations < 20
         (True, True)
         """
+
+        def accepted() -> tuple[str, tuple[Any, ...]]:
+            given = self._numbers(z, checks.positive(tolerance, "tolerance"), method, waves, check)
+            return f"square_root of {given[0].batch}, {tolerance=}, {method=}", given
+
+        operand, more, numbers, xp = self._alike(accepted)
         near = self._ready()
-        checks.one_of(method, "method", METHODS)
-        tolerance = checks.positive(tolerance, "tolerance")
-        if (waves is None) != (method == "lanczos"):
-            state = "missing" if waves is None else "given"
-            raise ValueError(f"waves are {state} with method={method!r}; 'split' needs them, 'lanczos' has none.")
-        core = (self.count, 3)
-        operand = self._taken(z, core, "z")
-        shape = (3, *self._far.mesh.shape)
-        more = None
-        if waves is not None:
-            more = self._taken(waves, shape, "waves")
-            if more.batch != operand.batch:
-                raise ValueError(f"waves have leading axes {more.batch} and z has {operand.batch}: give the same.")
         with self._in_order(operand, *([] if more is None else [more])):
-            result = kernels.give(None, operand, operand.batch + core)
-            numbers, xp = self._like_numpy(self._rows(operand, "z", check))
+            result = kernels.give(None, operand, (*operand.batch, self.count, 3))
             product = functools.partial(self._image, self._multiply_near if more else self._multiply)
             flat = numbers.reshape(len(numbers), 3 * self.count)
-            root, info = square_root(product, flat, tolerance, xp, method=method, least=10 * self.accuracy)
+            root, info = square_root(
+                product, flat, tolerance, xp, method=method, least=10 * self.accuracy, ranks=self._ranks
+            )
             root = root.reshape(numbers.shape)
             if more is not None:
                 if self._product is not None:
                     self._product.forget()
-                parts, _ = self._like_numpy(self._far.sample(more.native.reshape((len(numbers), *shape))))
+                parts, _ = self._like_numpy(self._far.sample(more.native.reshape((len(numbers), *self._wave_shape()))))
                 parts = self._in_callers_order(parts, xp)
                 weights = self._far.weights
                 scale = 1 if weights is None else xp.asarray(weights.astype(near.dtype))[:, :, None]
@@ -480,6 +481,33 @@ class RPY(kernels.Fixed):
             near.backend.copy(result.native, native.reshape(tuple(result.native.shape)))
             self._info = info
             return result.finish()
+
+    _ranks: Any = None  # that have other spheres
+
+    def _checked_radii(self, given: Any) -> Any:
+        return radii(given)
+
+    def _alike(self, work: Callable[[], tuple[str, T]]) -> T:
+        """Return the result of local work, once no rank has failed in it."""
+        return work()[1]
+
+    def _wave_shape(self) -> tuple[int, ...]:
+        return (3, *self._far.mesh.shape)
+
+    def _numbers(self, z: Any, tolerance: float, method: str, waves: Any, check: bool) -> tuple[Any, ...]:
+        """Return the operands of a square root, numbers (b, N, 3), and their library."""
+        self._ready()
+        checks.one_of(method, "method", METHODS)
+        if (waves is None) != (method == "lanczos"):
+            state = "missing" if waves is None else "given"
+            raise ValueError(f"waves are {state} with method={method!r}; 'split' needs them, 'lanczos' has none.")
+        operand, more = self._taken(z, (self.count, 3), "z"), None
+        if waves is not None:
+            more = self._taken(waves, self._wave_shape(), "waves")
+            if more.batch != operand.batch:
+                raise ValueError(f"waves have leading axes {more.batch} and z has {operand.batch}: give the same.")
+        with self._in_order(operand, *([] if more is None else [more])):
+            return operand, more, *self._like_numpy(self._rows(operand, "z", check))
 
     def _image(self, multiply: Any, vectors: Any) -> Any:
         """Return the products of vectors (b, 3 N), arrays of the library of :meth:`_like_numpy`."""

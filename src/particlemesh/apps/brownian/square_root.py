@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,18 @@ import numpy as np
 
 MOST_ITERATIONS = 200
 _BLOCK = 64  # vectors that share a space: more take longer on the host than they save
+
+
+class Alone:
+    """What a square root asks of all ranks that have parts of its vectors; here one has them all."""
+
+    def allreduce(self, sums: Any) -> Any:
+        """Return sums over all ranks."""
+        return sums
+
+    def allgather(self, thing: Any) -> list[Any]:
+        """Return an object of each rank."""
+        return [thing]
 
 
 @dataclass(frozen=True)
@@ -34,8 +47,9 @@ class RootInfo:
 
 
 def square_root(
-    product: Callable[[Any], Any], z: Any, tolerance: float, xp: Any, *, method: str = "lanczos", least: float = 0.0
-) -> tuple[Any, RootInfo]:
+    product: Callable[[Any], Any], z: Any, tolerance: float, xp: Any, *, method: str = "lanczos", least: float = 0.0,
+    ranks: Any = None,
+) -> tuple[Any, RootInfo]:  # fmt: skip
     """Return the principal square root of an operator times vectors.
 
     The vectors share one Krylov space, so that b of them converge in fewer iterations than one [chow2014]_. Each
@@ -56,6 +70,8 @@ def square_root(
         Name for the report.
     least : float
         Negative eigenvalues up to this share of the largest count as rounding.
+    ranks : particlemesh.distributed.World, optional
+        If given, vectors are this rank's parts of longer ones, and all ranks call.
 
     Returns
     -------
@@ -76,23 +92,25 @@ def square_root(
     """
     if len(z) > _BLOCK:
         groups = [slice(i, i + _BLOCK) for i in range(0, len(z), _BLOCK)]
-        roots = [square_root(product, z[g], tolerance, xp, method=method, least=least) for g in groups]
+        roots = [square_root(product, z[g], tolerance, xp, method=method, least=least, ranks=ranks) for g in groups]
         infos = [info for _, info in roots]
         worst = max(info.estimate for info in infos)
         return xp.concatenate([y for y, _ in roots]), RootInfo(method, sum(i.iterations for i in infos), worst)
-    if not z.size or not bool((z != 0).any()):
+    ranks = Alone() if ranks is None else ranks
+    length, some = (int(n) for n in ranks.allreduce(np.array([z.shape[1], bool((z != 0).any())], np.int64)))
+    if not some:
         return xp.zeros_like(z), RootInfo(method, 0, 0.0)
-    basis = _orthonormal(z, 0.0, xp)
-    right = _host(basis @ z.T)  # coordinates of z, (m, b); those of later vectors are 0
+    basis = _orthonormal(z, 0.0, xp, ranks)
+    right = _host(ranks.allreduce(basis @ z.T))  # coordinates of z, (m, b); those of later vectors are 0
     projected = np.zeros((0, 0))
     old = np.zeros((0, right.shape[1]))
     image, estimate, iterations = product(basis), 1.0, 0
     while True:
         iterations += 1
         known = len(projected)
-        overlap = basis @ image.T
+        overlap = ranks.allreduce(basis @ image.T)
         image = image - overlap.T @ basis
-        again = basis @ image.T
+        again = ranks.allreduce(basis @ image.T)
         image = image - again.T @ basis
         grown = np.zeros((len(basis), len(basis)))
         grown[:known, :known] = projected
@@ -100,11 +118,11 @@ def square_root(
         size = float(np.linalg.norm(grown[:, known:], axis=0).max())  # of the part in the basis
         grown[known:, :known] = grown[:known, known:].T
         projected = (grown + grown.T) / 2
-        block = _orthonormal(image, size, xp)
-        full = iterations >= MOST_ITERATIONS or len(basis) + len(block) > basis.shape[1]
+        block = _orthonormal(image, size, xp, ranks)
+        full = iterations >= MOST_ITERATIONS or len(basis) + len(block) > length
         # A GPU has the next product while the host takes this root; on the CPU the last one would be in vain.
         ahead = product(block) if xp is not np and len(block) and not full else None
-        new = _root(projected, least) @ np.pad(right, ((0, len(basis) - len(right)), (0, 0)))
+        new = ranks.allgather(_root(projected, least))[0] @ np.pad(right, ((0, len(basis) - len(right)), (0, 0)))
         change = new - np.pad(old, ((0, len(new) - len(old)), (0, 0)))
         norms = np.linalg.norm(new, axis=0)
         estimate = float((np.linalg.norm(change, axis=0) / np.where(norms > 0, norms, 1)).max())
@@ -126,17 +144,23 @@ def square_root(
     return coordinates @ basis[: len(new)], RootInfo(method, iterations, estimate)
 
 
-def _orthonormal(vectors: Any, size: float, xp: Any) -> Any:
+def _orthonormal(vectors: Any, size: float, xp: Any, ranks: Any) -> Any:
     """Return an orthonormal basis (m, n) of vectors (b, n), without directions that are only rounding."""
     if len(vectors) == 1:  # factorising one vector takes a GPU longer than the product
-        length = float(xp.linalg.norm(vectors))
+        length = math.hypot(*ranks.allgather(float(xp.linalg.norm(vectors))))
         floor = 20 * np.finfo(vectors.dtype).eps * max(size, length)
         return vectors / vectors.dtype.type(length) if length > floor else vectors[:0]
     q, r = xp.linalg.qr(vectors.T)
-    left, values, _ = np.linalg.svd(_host(r))
+    # Each rank's triangle is factorised again with those of the others: one tree of two levels.
+    every = ranks.allgather(_host(r))
+    turn, whole = np.linalg.qr(np.concatenate(every)) if len(every) > 1 else (None, every[0])
+    left, values, _ = np.linalg.svd(whole)
     floor = 20 * np.finfo(vectors.dtype).eps * max(size, values[0] if len(values) else 0.0)
-    keep = values > floor
-    return (q @ xp.asarray(left[:, : len(values)][:, keep].astype(vectors.dtype))).T
+    kept = left[:, : len(values)][:, values > floor]
+    if turn is not None:
+        first = sum(len(one) for one in every[: ranks.rank])
+        kept = ranks.allgather(turn @ kept)[0][first : first + len(r)]  # the first rank's, if machines round otherwise
+    return (q @ xp.asarray(kept.astype(vectors.dtype))).T
 
 
 def _root(matrix: np.ndarray, least: float) -> np.ndarray:
