@@ -127,6 +127,12 @@ NEED_A_PARTNER = {
     ("apps.brownian.BrownianDynamics", "difference"): (
         lambda: brownian.BrownianDynamics(20 * X, brownian.Drag(), time_step=0.1, difference=1e-3),
         "difference is 0.001, and the divergence of Drag vanishes"),
+    ("apps.brownian.DistributedBrownianDynamics", "difference"): (
+        lambda: brownian.DistributedBrownianDynamics(
+            pmd.World(), 20 * X, brownian.Drag(), time_step=0.1, difference=1e-3),
+        "difference is 0.001, and the divergence of Drag vanishes"),
+    ("apps.brownian.DistributedBrownianDynamics.run", "every"): (
+        lambda: of("apps.brownian.DistributedBrownianDynamics", "run")(2, every=2), "every is 2.*give trajectory="),
     ("apps.brownian.BrownianDynamics.run", "every"): (
         lambda: of("apps.brownian.BrownianDynamics", "run")(2, every=2), "every is 2.*give trajectory="),
     ("apps.dem.Simulation", "periodic"): (
@@ -255,11 +261,13 @@ apps.brownian.DistributedRPY: radius viscosity accuracy splitting cutoff shape v
 apps.brownian.WCA: epsilon sigma
 apps.brownian.BrownianDynamics: forces temperature integrator seed shear_rate
 apps.brownian.Drag: radius viscosity box
+apps.brownian.DistributedBrownianDynamics: forces temperature integrator seed
 apps.brownian.FreeRPY: radius viscosity threads
 apps.brownian.FreeRPY.square_root: tolerance
 apps.brownian.HarmonicBonds: length box
 apps.brownian.RPY.noise apps.brownian.RPY.square_root apps.brownian.DistributedRPY.noise: tolerance
 apps.brownian.DistributedRPY.square_root: tolerance
+apps.brownian.DistributedBrownianDynamics.run: progress trajectory
 apps.brownian.BrownianDynamics.run apps.dem.Simulation.run apps.dem.DistributedSimulation.run: progress trajectory
 apps.dem.Hertz: poisson restitution friction
 apps.dem.LinearSpring: tangential restitution friction

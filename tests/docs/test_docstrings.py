@@ -31,7 +31,12 @@ MODULES = sorted(
 )
 # What modules and pages need beyond the dependencies.
 OPTIONAL = {"figures": ("matplotlib",), "guide/autograd.rst": ("torch", "jax")}
-OPTIONAL |= {"dynamics": ("h5py",), "checkpoint": ("h5py",), "brownian_figure": ("matplotlib",)}
+OPTIONAL |= {
+    "dynamics": ("h5py",),
+    "rank_dynamics": ("h5py",),
+    "checkpoint": ("h5py",),
+    "brownian_figure": ("matplotlib",),
+}
 OPTIONAL |= {"mri": ("mrinufft",), "operator": ("mrinufft",), "gradients": ("mrinufft", "torch", "deepinv")}
 OPTIONAL |= {"calculator": ("ase",), "ase": ("ase",), "mdanalysis": ("MDAnalysis",)}
 OPTIONAL |= {"vesin": ("ase",), "pymatgen": ("pymatgen",), "freud": ("freud",)}

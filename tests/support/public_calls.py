@@ -57,6 +57,9 @@ OBJECTS = {
         20 * X
     ),
     "apps.brownian.BrownianDynamics": lambda: brownian.BrownianDynamics(20 * X, spheres(), time_step=0.1),
+    "apps.brownian.DistributedBrownianDynamics": lambda: brownian.DistributedBrownianDynamics(
+        pmd.World(), 20 * X, brownian.Drag(), time_step=0.1
+    ),
     "apps.dem.Simulation": lambda: dem.Simulation(20 * X, **SPHERES),
     "apps.dem.DistributedSimulation": lambda: dem.DistributedSimulation(pmd.World(), 20 * X, **SPHERES),
     "apps.pme.PME": lambda: pme.PME(FOUR, **EWALD),

@@ -6,6 +6,7 @@ import copy
 import numpy as np
 import pytest
 
+import mpi
 from particlemesh import distributed as pmd
 from particlemesh.apps.brownian import RPY, DistributedRPY
 from ranks import on_threads
@@ -71,6 +72,18 @@ def test_velocities_and_noise_are_those_of_one_device(name):
             assert got.shape == part.shape
             assert got.dtype == part.dtype
             assert abs(got - part).max(initial=0) <= tolerance * abs(whole).max()
+
+
+@mpi.on_ranks(1, 3)
+def test_velocities_over_mpi(world):
+    x, force = drawn()
+    mine = shares([15, 15, 60] if world.size > 1 else [60])[world.rank]
+    given = dict(accuracy=1e-2, threads=1)
+    expected = RPY(BOX, **given).set_positions(x)
+    rpy = DistributedRPY(world, BOX, **given).set_positions(x[mine])
+    for verb in ("velocity", "square_root"):
+        got, whole = getattr(rpy, verb)(force[:, mine].copy()), getattr(expected, verb)(force)
+        assert abs(got - whole[:, mine]).max(initial=0) < 1e-11 * abs(whole).max()
 
 
 WRONG = {

@@ -5,7 +5,18 @@ from particlemesh.apps.brownian.drag import Drag
 from particlemesh.apps.brownian.dynamics import BrownianDynamics
 from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
 from particlemesh.apps.brownian.free import FreeRPY
+from particlemesh.apps.brownian.rank_dynamics import DistributedBrownianDynamics
 from particlemesh.apps.brownian.ranks import DistributedRPY
 from particlemesh.apps.brownian.rpy import RPY
 
-__all__ = ["RPY", "WCA", "BrownianDynamics", "DistributedRPY", "Drag", "FreeRPY", "HarmonicBonds", "Sum"]
+__all__ = [
+    "RPY",
+    "WCA",
+    "BrownianDynamics",
+    "DistributedBrownianDynamics",
+    "DistributedRPY",
+    "Drag",
+    "FreeRPY",
+    "HarmonicBonds",
+    "Sum",
+]

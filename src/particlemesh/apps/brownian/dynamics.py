@@ -243,10 +243,22 @@ class BrownianDynamics(Fixed):
         self, positions: Any, mobility: Any, forces: Any = None, *, temperature: float = 1.0, time_step: float,
         integrator: str = "euler", seed: int | None = None, difference: float | None = None, shear_rate: float = 0.0,
     ) -> None:  # fmt: skip
+        self._accept(positions, mobility, forces, temperature, time_step, integrator, seed, difference)
+        self._shear(shear_rate)
+        self.mobility.set_positions(self._positions)  # what it refuses is refused now
+        self.busy = threading.RLock()
+
+    _least = 1  # particles
+
+    def _accept(
+        self, positions: Any, mobility: Any, forces: Any, temperature: Any, time_step: Any, integrator: Any, seed: Any,
+        difference: Any,
+    ) -> None:  # fmt: skip
+        """Check the arguments, and keep them."""
         on_host = isinstance(positions, np.ndarray) or not hasattr(positions, "dtype")
         x = checks.number_array(positions, "positions") if on_host else positions
         self._module = module_of(x)
-        if x.ndim != 2 or x.shape[1] != 3 or not len(x):
+        if x.ndim != 2 or x.shape[1] != 3 or len(x) < self._least:
             raise ValueError(f"positions have shape {tuple(x.shape)}; (N, 3) is needed, with one particle or more.")
         if x.dtype.kind not in "iuf":
             raise TypeError(f"positions have dtype {x.dtype}; real numbers are needed.")
@@ -273,9 +285,6 @@ class BrownianDynamics(Fixed):
             self._force_of(self._forces), mobility, temperature, time_step, self._noise(seed), self.difference,
             0.0, 0.0, self._at_strain,
         )  # fmt: skip
-        self._shear(shear_rate)
-        self.mobility.set_positions(self._positions)  # what it refuses is refused now
-        self.busy = threading.RLock()
 
     def _shear(self, rate: Any) -> None:
         number = checks.number_array(rate, "shear_rate")
@@ -311,7 +320,7 @@ class BrownianDynamics(Fixed):
     def __reduce__(self) -> tuple[Any, ...]:
         names = "positions", "forces", "temperature", "time_step", "integrator", "seed", "difference", "shear_rate"
         arguments = {name: getattr(self, name) for name in names} | {"mobility": self._rest}
-        return _remade, (type(self), arguments, self._step, self._since, self.strain)
+        return remade, (type(self), arguments, self._step, self._since, self.strain)
 
     def __repr__(self) -> str:
         return f"<BrownianDynamics of {len(self._positions):,} particles, step {self._step:,}, time {self.time:g}>"
@@ -461,8 +470,8 @@ class BrownianDynamics(Fixed):
             raise ValueError(f"{trajectory} has one box for all frames, and shear deforms it: write .gsd or .xyz.")
         scheme = SCHEMES[self.integrator]
         with contextlib.ExitStack() as stack:
-            file = None if trajectory is None else stack.enter_context(writer(trajectory, self._frame()))
-            advance = stack.enter_context(bar("Brownian dynamics", steps)) if progress else None
+            file = None if trajectory is None else stack.enter_context(self._writer(trajectory))
+            advance = stack.enter_context(bar("Brownian dynamics", steps)) if progress and self._shows else None
             if file is not None and self._step % every == 0:
                 file.write(self._frame())
             for _ in range(steps):
@@ -470,7 +479,7 @@ class BrownianDynamics(Fixed):
                 after = (self._positions + moved).astype(self._dtype, copy=False)
                 if self._step % _LOOKS == 0:
                     self._warn(moved)
-                self._finite(after, "the new position of", self._step)
+                self._look(after)
                 deformed = self._at_strain(self._problem, self.strain + self.shear_rate * self.time_step)
                 self._positions, self._problem = self._kept(after), deformed
                 self._step += 1
@@ -478,6 +487,15 @@ class BrownianDynamics(Fixed):
                     file.write(self._frame())
                 if advance is not None:
                     advance()
+
+    _shows = True  # a bar
+
+    def _writer(self, trajectory: Any) -> Any:
+        return writer(trajectory, self._frame())
+
+    def _look(self, after: Any) -> None:
+        """Raise a FloatingPointError if a new position is not finite."""
+        self._finite(after, "the new position of", self._step)
 
     def _warn(self, moved: Any) -> None:
         """Warn if positions are too far from the origin for the noise of a step."""
@@ -550,8 +568,10 @@ class BrownianDynamics(Fixed):
         ImportError
             If h5py is missing; the extra ``io`` has it.
         """
+        self._write(path, self.positions, self._rest)
+
+    def _write(self, path: Any, positions: Any, mobility: Any) -> None:
         with writing(path, APPLICATION, FORMAT) as file:
-            positions = self.positions
             file.attrs.update(
                 step=self.step, time=self.time, seed=str(self.seed), integrator=self.integrator,
                 shear_rate=self.shear_rate, strain=self.strain,
@@ -561,7 +581,7 @@ class BrownianDynamics(Fixed):
             file["positions"] = to_host(positions)
             for name in (*_NUMBERS, "forces"):
                 put(file, name, getattr(self, name), SHIPPED)
-            put(file, "mobility", self._rest, SHIPPED)
+            put(file, "mobility", mobility, SHIPPED)
 
     @classmethod
     def load(
@@ -603,26 +623,31 @@ class BrownianDynamics(Fixed):
         >>> other.step, bool((other.positions == dynamics.positions).all())
         (6, True)
         """
-        with reading(path, APPLICATION, FORMAT) as file:
-            arguments = {name: get(file, name, MAKERS) for name in _NUMBERS}
-            for name, thing in (("mobility", mobility), ("forces", forces)):
-                arguments[name] = get(file, name, MAKERS) if thing is None else thing
-            positions = file["positions"][()]
-            if file.attrs["arrays"] == "cupy":
-                positions = library("cupy", f"{path}, whose positions were on a GPU,").asarray(positions)
-            arguments |= dict(
-                positions=positions, integrator=str(file.attrs["integrator"]),
-                shear_rate=float(file.attrs.get("shear_rate", 0.0)),
-                seed=int(file.attrs["seed"]) if seed is None else seed,
-            )  # fmt: skip
-            step = int(file.attrs["step"])
-            time = float(file.attrs.get("time", step * arguments["time_step"]))
-            strain = float(file.attrs.get("strain", 0.0))
-            since = int(file.attrs.get("since_step", step)), float(file.attrs.get("since_time", time))
-        return _remade(cls, arguments, step, since, strain)
+        return remade(cls, *read_state(path, mobility, forces, seed))
 
 
-def _remade(cls: Any, arguments: dict[str, Any], step: int, since: tuple[int, float], strain: float) -> Any:
+def read_state(path: Any, mobility: Any, forces: Any, seed: Any) -> tuple[Any, ...]:
+    """Return what `remade` takes from a checkpoint."""
+    with reading(path, APPLICATION, FORMAT) as file:
+        arguments = {name: get(file, name, MAKERS) for name in _NUMBERS}
+        for name, thing in (("mobility", mobility), ("forces", forces)):
+            arguments[name] = get(file, name, MAKERS) if thing is None else thing
+        positions = file["positions"][()]
+        if file.attrs["arrays"] == "cupy":
+            positions = library("cupy", f"{path}, whose positions were on a GPU,").asarray(positions)
+        arguments |= dict(
+            positions=positions, integrator=str(file.attrs["integrator"]),
+            shear_rate=float(file.attrs.get("shear_rate", 0.0)),
+            seed=int(file.attrs["seed"]) if seed is None else seed,
+        )  # fmt: skip
+        step = int(file.attrs["step"])
+        time = float(file.attrs.get("time", step * arguments["time_step"]))
+        strain = float(file.attrs.get("strain", 0.0))
+        since = int(file.attrs.get("since_step", step)), float(file.attrs.get("since_time", time))
+    return arguments, step, since, strain
+
+
+def remade(cls: Any, arguments: dict[str, Any], step: int, since: tuple[int, float], strain: float) -> Any:
     """Return a simulation that has made steps, whose time counts from one of them."""
     dynamics = cls(**arguments)
     dynamics._step, dynamics._since = step, since

@@ -87,7 +87,8 @@ class DistributedRPY(RPY):
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make an equal mobility, except the world, of this rank's spheres."""
-        return {**super().settings(), "parts": self.parts}
+        radius = self.radii if self._many else float(self.radii[0])
+        return {**super().settings(), "radius": radius, "parts": self.parts}
 
     def in_box(self, box: Any) -> Self:
         """Return a mobility with the same arguments in another box: see :meth:`RPY.in_box`."""
