@@ -146,3 +146,32 @@ def test_what_is_refused():
             ranks.spread(bad, torch.ones(1, dtype=torch.float64))
 
     on_threads(2, work)
+
+
+LONELY = {
+    "spread": (lambda ranks, x, v: ranks.spread(x, v), (1, 0), "positions"),
+    "values": (lambda ranks, x, v: ranks.spread(x, v), (0, 1), "values"),
+    "both": (lambda ranks, x, v: ranks.spread(x, v), (1, 1), "positions and values"),
+    "interpolate": (lambda ranks, x, v: ranks.interpolate(torch.zeros(ranks.part.shape), x), (1, 0), "positions"),
+    "forward": (lambda ranks, x, v: ranks.forward(torch.zeros(ranks.part.shape) + v.sum()), (0, 1), "field"),
+}
+
+
+@pytest.mark.parametrize("name", LONELY)
+def test_ranks_whose_inputs_need_other_derivatives_raise(name):
+    call, needs, words = LONELY[name]
+
+    def work(world):
+        ranks = OverRanks(pmd.Domain(pm.Mesh((4, 4), (1.0, 1.0)), world.size), world, "tsc")
+        inputs = torch.full((2, 2), 0.5), torch.ones(2)
+        alike = [leaf(one) if need else one for one, need in zip(inputs, needs, strict=True)]
+        given = alike if world.rank else inputs
+        with pytest.raises(ValueError, match=f"on rank 0 nothing requires grad, and on rank 1 {words}:"):
+            call(ranks, *given)
+        with torch.no_grad():
+            call(ranks, *given)
+        result = call(ranks, *alike)
+        (result.abs() ** 2).sum().backward()
+        return [one.grad is not None for one in alike]
+
+    assert on_threads(2, work) == [[bool(need) for need in needs]] * 2

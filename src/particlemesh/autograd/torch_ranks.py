@@ -53,8 +53,8 @@ class OverRanks:
 
     Every rank makes the same calls, and differentiates its share of the loss at the same time. Gradients are those of
     the sum of all shares. A share that depends on no result keeps the other ranks waiting, so add ``0 * result.sum()``.
-    Inputs that require grad do so on all ranks. Derivatives by positions are exact for the window, twice. Keep the
-    object until all derivatives are taken.
+    Inputs that require grad do so on all ranks; if they differ, every rank raises. Derivatives by positions are exact
+    for the window, twice. Keep the object until all derivatives are taken.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class OverRanks:
     Raises
     ------
     ValueError, TypeError, particlemesh.distributed.RankError
-        As for :class:`particlemesh.distributed.Plan`.
+        As for :class:`particlemesh.distributed.Plan`. Also if other inputs require grad on another rank.
 
     Examples
     --------
@@ -99,6 +99,8 @@ class OverRanks:
         self._fft = pmd.FFT(domain, world, deterministic=options.get("deterministic", False))
         self.part, self.modes = domain.parts(world.rank)[0], self._fft.part
         self._at: Tensor | None = None  # positions of the plan
+        self._needs = 0  # a bit for each input of the present call that requires grad
+        self._names: tuple[str, ...] = ()  # of these inputs
         self._name = str(next(_NUMBERS))
         _ALL[self._name] = self
         last, (first, end) = domain.mesh.shape[-1], self.modes[-1]
@@ -111,11 +113,48 @@ class OverRanks:
         """Return the plan at positions (N, d) of this rank: particles travel if those of any rank are others."""
         known = self._at
         same = known is not None and known.shape == positions.shape and known.dtype == positions.dtype
-        if not self.world.allreduce(int(same and torch.equal(known, positions)), "min"):
+        mine = np.array([same and torch.equal(known, positions), self._needs, -self._needs], np.int64)
+        if not self._alike(*self.world.allreduce(mine, "min").tolist()):
             self._at = None
             self._plan.set_positions(positions)
             self._at = positions.clone()
         return self._plan
+
+    def _alike(self, result: int, low: int, high: int) -> int:
+        """Return the result, or raise if ranks need other derivatives: those with more would wait for the others."""
+        if low == -high:
+            return result
+        every = [
+            " and ".join(name for n, name in enumerate(names) if needs >> n & 1) or "nothing"
+            for names, needs in self.world.allgather((self._names, self._needs))
+        ]
+        other = next(rank for rank, text in enumerate(every) if text != every[0])
+        raise ValueError(
+            f"on rank 0 {every[0]} requires grad, and on rank {other} {every[other]}: each rank would wait for "
+            "derivatives of the other. Let the same inputs require grad on all ranks, also without particles."
+        )
+
+    def _needing(self, **inputs: Tensor) -> None:
+        """Note which inputs require grad."""
+        self._names = tuple(inputs)
+        needs = sum(int(tensor.requires_grad) << n for n, tensor in enumerate(inputs.values()))
+        self._needs = needs if torch.is_grad_enabled() else 0
+
+    def _call(self, spreads: bool, positions: Tensor, array: Tensor, order: int) -> Tensor:
+        self._needing(positions=positions, **{"values" if spreads else "field": array})
+        try:
+            return _transfer(spreads, positions, array, order, self._name)
+        finally:
+            self._needs = 0  # derivatives of calls that agreed are alike
+
+    def _transform(self, array: Tensor, forward: bool) -> Tensor:
+        self._needing(**{"field" if forward else "modes": array})
+        try:
+            self._alike(0, *self.world.allreduce(np.array([self._needs, -self._needs], np.int64), "min").tolist())
+        finally:
+            self._needs = 0
+        result: Tensor = _Transform.apply(array, self, forward)
+        return result
 
     # ---- calls ----------------------------------------------------------------------------------------
 
@@ -132,11 +171,11 @@ class OverRanks:
         -------
         tensor (..., *part.shape)
         """
-        return _transfer(True, positions, values, 0, self._name)
+        return self._call(True, positions, values, 0)
 
     def spread_gradient(self, positions: Tensor, vectors: Tensor) -> Tensor:
         """Spread vectors (..., N, d) with the window's derivative, the adjoint of :meth:`gradient`."""
-        return _transfer(True, positions, vectors, 1, self._name)
+        return self._call(True, positions, vectors, 1)
 
     def interpolate(self, field: Tensor, positions: Tensor) -> Tensor:
         """Interpolate a field; differentiable by field and positions.
@@ -152,21 +191,19 @@ class OverRanks:
         tensor (..., N)
             At this rank's particles.
         """
-        return _transfer(False, positions, field, 0, self._name)
+        return self._call(False, positions, field, 0)
 
     def gradient(self, field: Tensor, positions: Tensor) -> Tensor:
         """Interpolate a field's gradient (..., N, d), per user length unit; arguments are those of `interpolate`."""
-        return _transfer(False, positions, field, 1, self._name)
+        return self._call(False, positions, field, 1)
 
     def forward(self, field: Tensor) -> Tensor:
         """Return this rank's modes of a real field, as :meth:`particlemesh.distributed.FFT.forward` does."""
-        modes: Tensor = _Transform.apply(field, self, True)
-        return modes
+        return self._transform(field, True)
 
     def inverse(self, modes: Tensor) -> Tensor:
         """Return this rank's nodes of a real field from its modes."""
-        field: Tensor = _Transform.apply(modes, self, False)
-        return field
+        return self._transform(modes, False)
 
     def wavenumbers(self) -> tuple[np.ndarray, ...]:
         """Return the wave vectors of this rank's modes, as :meth:`particlemesh.distributed.FFT.wavenumbers` does."""
