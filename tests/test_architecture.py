@@ -45,7 +45,7 @@ TOP = {
 BUDGET = {
     ".": 920,
     "adapters": 1599,
-    "apps/brownian": 2250,
+    "apps/brownian": 2255,
     "apps/dem": 2840,
     "apps/files": 3345,
     "apps/mri": 440,
