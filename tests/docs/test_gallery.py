@@ -17,7 +17,8 @@ from test_sentences import LONGEST, paragraphs, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools" / "docs"))
-PACKAGES = (*importlib.import_module("public_names").PACKAGES, "particlemesh.apps.pme.torch")  # which needs torch
+NEED_TORCH = "particlemesh.apps.pme.torch", "particlemesh.autograd.torch"
+PACKAGES = (*importlib.import_module("public_names").PACKAGES, *NEED_TORCH)
 EXAMPLES = sorted(path.name for path in (ROOT / "examples" / "gallery").glob("plot_*.py"))
 AT_ONCE = 1
 
@@ -49,7 +50,7 @@ def foreign(tree):
         if package not in PACKAGES or last not in importlib.import_module(package).__all__:
             foreign_names.append(name)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+        if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr):
             foreign_names.append(node.attr)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             package = modules.get(node.value.id)
