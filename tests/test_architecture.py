@@ -48,7 +48,7 @@ BUDGET = {
     "apps/brownian": 2255,
     "apps/dem": 2840,
     "apps/files": 3345,
-    "apps/mri": 440,
+    "apps/mri": 635,
     "apps/nufft": 1700,
     "apps/pme": 4590,
     "arrays": 815,

@@ -72,6 +72,45 @@ def test_both_directions(backend, dtype, ndim, n_batchs, n_coils, sense, n_trans
     np.testing.assert_array_equal(backend.host(coefficients), values)
 
 
+@pytest.mark.parametrize("n_trans", [None, 2, 6])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_each_image_may_have_maps(backend, ndim, n_trans):
+    samples, shape, _, images, values = problem("complex128", ndim, 4, 3, True)
+    maps = cases.numbers(np.random.default_rng(8), (4, 3, *shape), "complex128")
+    op = operator(
+        samples, shape, n_coils=3, n_batchs=4, n_trans=n_trans, smaps=backend.array(maps), squeeze_dims=False, eps=1e-9
+    )
+    made, back = (backend.host(a) for a in (op.op(backend.array(images)), op.adj_op(backend.array(values))))
+    for b in range(4):
+        one = slice(b, b + 1)
+        assert cases.error(made[b], mri.samples_of(images[one], samples, shape, maps[b])[0]) < 2e-9
+        assert cases.error(back[b], mri.images_of(values[one], samples, shape, maps[b])[0]) < 2e-9
+    assert np.vdot(values, made) == pytest.approx(np.vdot(back, images), rel=1e-12)
+    _, slopes = op.op_and_gradient(backend.array(images))
+    one = operator(samples, shape, n_coils=3, smaps=maps[2], squeeze_dims=False, eps=1e-9)
+    np.testing.assert_allclose(
+        backend.host(slopes)[2], one.op_and_gradient(images[2:3])[1][0], atol=1e-8 * abs(backend.host(slopes)).max()
+    )
+
+
+def test_maps_of_images_keep_their_numbers():
+    samples, shape, _, images, _ = problem("complex128", 2, 4, 3, True)
+    maps = cases.numbers(np.random.default_rng(8), (4, 3, *shape), "complex128")
+    op = operator(samples, shape, n_coils=3, n_batchs=4, smaps=maps)
+    with pytest.raises(ValueError, match="smaps are of 4 images"):
+        op.n_batchs = 2
+    with pytest.raises(ValueError, match="there are 3 smaps"):
+        op.n_coils = 4
+    with pytest.raises(ValueError, match="smaps are of 3 images, and n_batchs is 4"):
+        op.smaps = maps[:3]
+    with pytest.raises(ValueError, match="smaps have shape"):
+        op.smaps = maps[None]
+    with pytest.warns(UserWarning, match="n_coils becomes 2"):
+        op.smaps = maps[:, :2]
+    assert op.op(images).shape == (4, 2, COUNT)
+    np.testing.assert_array_equal(copy.deepcopy(op).op(images), op.op(images))
+
+
 @pytest.mark.parametrize("sense", [False, True])
 def test_without_weights_it_is_the_adjoint(backend, sense):
     samples, shape, maps, images, values = problem("complex128", 2, 2, 3, sense)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Magnetic resonance imaging: a backend of mri-nufft, and weights for the density of samples.
+"""Magnetic resonance imaging: a backend of mri-nufft, off-resonance, and weights for the density of samples.
 
-Importing this module registers the backend: ``mrinufft.get_operator("particlemesh")``. Without mri-nufft only `density`
-is there.
+Importing this module registers the backend: ``mrinufft.get_operator("particlemesh")``. Without mri-nufft there are
+`density` and `OffResonance`.
 """
 
 from importlib.util import find_spec as _find_spec
 from typing import Any as _Any
 
 from particlemesh.apps.mri.density import density
+from particlemesh.apps.mri.off_resonance import OffResonance
 
-__all__ = ["density"]
+__all__ = ["OffResonance", "density"]
 
 if _find_spec("mrinufft") is not None:
     from particlemesh.apps.mri.operator import MRIParticlemesh

@@ -19,7 +19,7 @@ from particlemesh.kernels import Fixed, checks
 
 
 class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
-    r"""Samples of images in k-space: ``y[b, c, j] = 1/s sum_k S[c, k] x[b, k] exp(-i k . samples[j])``.
+    r"""Samples of images in k-space: ``y[b, c, j] = 1/s sum_k S[b, c, k] x[b, k] exp(-i k . samples[j])``.
 
     S are the sensitivities of coils, and s is ``sqrt(prod(shape) 2**d)``, as in all backends of mri-nufft.
     Arrays may be of NumPy, CuPy and PyTorch; sums are formed where the data are, and results are returned there. Maps
@@ -38,8 +38,9 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
         Coils, and images.
     n_trans : int, optional
         Coil images that are transformed together; by default all. Fewer take less memory.
-    smaps : array (n_coils, *shape), optional
-        Sensitivities. Without them an image has a coil axis. They are not copied: set others rather than change them.
+    smaps : array (n_coils, *shape) or (n_batchs, n_coils, *shape), optional
+        Sensitivities, of all images or of each. Without them an image has a coil axis. They are not copied: set others
+        rather than change them.
     squeeze_dims : bool
         Whether results lack axes of coils and batches of length 1.
     eps : float
@@ -147,20 +148,26 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
 
     @FourierOperatorBase.smaps.setter
     def smaps(self, maps: Any) -> None:
-        """Set sensitivities (n_coils, *shape), or None."""
+        """Set sensitivities (n_coils, *shape) or (n_batchs, n_coils, *shape), or None."""
         if maps is not None:
             maps = _native(maps, "smaps")
-            if tuple(maps.shape[1:]) != self.shape or not len(maps):
-                raise ValueError(f"smaps have shape {tuple(maps.shape)}; give (n_coils, {str(self.shape)[1:]}.")
+            *lead, coils = given = maps.shape[: -len(self.shape)] or (0,)
+            if maps.shape[len(given) :] != self.shape or not coils or len(lead) > 1:
+                raise ValueError(
+                    f"smaps have shape {tuple(maps.shape)}; give (n_coils, {str(self.shape)[1:]} or (n_batchs, "
+                    f"n_coils, {str(self.shape)[1:]}."
+                )
+            if lead and lead[0] != self.n_batchs:
+                raise ValueError(f"smaps are of {lead[0]} images, and n_batchs is {self.n_batchs}: give maps of each.")
             if maps.dtype.kind not in "fciu":
                 raise TypeError(f"smaps are of type {maps.dtype}; give real or complex numbers.")
-            if len(maps) != self.n_coils:
-                warnings.warn(f"n_coils becomes {len(maps)}, the number of smaps; it was {self.n_coils}.", stacklevel=2)
-                self.n_coils = len(maps)
+            if coils != self.n_coils:
+                warnings.warn(f"n_coils becomes {coils}, the number of smaps; it was {self.n_coils}.", stacklevel=2)
+                self._smaps, self.n_coils = None, coils
         self._smaps = maps
 
     def compute_smaps(self, method: Any = None) -> None:
-        """Set sensitivities: an array (n_coils, *shape), None, or a method of mri-nufft by name or as a function."""
+        """Set sensitivities: an array as for the constructor, None, or a method of mri-nufft, by name or a function."""
         if hasattr(method, "shape"):
             self.smaps = method
         else:
@@ -170,14 +177,18 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
     def n_coils(self, number: int) -> None:
         """Set the number of coils: that of the sensitivities, if there are any."""
         number = checks.integer(number, "n_coils", 1, 2**31)
-        if self._smaps is not None and number != len(self._smaps):
-            raise ValueError(f"n_coils is {number}, and there are {len(self._smaps)} smaps: set smaps instead.")
+        if self._smaps is not None and number != (coils := self._smaps.shape[-len(self.shape) - 1]):
+            raise ValueError(f"n_coils is {number}, and there are {coils} smaps: set smaps instead.")
         self._n_coils = number
 
     @FourierOperatorBase.n_batchs.setter
     def n_batchs(self, number: int) -> None:
         """Set the number of images."""
-        self._n_batchs = checks.integer(number, "n_batchs", 1, 2**31)
+        number = checks.integer(number, "n_batchs", 1, 2**31)
+        images = len(self._smaps) if self._smaps is not None and self._by_image else number
+        if number != images:
+            raise ValueError(f"n_batchs is {number}, and smaps are of {images} images: set smaps to None first.")
+        self._n_batchs = number
 
     @FourierOperatorBase.density.setter
     def density(self, weights: Any) -> None:
@@ -373,7 +384,7 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
                 plan.execute_adjoint(vectors, result[part].reshape(len(vectors), *self.shape))
                 continue
             images = self._turned(plan.execute_adjoint(vectors)).reshape(*samples[part].shape[:2], *self.shape)
-            result[part[0], 0] += (images * self._near("_smaps", xp)[part[1]].conj()).sum(1)
+            result[part[0], 0] += (images * self._maps_of(part, xp).conj()).sum(1)
         if not self.uses_sense:
             result = self._turned(result, out)
         result /= self.norm_factor
@@ -419,11 +430,21 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
         """Return images of coils (vectors, *shape)."""
         xp = get_array_module(images)
         if self.uses_sense:
-            coil_images = images[part[0]] * self._near("_smaps", xp)[part[1]].astype(self.cpx_dtype, copy=False)
+            coil_images = images[part[0]] * self._maps_of(part, xp).astype(self.cpx_dtype, copy=False)
         else:
             coil_images = images[part]
         coil_images = coil_images.reshape(-1, *self.shape)
         return xp.ascontiguousarray(coil_images.conj() if self._conjugated else coil_images)
+
+    @property
+    def _by_image(self) -> bool:
+        """Whether each image has sensitivities of its own."""
+        return self._smaps is not None and self._smaps.ndim == len(self.shape) + 2
+
+    def _maps_of(self, part: tuple[slice, slice], xp: Any) -> Any:
+        """Return the sensitivities (1 or batch, coils, *shape) of a part."""
+        maps = self._near("_smaps", xp)
+        return maps[part] if self._by_image else maps[None, part[1]]
 
     def _turned(self, array: Any, out: Any = None) -> Any:
         """Return an array, or its conjugate for the other sign of the exponent."""
