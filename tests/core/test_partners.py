@@ -297,6 +297,7 @@ apps.nufft.Plan: n_trans
 apps.nufft.DistributedPlan: n_trans parts
 apps.nufft.Plan.setpts apps.nufft.DistributedPlan.setpts: x
 apps.mri.density: iterations oversampling normalise
+apps.mri.OffResonance: maps accuracy segments interpolator
 apps.mri.MRIParticlemesh: density n_coils n_batchs n_trans smaps squeeze_dims
 apps.mri.MRIParticlemesh.adj_op: img
 apps.mri.MRIParticlemesh.make_autograd: wrt_data wrt_traj paired_batch
