@@ -34,12 +34,12 @@ class OffResonance(Fixed):
     samples : array (N, d)
         Radians per pixel, from -pi to pi; float32 or float64, of NumPy or CuPy.
     shape : tuple of d ints
-        Pixels of an image.
-    field_map : real array (*shape)
+        Pixels of an image, (nx, ...).
+    field_map : real array (nx, ...)
         Frequencies of the pixels in Hz.
     times : real array (N,)
         Seconds from the excitation to each sample.
-    maps : array (coils, *shape) or (batch, coils, *shape), optional
+    maps : array (coils, nx, ...) or (batch, coils, nx, ...), optional
         Sensitivities of coils, of all images or of each. Without them images have no coils.
     accuracy : float, optional
         Largest error of a phase factor, root mean square over pixels, at any sample; by default 1e-3.
@@ -121,7 +121,7 @@ class OffResonance(Fixed):
 
         Parameters
         ----------
-        images : array (*shape) or (batch, *shape)
+        images : array (nx, ...) or (batch, nx, ...)
             Of the library of the samples.
 
         Returns
@@ -146,7 +146,7 @@ class OffResonance(Fixed):
 
         Returns
         -------
-        array (*shape) or (batch, *shape)
+        array (nx, ...) or (batch, nx, ...)
         """
         core = (*self._coils, self._rows.shape[1])
         data = self._taken(values, "values", core)
