@@ -84,7 +84,7 @@ class _Host:
 
 def test_tables_find_partners_of_large_numbers():
     pairs, factors = [[3, 9000], [4095, 4096], [9000, 8191], [3, 5]], [0.0, 0.25, 0.5, 2.0]
-    parameters = (7.0, 1.0, 0.5, 4.0, *close._table(Exclusions(pairs, factors), 9001, 4))
+    parameters = (7.0, 1.0, 0.5, 4.0, 0.0, 6.0, *close._table(Exclusions(pairs, factors), 9001, 6))
     p = np.array(parameters, np.float32)
     whole = close.compiled(close.NEIGHBOURS, 1)
     for (i, j), factor in zip(pairs, factors, strict=True):

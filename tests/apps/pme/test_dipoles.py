@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, PMEBatch, dipoles, dispersion
-from particlemesh.apps.pme.split import Prolate, SixthPower, polynomials, with_derivatives
+from particlemesh.apps.pme import PME, PMEBatch, dipoles, direct, dispersion, operators
+from particlemesh.apps.pme.split import Gaussian, Prolate, SixthPower, polynomials, with_derivatives
 from particlemesh.backends import cuda
 from particlemesh.fourier.influence import Influence
 from pme_cases import image, pair_of_dipoles
@@ -183,6 +183,24 @@ def test_functions_of_pairs_compile_for_cuda(name, double):
         "RESULTS": function.results, "VALUES": function.values,
     }  # fmt: skip
     assert cuda.compile_only("grid/queries/sums.c", defines, 90, {"pair function": function.text})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda split: direct.pair_function(polynomials(split, 1.2, True), 2, True),
+        lambda split: dipoles.pair_function(with_derivatives(split, 1.2, True), True),
+        lambda split: operators._slopes(split, 1.2, True, None),
+        lambda split: operators._slopes(split, 1.2, True, 0.39),
+    ],
+    ids=["charges", "dipoles", "slopes", "damped slopes"],
+)
+def test_other_splittings_and_cutoffs_compile_nothing(function):
+    """The code does not depend on how many polynomials a smooth part takes: a user tries many parameters."""
+    one, other = function(Gaussian(2.0)), function(Gaussian(6.0))
+    assert len(one.parameters) < len(other.parameters)
+    assert one.text == other.text
+    assert one.on_cpu is other.on_cpu
 
 
 @pytest.mark.parametrize("what", ["dipoles", "batch"])

@@ -253,14 +253,14 @@ def test_no_particles_have_no_energy():
 
 
 KERNELS = ("add", "scale", "dots", "cross_products", "products", "weigh", "direct", "advance")
-TABLE = (1.0, 0.2, 10.0, 0.0, 20.0, 0.0, 20.0, 0.0, 20.0)  # of two particles without partners
+TABLE = (1.0, 0.2, 10.0, 0.0, 14.0, 0.0, 20.0, 0.0, 20.0, 0.0, 20.0)  # of two particles without partners
 FUNCTIONS = {
     "slopes of dipoles": operators._slopes(Gaussian(2.0), 1.2, True, None),
     "damped slopes": operators._slopes(Gaussian(2.0), 1.2, True, 0.39),
     "damped moments": damping.moments(0.39),
     "listed moments": damping.listed(0.39, 0.2),
     "listed charges": direct.pair_function(NONE, 2, True),
-    "listed dipoles": dipoles.pair_function(NONE, True, close.LISTED, (1.0, 0.2, 10.0)),
+    "listed dipoles": dipoles.pair_function(NONE, True, close.LISTED, (1.0, 0.2, 10.0, 0.0, 0.0)),
     "dipoles beside listed ones": dipoles.pair_function(NONE, True, close.NEIGHBOURS, TABLE),
     "moments beside listed ones": damping.moments(0.39, close.NEIGHBOURS, TABLE),
     "potentials": operators._potentials_of(Gaussian(2.0), 1.2, True, True, 3),

@@ -22,7 +22,8 @@ import particlemesh as pm
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 
 FREE, NEIGHBOURS, LISTED = range(3)  # no pair is listed; a sum over neighbours; a correction of listed pairs
-ALL = (1.0,)  # the numbers of pairs of which none is listed
+ALL = (1.0, 0.0, 0.0, 0.0, 0.0)  # the numbers of pairs of which none is listed
+HEAD = len(ALL)  # how many numbers have places that compiled code knows; the table follows somewhere
 _FAR = 1 / 3  # of the cutoff: beyond it taking a pair back costs no digits
 
 
@@ -32,26 +33,26 @@ def reach(core: Any) -> float:
 
 
 def function(
-    core: Any, name: Any, count: int, make: Callable[[int, tuple[float, ...], int], pm.PairFunction], at: int
+    core: Any, name: Any, count: int, make: Callable[[int, tuple[float, ...]], pm.PairFunction], at: int
 ) -> pm.PairFunction:  # fmt: skip
     """Return a pair function for sums over so many neighbours, kept under a name.
 
-    ``make`` takes the kind of the sum, the numbers that begin at ``at`` among the parameters, and ``at``.
+    ``make`` takes the kind of the sum, and its numbers; their table begins at ``at`` among the parameters.
     """
     if not len(core.exclusions):
         count = 0
     known = core.close_functions.get(name)
     if known is None or known[0] < count:
-        known = count, make(NEIGHBOURS if count else FREE, numbers(core, count, at), at)
+        known = count, make(NEIGHBOURS if count else FREE, numbers(core, count, at))
         core.close_functions[name] = known
     return known[1]
 
 
 def numbers(core: Any, count: int, at: int) -> tuple[float, ...]:
-    """Return 1, the square of the reach, a slope, and the table of so many particles; no table of 0."""
+    """Return 1, the square of the reach, a slope, ``at``, and the table of so many particles there; no table of 0."""
     square = reach(core) ** 2
-    head = *ALL, square, 2 / square
-    return head + (_table(core.exclusions, count, at + len(head)) if count else ())
+    head = 1.0, square, 2 / square, float(at // 4096), float(at % 4096)
+    return head + (_table(core.exclusions, count, at) if count else ())
 
 
 def _table(exclusions: Exclusions, count: int, at: int) -> tuple[float, ...]:
@@ -73,7 +74,7 @@ def text(kind: int, at: int) -> str:
 real whole = 1;
 if (r2 < p[{at + 1}]) {{
     {share}
-    const i64 row = {at + 3} + 2 * i, end = (i64)p[row + 2] * 4096 + (i64)p[row + 3];
+    const i64 row = (i64)p[{at + 3}] * 4096 + (i64)p[{at + 4}] + 2 * i, end = (i64)p[row + 2] * 4096 + (i64)p[row + 3];
     for (i64 n = (i64)p[row] * 4096 + (i64)p[row + 1]; n < end; n += 3)
         if ((i64)p[n] * 4096 + (i64)p[n + 1] == j) whole += p[n + 2] * share;
 }}
@@ -91,7 +92,7 @@ def compiled(kind: int, at: int) -> Callable[..., Any]:
         whole = p[at]
         if r2 < p[at + 1]:
             share = min((p[at + 1] - r2) * p[at + 2], p[at])
-            row = at + 3 + 2 * i
+            row = int(p[at + 3]) * 4096 + int(p[at + 4]) + 2 * i
             for n in range(int(p[row]) * 4096 + int(p[row + 1]), int(p[row + 2]) * 4096 + int(p[row + 3]), 3):
                 if int(p[n]) * 4096 + int(p[n + 1]) == j:
                     whole += p[n + 2] * share

@@ -21,7 +21,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import close
-from particlemesh.apps.pme.dipoles import factors, factors_text, parameters_of, size_of, slopes_of
+from particlemesh.apps.pme.dipoles import MORE, factors, factors_text, parameters_of, slopes_of
 from particlemesh.apps.pme.split import Smooth
 
 _MOST = 40.0  # of w: beyond it damping is less than rounding
@@ -92,11 +92,12 @@ def slopes(smooth: Smooth, cutoff: float, a: float) -> pm.PairFunction:
 
     Its values are a dipole and the root of a polarizability. Beyond the cutoff it has what damping adds to points.
     """
-    at = size_of(smooth) + 1  # of the damping's, after the number of `close`
+    more = *_parameters(a), cutoff**2
+    at, rows = MORE, MORE + len(more)
     head = f"""
-real c1 = r2 > 0 ? (real)0 : -p[{at - 4}], c2 = 0;
+real c1 = r2 > 0 ? (real)0 : -p[4], c2 = 0;
 if (r2 > 0) {{
-    {factors_text(smooth)}
+    {factors_text(smooth, rows=rows)}
     const int within = r2 <= p[{at + 8}];
     if (within) {{
         c1 = p1 - s1;
@@ -109,18 +110,18 @@ if (r2 > 0) {{
     }}
 }} else if (a[3] * b[3] > 0) c1 += p[{at}] / (a[3] * b[3]);
 """
-    parameters = *parameters_of(smooth), *close.ALL, *_parameters(a), cutoff**2
-    return slopes_of(head, _damped(smooth.coefficients.shape[1], at), 4, parameters)
+    parameters = parameters_of(smooth, close.ALL, *more)
+    return slopes_of(head, _damped(smooth.coefficients.shape[1], at, rows), 4, parameters)
 
 
 @functools.cache
-def _damped(terms: int, at: int) -> Any:
-    of_pair, damp = factors(terms, at - 1), _thole(at)
+def _damped(terms: int, at: int, rows: int) -> Any:
+    of_pair, damp = factors(terms, rows=rows), _thole(at)
 
     def c1_and_c2(r2, i, j, a, b, p):
         if r2 <= 0:
             size = a[3] * b[3]
-            return (p[at] / size if size > 0 else size) - p[at - 4], r2
+            return (p[at] / size if size > 0 else size) - p[4], r2
         _, p1, p2, _, _, s1, s2, _ = of_pair(r2, i, j, p)
         within = r2 <= p[at + 8]
         if p[at] * r2 * np.sqrt(r2) < p[at + 1] * a[3] * b[3]:  # few pairs
@@ -138,7 +139,7 @@ def _damped(terms: int, at: int) -> Any:
 @functools.lru_cache(maxsize=8)
 def listed(a: float, square: float) -> pm.PairFunction:
     """Return `moments` for listed pairs, which are close below a square."""
-    return moments(a, close.LISTED, (1.0, square, 2 / square))
+    return moments(a, close.LISTED, (1.0, square, 2 / square, 0.0, 0.0))
 
 
 def moments(a: float, kind: int = close.FREE, numbers: tuple[float, ...] = close.ALL) -> pm.PairFunction:

@@ -71,7 +71,7 @@ class Dipoles:
         check_powers(core.parameters.cutoff, 7, core.dtype)
         self.core = core
         self._smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
-        numbers = close.numbers(core, 0, size_of(NONE))
+        numbers = close.numbers(core, 0, 0)
         self.listed = [pair_function(NONE, virial, close.LISTED, numbers) for virial in (False, True)]
         self.factors = core.constant, core.split.mesh, core.split.itself, core.split.twist
 
@@ -89,7 +89,7 @@ class Dipoles:
     def function(self, count: int, virial: bool) -> pm.PairFunction:
         """Return the pair function of sums over neighbours."""
 
-        def made(kind: int, numbers: tuple[float, ...], at: int) -> pm.PairFunction:
+        def made(kind: int, numbers: tuple[float, ...]) -> pm.PairFunction:
             return pair_function(self._smooth, virial, kind, numbers)
 
         return close.function(self.core, ("dipoles", virial), count, made, size_of(self._smooth))
@@ -198,35 +198,41 @@ def pair_function(
 
     ``kind`` and ``numbers`` say how it leaves out close pairs (`close`).
     """
-    width, terms, at = columns(virial), smooth.coefficients.shape[1], size_of(smooth)
+    width, terms = columns(virial), smooth.coefficients.shape[1]
     source = _SOURCE.replace("LAST", str(width - 1)).replace("VIRIAL", _VIRIAL if virial else "")
     source = source.replace("FACTORS", factors_text(smooth, kind))
-    source = source.replace("LIMITS", str(at - 4))
-    return pm.PairFunction(source, _function(width, terms, at, kind), width, 4, (*parameters_of(smooth), *numbers))
+    return pm.PairFunction(source, _function(width, terms, kind), width, 4, parameters_of(smooth, numbers))
 
 
-def parameters_of(smooth: Smooth) -> tuple[float, ...]:
-    """Return the parameters of pair functions that take `factors`; others may follow them."""
+# Compiled code knows the places of parameters, so those come last whose number follows from a splitting: the
+# polynomials, and the table of `close`. A user tries many splittings, and one compilation serves them all.
+_CLOSE = 7  # the first number of `close`, after scale, 1, an end, value and slope in one place, 3 and 5
+MORE = _CLOSE + close.HEAD  # the first of further parameters, then of the polynomials
+
+
+def parameters_of(smooth: Smooth, numbers: Sequence[float] = close.ALL, *more: float) -> tuple[float, ...]:
+    """Return the parameters of pair functions that take `factors`, with further ones from `MORE` on."""
     value, slope = map(float, smooth(0.0))
-    return *smooth.parameters(), value, -2 * slope, 3.0, 5.0
+    first, rows = smooth.parameters()[:3], smooth.parameters()[3:]
+    return *first, value, -2 * slope, 3.0, 5.0, *numbers[: close.HEAD], *more, *rows, *numbers[close.HEAD :]
 
 
 def size_of(smooth: Smooth) -> int:
-    """Return how many these are."""
-    return len(smooth.parameters()) + 4
+    """Return how many these are without further ones and table."""
+    return MORE + smooth.coefficients.size + len(smooth.coefficients)
 
 
-def factors_text(smooth: Smooth, kind: int = close.FREE) -> str:
-    """Return C that defines p0 to p3, and s0 to s3 of a smooth part."""
+def factors_text(smooth: Smooth, kind: int = close.FREE, rows: int = MORE) -> str:
+    """Return C that defines p0 to p3, and s0 to s3 of a smooth part, whose polynomials begin at ``rows``."""
     terms = str(smooth.coefficients.shape[1])
-    return close.text(kind, size_of(smooth)) + _FACTORS.replace("TERMS", terms)
+    return close.text(kind, _CLOSE) + _FACTORS.replace("TERMS", terms).replace("ROWS", str(rows))
 
 
 # p0 to p3: what is left of ``1 / r``, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one before.
 # s0 to s3 are those of the smooth part. t0 to t3 are this and its derivatives by t, over 1, 1, 2 and 6.
 _FACTORS = """
 const real t = r2 * p[0];
-const i64 at = 3 + (TERMS + 1) * (i64)(t < p[2] ? t : p[2]);
+const i64 at = ROWS + (TERMS + 1) * (i64)(t < p[2] ? t : p[2]);
 const real s = t - p[at + TERMS], turn_of_t = -2 * p[0];
 real t0 = p[at + TERMS - 1], t1 = 0, t2 = 0, t3 = 0;
 for (int n = TERMS - 2; n >= 0; n--) {
@@ -243,10 +249,10 @@ const real s3 = 6 * turn_of_t * turn_of_t * turn_of_t * t3;
 _SOURCE = """
 if (!(r2 > 0)) {
     sum[LAST] += (real)1;
-    sum[0] -= b[0] * p[LIMITS];
+    sum[0] -= b[0] * p[3];
     for (int n = 0; n < 3; n++) {
-        sum[1 + n] -= b[1 + n] * p[LIMITS + 1];
-        sum[4 + n] += a[1 + n] * b[0] * p[LIMITS + 1];
+        sum[1 + n] -= b[1 + n] * p[4];
+        sum[4 + n] += a[1 + n] * b[0] * p[4];
     }
     return;
 }
@@ -273,17 +279,17 @@ _VIRIAL = "for (int m = 0; m < 3; m++) sum[7 + 3 * n + m] -= (a[0] * slope + tur
 
 
 @functools.cache
-def factors(terms: int, at: int, kind: int = close.FREE) -> Callable[..., Any]:
+def factors(terms: int, kind: int = close.FREE, rows: int = MORE) -> Callable[..., Any]:
     """Return the compiled function ``(r2, i, j, p)`` of p0 to p3 and s0 to s3, as in C.
 
-    Polynomials have so many terms, and the numbers of `close` are the parameters from ``at`` on.
+    Polynomials have so many terms, and begin at ``rows`` among the parameters.
     """
-    of_pair, last = close.compiled(kind, at), at
+    of_pair = close.compiled(kind, _CLOSE)
 
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
     def both_parts(r2, i, j, p):
         t = r2 * p[0]
-        at = 3 + (terms + 1) * int(min(t, p[2]))
+        at = rows + (terms + 1) * int(min(t, p[2]))
         s = t - p[at + terms]
         t0 = p[at + terms - 1]
         t1 = t2 = t3 = t0 - t0
@@ -292,29 +298,29 @@ def factors(terms: int, at: int, kind: int = close.FREE) -> Callable[..., Any]:
             t2 = t2 * s + t1
             t1 = t1 * s + t0
             t0 = t0 * s + p[at + n]
-        turn_of_t, three = -(p[0] + p[0]), p[last - 2]
+        turn_of_t, three = -(p[0] + p[0]), p[5]
         inverse = p[1] / r2
         p0 = of_pair(r2, i, j, p) * np.sqrt(inverse)
         p1 = p0 * inverse
         p2 = three * p1 * inverse
         square = turn_of_t * turn_of_t
         s3 = (three + three) * square * turn_of_t * t3
-        return p0, p1, p2, p[last - 1] * p2 * inverse, t0, turn_of_t * t1, (square + square) * t2, s3
+        return p0, p1, p2, p[6] * p2 * inverse, t0, turn_of_t * t1, (square + square) * t2, s3
 
     return numba.njit(nogil=True, error_model="numpy", forceinline=True)(both_parts)
 
 
 @functools.cache
-def _function(width: int, terms: int, at: int, kind: int) -> Callable[..., None]:
-    last, of_pair = width - 1, factors(terms, at, kind)
+def _function(width: int, terms: int, kind: int) -> Callable[..., None]:
+    last, of_pair = width - 1, factors(terms, kind)
 
     def dipole_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         if r2 <= 0:
             sum[last] += p[1]
-            sum[0] -= b[0] * p[at - 4]
+            sum[0] -= b[0] * p[3]
             for n in range(3):
-                sum[1 + n] -= b[1 + n] * p[at - 3]
-                sum[4 + n] += a[1 + n] * b[0] * p[at - 3]
+                sum[1 + n] -= b[1 + n] * p[4]
+                sum[4 + n] += a[1 + n] * b[0] * p[4]
             return
         p0, p1, p2, p3, s0, s1, s2, s3 = of_pair(r2, i, j, p)
         b0, b1, b2, b3 = p0 - s0, p1 - s1, p2 - s2, p3 - s3

@@ -13,9 +13,9 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme import close, damping, direct
+from particlemesh.apps.pme import damping, direct
 from particlemesh.apps.pme.core import Core, Result, native
-from particlemesh.apps.pme.dipoles import factors, factors_text, parameters_of, size_of, slopes_of
+from particlemesh.apps.pme.dipoles import factors, factors_text, parameters_of, slopes_of
 from particlemesh.apps.pme.parameters import FOURTH, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import Split, polynomials, with_derivatives
@@ -323,26 +323,24 @@ def _slopes(split: Split, cutoff: float, single: bool, thole: float | None) -> p
     smooth = with_derivatives(split, cutoff, single)
     if thole is not None:
         return damping.slopes(smooth, cutoff, thole)
-    at = size_of(smooth)
     head = f"""
-real c1 = -p[{at - 3}], c2 = 0;
+real c1 = -p[4], c2 = 0;
 if (r2 > 0) {{
     {factors_text(smooth)}
     c1 = p1 - s1;
     c2 = p2 - s2;
 }}
 """
-    of_pair = _of_points(smooth.coefficients.shape[1], at)
-    return slopes_of(head, of_pair, 3, (*parameters_of(smooth), *close.ALL))
+    return slopes_of(head, _of_points(smooth.coefficients.shape[1]), 3, parameters_of(smooth))
 
 
 @functools.cache
-def _of_points(terms: int, at: int) -> Any:
-    both = factors(terms, at)
+def _of_points(terms: int) -> Any:
+    both = factors(terms)
 
     def c1_and_c2(r2, i, j, a, b, p):
         if r2 <= 0:
-            return -p[at - 3], r2
+            return -p[4], r2
         _, p1, p2, _, _, s1, s2, _ = both(r2, i, j, p)
         return p1 - s1, p2 - s2
 
