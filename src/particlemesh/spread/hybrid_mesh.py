@@ -16,7 +16,7 @@ from particlemesh.methods.stored_matrix import StoredMatrix, place_kernel
 from particlemesh.orders import node_order
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting.scan import allocate_control, allocate_counts, scan
-from particlemesh.spread.cpu.matrix import EllCoo
+from particlemesh.spread.cpu.matrix import Matrix
 
 _BUILD, _APPLY = "spread/hybrid_mesh_build.c", "spread/hybrid_mesh.c"
 
@@ -47,10 +47,10 @@ class HybridMesh(StoredMatrix):
     name = "hybrid_mesh"
     cite = "bell2009"
     backends = frozenset({"cpu", "cuda", "opencl"})
-    host = EllCoo
+    host = Matrix  # rows of one kind: caches make a rectangle of no use
     narrow = 2**31
     options: ClassVar = {
-        "width": Option(None, range(2**20), "entries of a row in the rectangle; None takes Bell and Garland's rule"),
+        "width": Option(None, range(2**20), "on GPUs, entries of a row in the rectangle; None takes Bell and Garland's rule"),
     }
 
     @classmethod

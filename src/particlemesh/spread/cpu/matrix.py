@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading by stored matrices on the processor: by rows, by groups of rows, ELL and COO [guo2015]_.
+"""Spreading by stored matrices on the processor: by rows, or by groups of rows [guo2015]_.
 
 An entry is a weight and a column, the place of its particle in the order of tiles. Values are brought into that
 order first, so that the entries of a row find them close together. Rows are nodes, or groups of consecutive nodes.
@@ -38,12 +38,8 @@ class Matrix:
     ----------
     size : int
         Nodes of a row.
-    width : int
-        Entries of each row in a rectangle that comes first; unused ones have the column -1.
     start : (rows + 1,) int64
-        Where each row's other entries begin, after the rectangle.
-    row : (other entries,) int32 or int64
-        Of entries that are in no rectangle although there is one.
+        Where each row's entries begin.
     column : (entries,) int32 or int64
     node : (entries,) uint16, (0,) where rows are single nodes
         The entry's node within its row.
@@ -52,25 +48,18 @@ class Matrix:
 
     memory: ClassVar[str] = "matrix.rows"  # name in the scratch
     index_bytes: ClassVar[int] = 4  # of an entry, beside its weight
-    rectangle: ClassVar[float] = 1.0  # entries with room, per entry
     # Seconds to build an entry and a row, and to multiply by them: one thread, as those of tiles.
     seconds: ClassVar[tuple[float, float, float, float]] = (1.4e-8, 8e-9, 1.6e-9, 1e-8)
 
-    def __init__(self, workspace: Workspace, size: int = 1, width: int | None = 0) -> None:
+    def __init__(self, workspace: Workspace, size: int = 1) -> None:
         self.size = size
         self._window = rows_of(workspace.window, workspace.axes, 1, workspace.dtype)
         rows = -(-workspace.nodes // size)
         counts = np.empty(rows, np.int64)
         self._walk(workspace, counts)
-        width = usual_width(counts) if width is None else width
-        self.width = width if counts.max(initial=0) <= _LONG else 0
         self.start = np.zeros(rows + 1, np.int64)
-        np.cumsum(np.maximum(counts - self.width, 0), out=self.start[1:])
-        listed = np.arange(rows if self.width else 0, dtype=index_type(rows))
-        self.row = np.repeat(listed, np.diff(self.start)[: len(listed)])
-        self.total = rows * self.width + int(self.start[-1])
-        self.column, self.node = self._indices(workspace, self.total, size)
-        self.column[: rows * self.width] = -1
+        np.cumsum(counts, out=self.start[1:])
+        self.column, self.node = self._indices(workspace, int(self.start[-1]), size)
         self.weight = self._filled(workspace, slopes=False)
         self._slopes: np.ndarray | None = None
 
@@ -78,7 +67,7 @@ class Matrix:
     def scratch_bytes(cls, method: Any, problem: Problem) -> int:
         entries, real = method.entries(problem, problem.count), problem.dtype.itemsize
         values = problem.count * problem.components * real
-        return int(entries * cls.rectangle) * (cls.index_bytes + real) + 8 * (problem.nodes + 1) + values
+        return entries * (cls.index_bytes + real) + 8 * (problem.nodes + 1) + values
 
     @classmethod
     def cost(cls, method: Any, problem: Problem) -> tuple[float, float]:
@@ -87,9 +76,9 @@ class Matrix:
         return built + problem.nodes * build_row, applied + problem.nodes * problem.components * add_row
 
     @classmethod
-    def reserve(cls, method: Any, workspace: Workspace, size: int = 1, rectangle: int = 0) -> None:
+    def reserve(cls, method: Any, workspace: Workspace, size: int = 1) -> None:
         """Allocate for a matrix and for values, so that building and applying will not."""
-        entries = method.entries(workspace, workspace.capacity) + rectangle
+        entries = method.entries(workspace, workspace.capacity)
         cls._indices(workspace, entries, size)
         workspace.scratch(f"{cls.memory}.weight", (entries,), workspace.dtype)
         workspace.scratch("matrix.values", (workspace.capacity * workspace.components,), workspace.dtype)
@@ -113,7 +102,7 @@ class Matrix:
         table, terms, _, lanes, _ = self._window
         shares = min(len(cursor), _BUILD_SHARES * threads if threads > 1 else 1)
         cuts = np.linspace(0, len(cursor), shares + 1).astype(np.int64)
-        entries = (None,) * 5 if weight is None else (self.width, self.start, self.column, self.node, weight)
+        entries = (None,) * 4 if weight is None else (self.start, self.column, self.node, weight)
         run(
             _walk_rows, threads, ordering.tiling, ordering.ready, ordering.kept, ordering.records, ordering.packed,
             table, terms, len(lanes), workspace.jacobian, slopes, self.size, cuts, cursor, *entries,
@@ -122,7 +111,8 @@ class Matrix:
 
     def _filled(self, workspace: Workspace, *, slopes: bool) -> np.ndarray:
         """Return the entries' weights (1, entries), or slopes (d, entries); with weights, write columns and nodes."""
-        planes, total, name = (workspace.mesh.ndim, self.total, "slope") if slopes else (1, self.total, "weight")
+        total = int(self.start[-1])
+        planes, name = (workspace.mesh.ndim, "slope") if slopes else (1, "weight")
         most = max(total, workspace.capacity * workspace.stencil if slopes else 0)  # as large as it can be
         memory = workspace.scratch(f"{self.memory}.{name}", (planes * most,), workspace.dtype)
         weight: np.ndarray = memory[: planes * total].reshape(planes, total)
@@ -161,7 +151,7 @@ class Matrix:
         width = source[0].size
         permuted = workspace.scratch("matrix.values", (workspace.capacity * width,), source.dtype)
         run(_permute, threads, plain(source), ordering.order[: ordering.kept], width, permuted)
-        multiply, *extra = (_add_groups, self.size, self.node) if self.size > 1 else (_add_rows, self.width, self.row)
+        multiply, *extra = (_add_groups, self.size, self.node) if self.size > 1 else (_add_rows,)
         run(
             multiply, threads, self._cuts(start, threads), start, *extra, *weight.shape, self.column,
             weight.reshape(-1), permuted[: ordering.kept * width], pieces, steps=workspace.count * workspace.stencil,
@@ -183,8 +173,7 @@ class Matrix:
         """Return where shares of the rows begin, each with about as many entries."""
         rows = len(start) - 1
         shares = min(rows, _SHARES * threads if threads > 1 else 1)
-        before = start + self.width * np.arange(rows + 1) if self.width else start
-        inner = np.searchsorted(before, np.linspace(0, before[-1], shares + 1)[1:-1])
+        inner = np.searchsorted(start, np.linspace(0, start[-1], shares + 1)[1:-1])
         return np.concatenate(([0], inner, [rows])).astype(np.int64)
 
 
@@ -196,34 +185,12 @@ class Groups(Matrix):
     seconds = (1.7e-8, 0.0, 2.4e-9, 6e-10)
 
     @classmethod
-    def reserve(cls, method: Any, workspace: Workspace, size: int = 1, rectangle: int = 0) -> None:
+    def reserve(cls, method: Any, workspace: Workspace, size: int = 1) -> None:
         super().reserve(method, workspace, method.option(workspace, "group_size"))
 
     @classmethod
     def build(cls, method: Any, workspace: Workspace) -> Groups:
         return cls(workspace, method.option(workspace, "group_size"))
-
-
-class EllCoo(Matrix):
-    """A rectangle of the first entries of every row (ELL), and a list of the others with their rows (COO)."""
-
-    memory = "matrix.ell_coo"
-    rectangle = 1.2  # predictions need not make ready for the widest rectangle
-    seconds = (1.3e-8, 3e-8, 1.75e-9, 1.2e-8)
-
-    @classmethod
-    def reserve(cls, method: Any, workspace: Workspace, size: int = 1, rectangle: int = 0) -> None:
-        super().reserve(method, workspace, rectangle=method.rectangle(workspace, workspace.capacity))
-
-    @classmethod
-    def build(cls, method: Any, workspace: Workspace) -> EllCoo:
-        return cls(workspace, width=method.width(workspace, max(workspace.count, 1)))
-
-
-def usual_width(counts: np.ndarray) -> int:
-    """Return the largest k such that at least max(4096, rows / 3) rows have k entries or more: Bell and Garland's."""
-    enough = max(4096, -(-len(counts) // 3))
-    return 0 if enough > len(counts) else int(np.partition(counts, len(counts) - enough)[len(counts) - enough])
 
 
 # ---- compiled: building ----------------------------------------------------------------------------------------------
@@ -251,8 +218,8 @@ def _reaches(tiling, low, nodes, begin, end):
 
 @compiled
 def _walk_rows(
-    tiling, ready, kept, records, packed, table, terms, lanes, jacobian, slopes, size, cuts, cursor, width, start,
-    column, node, weight, counter,
+    tiling, ready, kept, records, packed, table, terms, lanes, jacobian, slopes, size, cuts, cursor, start, column,
+    node, weight, counter,
 ):  # fmt: skip
     """Count each row's entries in ``cursor``; with ``weight``, write them at places that it has then.
 
@@ -265,7 +232,7 @@ def _walk_rows(
         for row in range(cuts[share], cuts[share + 1]):
             cursor[row] = 0
             if weight is not None:
-                cursor[row] = row * width if width else start[row]
+                cursor[row] = start[row]
         for tile in range(ready.shape[0]):
             first = ready[tile, 0]
             last = ready[tile + 1, 0] if tile + 1 < ready.shape[0] else kept
@@ -300,8 +267,6 @@ def _walk_rows(
                             at = cursor[this]
                             cursor[this] = at + 1
                             if weight is not None:
-                                if at + 1 == (this + 1) * width:  # the row of the rectangle is full
-                                    cursor[this] = width * (start.size - 1) + start[this]
                                 wz, dz = factors[2 * lanes + m], factors[5 * lanes + m]
                                 if slopes:
                                     for b in range(weight.shape[0]):
@@ -343,37 +308,14 @@ def _dot(weight, plane, column, begin, end, values, width, first):
     return (a + b) + (c + d)
 
 
-@compiled(inline="always")
-def _add_entries(first, node, begin, end, planes, pitch, column, weight, values, field):
-    """Add entries [begin, end) to the nodes ``first + node[0]``, ``first + node[1]``, ..."""
-    channels, _, parts = field.shape
-    width = channels * planes * parts
-    for c in range(channels):
-        for p in range(parts):
-            for e in range(begin, end):
-                at = width * column[e] + c * planes * parts + p
-                total = weight[e] * values[at]
-                for b in range(1, planes):
-                    total += weight[b * pitch + e] * values[at + b * parts]
-                field[c, first + node[e - begin], p] += total
-
-
 @compiled
-def _add_rows(cuts, start, ell, node, planes, pitch, column, weight, values, field, counter):
-    """Add the rows' sums, a share of rows at a time; ``pitch`` entries lie between planes of weights.
-
-    Rows lie behind each other, or in a rectangle of ``ell`` entries each; then follows what did not fit, with its
-    ``node``.
-    """
+def _add_rows(cuts, start, planes, pitch, column, weight, values, field, counter):
+    """Add the rows' sums, a share of rows at a time; ``pitch`` entries lie between planes of weights."""
     channels, rows, parts = field.shape
     width = channels * planes * parts
     for share in claimed(counter, cuts.size - 1):
         for row in range(cuts[share], cuts[share + 1]):
             begin, end = start[row], start[row + 1]
-            if ell:
-                begin, end = row * ell, row * ell + ell
-                while end > begin and column[end - 1] < 0:  # a row's entries come first, then nothing
-                    end -= 1
             for c in range(channels):
                 for p in range(parts):
                     total = field[c, row, p]
@@ -381,16 +323,20 @@ def _add_rows(cuts, start, ell, node, planes, pitch, column, weight, values, fie
                         first = (c * planes + b) * parts + p
                         total += _dot(weight, b * pitch, column, begin, end, values, width, first)
                     field[c, row, p] = total
-        if ell:
-            begin, end = start[cuts[share]], start[cuts[share + 1]]
-            others, before = node[begin:end], rows * ell
-            _add_entries(0, others, before + begin, before + end, planes, pitch, column, weight, values, field)
 
 
 @compiled
 def _add_groups(cuts, start, size, node, planes, pitch, column, weight, values, field, counter):
     """Add entries to the nodes of their group, a share of groups at a time."""
+    channels, _, parts = field.shape
+    width = channels * planes * parts
     for share in claimed(counter, cuts.size - 1):
         for group in range(cuts[share], cuts[share + 1]):
-            begin, end = start[group], start[group + 1]
-            _add_entries(group * size, node[begin:end], begin, end, planes, pitch, column, weight, values, field)
+            for c in range(channels):
+                for p in range(parts):
+                    for e in range(start[group], start[group + 1]):
+                        at = width * column[e] + c * planes * parts + p
+                        total = weight[e] * values[at]
+                        for b in range(1, planes):
+                            total += weight[b * pitch + e] * values[at + b * parts]
+                        field[c, group * size + node[e], p] += total
