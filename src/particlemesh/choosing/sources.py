@@ -39,8 +39,7 @@ def files(backend: str, direction: str, method: str) -> list[Path]:
     waiting = [start, PACKAGE / "backends" / f"{backend}.py"]
     while waiting:
         path = waiting.pop()
-        of_cpu = "cpu" in path.relative_to(PACKAGE).parts[:-1]
-        if path not in visited and (backend == "cpu" or not of_cpu):
+        if path not in visited and (backend == "cpu" or "cpu" not in path.parts[len(PACKAGE.parts) : -1]):
             visited.add(path)
             waiting += _named(path)
     return sorted(visited - apart)
