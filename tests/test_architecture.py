@@ -66,7 +66,7 @@ BUDGET = {
     "particles": 1630,
     "plan": 830,
     "sorting": 1110,
-    "spread": 4680,
+    "spread": 4650,
     "walk": 490,
     "window": 570,
 }

@@ -50,7 +50,9 @@ class HybridMesh(StoredMatrix):
     host = Matrix  # rows of one kind: caches make a rectangle of no use
     narrow = 2**31
     options: ClassVar = {
-        "width": Option(None, range(2**20), "on GPUs, entries of a row in the rectangle; None takes Bell and Garland's rule"),
+        "width": Option(
+            None, range(2**20), "on GPUs, entries of a row in the rectangle; None takes Bell and Garland's rule"
+        ),
     }
 
     @classmethod

@@ -71,8 +71,7 @@ class Dipoles:
         check_powers(core.parameters.cutoff, 7, core.dtype)
         self.core = core
         self._smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
-        numbers = close.numbers(core, 0, 0)
-        self.listed = [pair_function(NONE, virial, close.LISTED, numbers) for virial in (False, True)]
+        self.listed = [pair_function(NONE, v, close.LISTED, close.numbers(core, 0, 0)) for v in (False, True)]
         self.factors = core.constant, core.split.mesh, core.split.itself, core.split.twist
 
     def take(self, name: str, *shape: int) -> Any:

@@ -311,7 +311,7 @@ def _dot(weight, plane, column, begin, end, values, width, first):
 @compiled
 def _add_rows(cuts, start, planes, pitch, column, weight, values, field, counter):
     """Add the rows' sums, a share of rows at a time; ``pitch`` entries lie between planes of weights."""
-    channels, rows, parts = field.shape
+    channels, _, parts = field.shape
     width = channels * planes * parts
     for share in claimed(counter, cuts.size - 1):
         for row in range(cuts[share], cuts[share + 1]):
