@@ -286,7 +286,9 @@ def _run(command: str, context: typer.Context, names: dict[str, Any]) -> None:
     with consoles.reporting(command) as console:
         from particlemesh.command import file_work
 
-        getattr(file_work, command)(console, stated, SimpleNamespace(**options))
+        work = getattr(file_work, command)
+        with consoles.over_ranks(console, command in file_work.OVER_RANKS) as world:
+            work(console, stated, SimpleNamespace(**options), **({} if world is None else {"world": world}))
 
 
 @app.command()

@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.util import find_spec
@@ -66,6 +67,46 @@ def reporting(command: str) -> Iterator[Any]:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         complain(command, f"{error}{notes}")
         raise typer.Exit(2) from None
+
+
+# What launchers of MPI tell each process: how many there are.
+_PROCESSES = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE"
+EXPECTED = ValueError, TypeError, ImportError, OSError, MemoryError, FloatingPointError, typer.Exit
+
+
+@contextlib.contextmanager
+def over_ranks(console: Any, served: bool) -> Iterator[Any]:
+    """Yield the world of the processes that MPI has started, or None where this is the only one.
+
+    The first rank prints what ranks have to say, also the error of another. ``served`` says whether the command takes
+    ranks.
+    """
+    count = max((int(os.environ[n]) for n in _PROCESSES if os.environ.get(n, "").isdecimal()), default=1)
+    if count < 2:
+        yield None
+        return
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        text = f"MPI has started {count} processes, and mpi4py is missing: pip install mpi4py, or start one process."
+        raise ImportError(text) from None
+    from particlemesh import distributed as pmd
+
+    world = pmd.World(MPI.COMM_WORLD, "host")
+    console.quiet = world.rank > 0
+    try:
+        if not served:
+            raise ValueError(f"this command takes one process, and MPI has started {count}: start it without mpiexec.")
+        yield world
+    except (*EXPECTED, pmd.RankError) as error:  # all ranks have one
+        if world.rank:
+            raise typer.Exit(2) from None
+        raise ValueError(str(error)) if isinstance(error, pmd.RankError) else error  # noqa: B904 - its own
+    except BaseException:  # others would wait for this rank for ever
+        traceback.print_exc()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
+        raise
 
 
 def given(context: typer.Context, names: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:

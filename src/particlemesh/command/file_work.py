@@ -15,7 +15,7 @@ import numpy as np
 
 from particlemesh import Box, Mesh
 from particlemesh.apps import files, progress
-from particlemesh.apps.files.accumulate import power_factors
+from particlemesh.apps.files.accumulate import power_factors, together
 from particlemesh.apps.files.boxes import lattice
 from particlemesh.apps.files.particles import CHUNK
 from particlemesh.command import pictures
@@ -31,6 +31,7 @@ from particlemesh.command.consoles import (
 from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.window import WINDOWS, Window, window_of
 
+OVER_RANKS = ("spread", "spectrum")  # whose parts of a file ranks share
 AXES = "xyz"
 LONGEST = 64  # default nodes along the longest axis
 MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
@@ -45,25 +46,32 @@ def _check(o: Any) -> None:
     check_choice("outside", getattr(o, "outside", None), ("error", "lose"))
 
 
-def spread(console: Any, stated: set[str], o: Any) -> None:
-    """Spread the particles of a file and write the field."""
-    _check(o)
-    _check_picture(o, stated)
-    check_outputs((o.file, o.topology), {"--out": o.out, "--picture": o.picture}, o.overwrite)
-    shape_function = summing(window_named(o.window, o.order))
-    with files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology) as particles:
-        chosen = frames_of(particles, o.frames)
-        domain, where = box_of(particles, chosen, o.box, o.origin, o.periodic, o.chunk, o.dtype)
-        mesh, why = mesh_of(domain, o.shape, o.spacing, o.offset)
-        files.check_field(o.out, mesh, particles.components, float, o.overwrite)
-        _check_picture(o, stated, mesh.ndim)
-        refuse_idle(stated, "outside", not all(mesh.periodic), "the box is periodic along all axes")
+def spread(console: Any, stated: set[str], o: Any, world: Any = None) -> None:
+    """Spread the particles of a file and write the field; over ranks the first one writes."""
+    with contextlib.ExitStack() as stack:
+        with together(world, "options of spread"):
+            _check(o)
+            _check_picture(o, stated)
+            check_outputs((o.file, o.topology), {"--out": o.out, "--picture": o.picture}, o.overwrite)
+            shape_function = summing(window_named(o.window, o.order))
+            particles = stack.enter_context(
+                files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology)
+            )
+            chosen = frames_of(particles, o.frames)
+            domain, where = box_of(particles, chosen, o.box, o.origin, o.periodic, o.chunk, o.dtype)
+            mesh, why = mesh_of(domain, o.shape, o.spacing, o.offset)
+            files.check_field(o.out, mesh, particles.components, float, o.overwrite)
+            _check_picture(o, stated, mesh.ndim)
+            refuse_idle(stated, "outside", not all(mesh.periodic), "the box is periodic along all axes")
         total = None if particles.count is None else particles.count * len(chosen)
         with progress.bar("spreading", total, console) as advance:
             field, account = files.spread_particles(
                 particles, mesh, shape_function, frames=chosen, size=o.chunk, progress=advance, dtype=o.dtype,
-                backend=o.backend, method=o.method, deterministic=o.deterministic, outside=o.outside,
+                backend=o.backend, method=o.method, deterministic=o.deterministic, outside=o.outside, world=world,
             )  # fmt: skip
+        stack.enter_context(together(world, "writing a field"))
+        if world is not None and world.rank:
+            return
         axes = tuple(range(field.ndim - mesh.ndim, field.ndim))
         double = np.complex128 if np.iscomplexobj(field) else np.float64
         with np.errstate(all="ignore"):
@@ -81,14 +89,14 @@ def spread(console: Any, stated: set[str], o: Any) -> None:
             files.write_field(o.out, field, mesh, name=name, overwrite=o.overwrite)
         _say_particles(console, "spread", particles, chosen, account)
         _say_box(console, domain, where, particles.unit)
-    _say_mesh(console, mesh, why, _called(o, shape_function), shape_function)
-    _say_method(console, account, "spread")
-    _say_sums(console, account, sums, mesh)
-    _say_time(console, account)
-    mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
-    say_written(console, o.out, f"{name}, {'values per volume' if o.density else 'sums at nodes'}{mean}")
-    if o.picture is not None:
-        say_written(console, o.picture, f"picture, {o.kind}" if mesh.ndim == 3 else "picture")
+        _say_mesh(console, mesh, why, _called(o, shape_function), shape_function)
+        _say_method(console, account, "spread")
+        _say_sums(console, account, sums, mesh)
+        _say_time(console, account)
+        mean = f", mean of {len(chosen)} frames" if len(chosen) > 1 else ""
+        say_written(console, o.out, f"{name}, {'values per volume' if o.density else 'sums at nodes'}{mean}")
+        if o.picture is not None:
+            say_written(console, o.picture, f"picture, {o.kind}" if mesh.ndim == 3 else "picture")
 
 
 def interpolate(console: Any, stated: set[str], o: Any) -> None:
@@ -212,8 +220,13 @@ def _advised() -> Iterator[None]:
         raise MemoryError(f"{error} Give a smaller --chunk or --radius.") from error
 
 
-def spectrum(console: Any, stated: set[str], o: Any) -> None:
-    """Print and write the power spectrum of the particles of a file, or of a field."""
+def spectrum(console: Any, stated: set[str], o: Any, world: Any = None) -> None:
+    """Print and write the power spectrum of the particles of a file, or of a field; over ranks the first one does."""
+    with contextlib.ExitStack() as stack:
+        _spectrum(console, stated, o, world, stack)
+
+
+def _check_spectrum(stated: set[str], o: Any, world: Any) -> None:
     _check(o)
     if o.picture is not None:
         pictures.check_picture(o.picture)
@@ -222,6 +235,13 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
     check_outputs((o.file, o.topology, o.other), {"--out": o.out, "--picture": o.picture}, o.overwrite)
     if o.out is not None:
         files.check_table(o.out, o.overwrite)
+    if o.of_field and world is not None:
+        raise ValueError("--field is one array, which ranks do not share: start the command without mpiexec.")
+
+
+def _spectrum(console: Any, stated: set[str], o: Any, world: Any, stack: contextlib.ExitStack) -> None:
+    with together(world, "options of spectrum"):
+        _check_spectrum(stated, o, world)
     if o.of_field:
         of_particles = (
             "positions values topology frames box origin shape spacing interlaced dtype method chunk other other_values"
@@ -241,9 +261,9 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
         none = "none: give the --window that it was spread with"
         say(console, "modes", f"compensation: {f'{o.compensation}, {_called(o, spread_by)}' if spread_by else none}")
     else:
-        shape_function = window_named(o.window, o.order)
-        refuse_idle(stated, "other_values", o.other is not None, "it needs --other")
-        with contextlib.ExitStack() as stack:
+        with together(world, "particles of a spectrum"):
+            shape_function = window_named(o.window, o.order)
+            refuse_idle(stated, "other_values", o.other is not None, "it needs --other")
             particles = stack.enter_context(
                 files.open_particles(o.file, positions=o.positions, values=o.values, topology=o.topology)
             )
@@ -255,18 +275,21 @@ def spectrum(console: Any, stated: set[str], o: Any) -> None:
                 one_frame(other, o.frames)
             domain, where = box_of(particles, (frame,), o.box, o.origin, None, o.chunk, o.dtype)
             mesh, why = mesh_of(domain, o.shape, o.spacing, 0.0)
-            account = files.Account()
-            with progress.bar("spreading", particles.count, console) as advance:
-                power = files.particles_spectrum(
-                    particles, mesh, shape_function, frame=frame, size=o.chunk, interlaced=o.interlaced,
-                    compensation=o.compensation, progress=advance, dtype=o.dtype, account=account, backend=o.backend,
-                    method=o.method, other=other, **angles(o, mesh.ndim),
-                )  # fmt: skip
-            _say_particles(console, "spectrum", particles, (frame,), account)
-            if other is not None:
-                values = ", ".join(other.values) if other.values else f"{other.constant:g} for each"
-                say(console, "other", files.plain(f"{o.other}; values: {values}; power is that of both sets"))
-            _say_box(console, domain, where, particles.unit)
+        account = files.Account()
+        with progress.bar("spreading", particles.count, console) as advance:
+            power = files.particles_spectrum(
+                particles, mesh, shape_function, frame=frame, size=o.chunk, interlaced=o.interlaced,
+                compensation=o.compensation, progress=advance, dtype=o.dtype, account=account, backend=o.backend,
+                method=o.method, other=other, world=world, **angles(o, mesh.ndim),
+            )  # fmt: skip
+        stack.enter_context(together(world, "writing a spectrum"))
+        if world is not None and world.rank:
+            return
+        _say_particles(console, "spectrum", particles, (frame,), account)
+        if other is not None:
+            values = ", ".join(other.values) if other.values else f"{other.constant:g} for each"
+            say(console, "other", files.plain(f"{o.other}; values: {values}; power is that of both sets"))
+        _say_box(console, domain, where, particles.unit)
         _say_mesh(console, mesh, why, _called(o, shape_function), shape_function)
         means = "interlaced, on two meshes: the nearest aliases cancel"
         means = means if o.interlaced else "not interlaced: aliases remain"

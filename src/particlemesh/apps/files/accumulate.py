@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import numpy as np
 
 from particlemesh import Mesh, Plan, Window
 from particlemesh.apps.files.particles import CHUNK, Chunk, Particles
+from particlemesh.distributed import World
 from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.kernels import checks
 
@@ -65,7 +67,8 @@ def _nothing(particles: int) -> None:
 
 def spread_particles(
     particles: Particles, mesh: Mesh, window: Any = "bspline4", *, frames: Sequence[int] = (-1,), size: int = CHUNK,
-    progress: Callable[[int], None] = _nothing, dtype: Any = None, outside: str = "error", **options: Any,
+    progress: Callable[[int], None] = _nothing, dtype: Any = None, outside: str = "error", world: World | None = None,
+    **options: Any,
 ) -> tuple[np.ndarray, Account]:  # fmt: skip
     """Spread the particles of a file in parts; the mean over frames, if there are several.
 
@@ -84,6 +87,8 @@ def spread_particles(
         By default that of the first positions.
     outside : {"error", "lose"}
         What becomes of particles beyond open faces; all of their value can be lost.
+    world : particlemesh.distributed.World, optional
+        Ranks that share the parts of the file. Each has the whole mesh, and the sum of all ranks.
     **options
         Options of :class:`particlemesh.Plan`.
 
@@ -109,13 +114,15 @@ def spread_particles(
     (np.float64(6.0), np.float64(6.0), 3)
     """
     account = Account(_frames=len(frames))
-    with _Plans(mesh, window, dtype, outside, account, options) as plans:
+    with together(world, "spreading a file"), _Plans(mesh, window, dtype, outside, account, options) as plans:
         for frame in frames:
             plans.frame, plans.before = frame if particles.frames > 1 else None, account.particles
-            for chunk in particles.chunks(size, frame):
+            for chunk in parts_of(particles, size, frame, world):
                 plans.spread(chunk)
                 progress(len(chunk.positions))
         total = plans.total
+    if world is not None:
+        total = _of_all(world, total, account)
     assert total is not None  # a frame has particles
     return total / len(frames) if len(frames) > 1 else total, account
 
@@ -185,7 +192,8 @@ def particles_spectrum(
     particles: Particles, mesh: Mesh, window: Window | str = "pcs", *, frame: int = -1, size: int = CHUNK,
     interlaced: bool = True, compensation: str = "window", progress: Callable[[int], None] = _nothing,
     dtype: Any = None, account: Account | None = None, other: Particles | None = None, edges: Any = None,
-    mu_bins: int | None = None, multipoles: Sequence[int] = (), line_of_sight: Any = None, **options: Any,
+    mu_bins: int | None = None, multipoles: Sequence[int] = (), line_of_sight: Any = None, world: World | None = None,
+    **options: Any,
 ) -> Spectrum:  # fmt: skip
     """Return the power spectrum of the particles of a file, which are in memory one part at a time.
 
@@ -214,6 +222,8 @@ def particles_spectrum(
         A second set of particles, for the cross spectrum; its frame has the same number.
     edges, mu_bins, multipoles, line_of_sight
         As for :func:`particlemesh.fourier.power_spectrum`.
+    world
+        As for :func:`spread_particles`.
     **options
         Options of :class:`particlemesh.Plan`.
 
@@ -248,7 +258,7 @@ def particles_spectrum(
     transforms = [Transform(one, window, backend=options.get("backend")) for one in meshes]
     factors = mesh.box.volume * power_factors(transforms[0], compensation, interlaced)
     contrasts = [
-        _contrast(one, frame, transforms, window, size, progress, dtype, its, options)
+        _contrast(one, frame, transforms, window, size, progress, dtype, its, world, options)
         for one, its in ((particles, account), (other, Account()))
         if one is not None
     ]
@@ -264,7 +274,7 @@ def particles_spectrum(
 
 def _contrast(
     particles: Particles, frame: int, transforms: list[Transform], window: Any, size: int,
-    progress: Callable[[int], None], dtype: Any, account: Account, options: dict[str, Any],
+    progress: Callable[[int], None], dtype: Any, account: Account, world: World | None, options: dict[str, Any],
 ) -> tuple[list[np.ndarray], float]:  # fmt: skip
     """Return modes of the density contrast, and ``sum(w**2) / sum(w)**2``.
 
@@ -273,13 +283,13 @@ def _contrast(
     if particles.components:
         raise ValueError(f"values are {', '.join(particles.values)}; a spectrum has one weight per particle.")
     magnitudes = squares = 0.0
-    with contextlib.ExitStack() as stack:
+    with together(world, "spreading a file"), contextlib.ExitStack() as stack:
         accounts = [account, *(Account() for _ in transforms[1:])]
         plans = [
             stack.enter_context(_Plans(transform.mesh, window, dtype, "error", its, options))
             for transform, its in zip(transforms, accounts, strict=True)
         ]
-        for chunk in particles.chunks(size, frame):
+        for chunk in parts_of(particles, size, frame, world):
             if np.iscomplexobj(chunk.values):
                 raise TypeError("values are complex; weights are real.")
             for one in plans:
@@ -289,17 +299,47 @@ def _contrast(
             progress(len(chunk.positions))
         for its in accounts[1:]:
             account.start, account.seconds = account.start + its.start, account.seconds + its.seconds
-        total = float(account.values)
-        if not abs(total) > 1e-12 * magnitudes:
-            raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
-        modes = [
-            np.asarray(transform.forward(one.total)).astype(np.complex128) / total
-            for transform, one in zip(transforms, plans, strict=True)
-        ]
+        fields = [one.total for one in plans]
+    if world is not None:
+        fields = [_of_all(world, one, its) for one, its in zip(fields, accounts, strict=True)]
+        magnitudes, squares = world.allreduce(np.array([magnitudes, squares]))
+    total = float(account.values)
+    if not abs(total) > 1e-12 * magnitudes:
+        raise ValueError("values sum to 0; a density contrast needs weights with a sum other than 0.")
+    modes = [
+        np.asarray(transform.forward(one)).astype(np.complex128) / total
+        for transform, one in zip(transforms, fields, strict=True)
+    ]
     if len(modes) == 2:
         mesh, twin = modes
         modes = [(mesh + twin) / 2, (mesh - twin) / 2]
     return modes, squares / total**2
+
+
+def together(world: World | None, what: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context whose errors all ranks raise, if there are ranks."""
+    return contextlib.nullcontext() if world is None else world.agreement(what)
+
+
+def parts_of(particles: Particles, size: int, frame: int, world: World | None) -> Iterator[Chunk]:
+    """Yield the parts of a file, or those of this rank: every rank reads all, and takes one after the other in turn."""
+    if world is None:
+        yield from particles.chunks(size, frame)
+        return
+    if particles.count is not None:
+        size = max(1, min(size, -(-particles.count // world.size)))
+    yield from itertools.islice(particles.chunks(size, frame), world.rank, None, world.size)
+
+
+def _of_all(world: World, total: np.ndarray | None, account: Account) -> np.ndarray:
+    """Return the sum of the fields of all ranks, of which some may have none, and add up their accounts."""
+    kind = None if total is None else (total.shape, total.dtype.str)
+    shape, dtype = next(kind for kind in world.allgather(kind) if kind is not None)  # the first rank has a part
+    whole: np.ndarray = world.allreduce(np.zeros(shape, dtype) if total is None else total)
+    every = world.allgather((account.particles, account.values, account.lost, account.beyond))
+    account.particles, account.values, account.lost, account.beyond = map(sum, zip(*every, strict=True))
+    account.start, account.seconds = world.allreduce(np.array([account.start, account.seconds]), "max").tolist()
+    return whole
 
 
 class _Plans:

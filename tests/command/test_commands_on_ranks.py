@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Commands on files over the processes of MPI do what one process does, and the first one writes."""
+
+import contextlib
+import sys
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from mpiexec import on_mpi
+from particlemesh.apps import files
+from particlemesh.command import consoles
+from ranks import on_threads
+
+LENGTHS = np.array([4.0, 5.0, 6.0])
+
+
+@pytest.fixture
+def few(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(5)
+    np.savez(tmp_path / "few.npz", positions=rng.random((500, 3)) * LENGTHS, mass=rng.random(500), lengths=LENGTHS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [10**6, 90, 499])
+def test_ranks_share_the_parts_of_a_file(few, size, chunk):
+    mesh = pm.Mesh((6, 7, 8), LENGTHS)
+
+    def work(world):
+        with files.open_particles(few / "few.npz", positions="positions", values="mass") as particles:
+            field, account = files.spread_particles(particles, mesh, "tsc", size=chunk, world=world)
+            return field, account, files.particles_spectrum(particles, mesh, size=chunk, world=world).power
+
+    expected = work(None)
+    for field, account, power in on_threads(size, work):
+        np.testing.assert_allclose(field, expected[0], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(power, expected[2], rtol=1e-9)
+        assert account.particles == 500
+        assert account.values == pytest.approx(expected[1].values, rel=1e-12)
+
+
+def test_the_commands_on_two_processes(few):
+    words = ["few.npz", "--values", "mass", "--box", "4,5,6", "--shape", "6", "--out"]
+    for command, out in (("spread", "field.npz"), ("spectrum", "power.npz")):
+        said = on_mpi(2, "-m", "particlemesh", command, *words, f"two_{out}")
+        on_mpi(1, "-m", "particlemesh", command, *words, f"one_{out}")
+        assert said.count("500") >= 1
+        assert said.count("written") == 1
+        with np.load(few / f"two_{out}") as two, np.load(few / f"one_{out}") as one:
+            for name in one.files:
+                if one[name].dtype.kind == "f":
+                    np.testing.assert_allclose(two[name], one[name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_command_for_one_process_and_an_error_are_one_line(few):
+    pytest.importorskip("mpi4py")
+    for words, text in (
+        (["neighbours", "few.npz", "--radius", "1"], "takes one process"),
+        (["spread", "none.npz"], "none.npz"),
+        (["spread", "few.npz", "--shape", "6", "--box", "4,5,6", "--out", "f.png"], "f.png"),
+    ):
+        with pytest.raises(AssertionError) as caught:
+            on_mpi(2, "-m", "particlemesh", *words)
+        assert str(caught.value).count(text) >= 1
+        assert "Traceback" not in str(caught.value)
+
+
+def test_processes_without_mpi4py_are_refused(monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    stack = contextlib.ExitStack()
+    with pytest.raises(ImportError, match="started 2 processes, and mpi4py is missing"):
+        stack.enter_context(consoles.over_ranks(consoles.console(), True))
+    monkeypatch.delenv("PMI_SIZE")
+    with consoles.over_ranks(consoles.console(), False) as world:
+        assert world is None
