@@ -53,6 +53,14 @@ def test_the_commands_on_two_processes(few):
             for name in one.files:
                 if one[name].dtype.kind == "f":
                     np.testing.assert_allclose(two[name], one[name], rtol=1e-9, atol=1e-12)
+    for processes in (1, 3):
+        words = ["few.npz", "--field", "one_field.npz", "--chunk", "90", "--gradient", "--out", f"{processes}.npz"]
+        said = on_mpi(processes, "-m", "particlemesh", "interpolate", *words)
+        assert said.count("written") == 1
+    with np.load(few / "3.npz") as three, np.load(few / "1.npz") as one:
+        assert set(three.files) == set(one.files)
+        for name in one.files:
+            np.testing.assert_allclose(three[name], one[name], rtol=1e-9, atol=1e-12)
 
 
 def test_a_command_for_one_process_and_an_error_are_one_line(few):

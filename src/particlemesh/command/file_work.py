@@ -31,7 +31,7 @@ from particlemesh.command.consoles import (
 from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.window import WINDOWS, Window, window_of
 
-OVER_RANKS = ("spread", "spectrum")  # whose parts of a file ranks share
+OVER_RANKS = ("spread", "interpolate", "spectrum")  # whose parts of a file ranks share
 AXES = "xyz"
 LONGEST = 64  # default nodes along the longest axis
 MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
@@ -99,41 +99,58 @@ def spread(console: Any, stated: set[str], o: Any, world: Any = None) -> None:
             say_written(console, o.picture, f"picture, {o.kind}" if mesh.ndim == 3 else "picture")
 
 
-def interpolate(console: Any, stated: set[str], o: Any) -> None:
-    """Interpolate a field at the particles of a file and write a table."""
-    _check(o)
-    check_outputs((o.file, o.topology, o.field), {"--out": o.out}, o.overwrite)
-    shape_function = summing(window_named(o.window, o.order))
-    if o.gradient and not shape_function.derivative_weights(np.linspace(-0.5, 0.5, 33)).any():
-        raise ValueError(
-            f"--window is {shape_function.name}, whose slope is zero: --gradient needs cic or a smoother one."
-        )
-    files.check_table(o.out, o.overwrite)
-    values, mesh, name = files.read_field(o.field)
-    refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh is periodic along all axes")
-    account = files.Account()
-    low, high, total = np.inf, -np.inf, 0.0
-    with files.open_particles(o.file, positions=o.positions, topology=o.topology) as particles:
-        frame = one_frame(particles, o.frames)
-        if particles.ndim != mesh.ndim:
-            raise ValueError(
-                f"{o.file} has positions of {particles.ndim} axes and {o.field} {mesh.ndim}: give --positions."
-            )
-        with (
-            files.writing_table(o.out, o.overwrite) as rows,
-            progress.bar("interpolating", particles.count, console) as advance,
-        ):
-            for part, results, slope in files.interpolate_particles(
+def interpolate(console: Any, stated: set[str], o: Any, world: Any = None) -> None:
+    """Interpolate a field at the particles of a file and write a table; over ranks the first one writes."""
+    with contextlib.ExitStack() as stack:
+        with together(world, "options of interpolate"):
+            _check(o)
+            check_outputs((o.file, o.topology, o.field), {"--out": o.out}, o.overwrite)
+            shape_function = summing(window_named(o.window, o.order))
+            if o.gradient and not shape_function.derivative_weights(np.linspace(-0.5, 0.5, 33)).any():
+                raise ValueError(
+                    f"--window is {shape_function.name}, whose slope is zero: --gradient needs cic or a smoother one."
+                )
+            files.check_table(o.out, o.overwrite)
+            values, mesh, name = files.read_field(o.field)
+            refuse_idle(stated, "outside", not all(mesh.periodic), "the mesh is periodic along all axes")
+            particles = stack.enter_context(files.open_particles(o.file, positions=o.positions, topology=o.topology))
+            frame = one_frame(particles, o.frames)
+            if particles.ndim != mesh.ndim:
+                raise ValueError(
+                    f"{o.file} has positions of {particles.ndim} axes and {o.field} {mesh.ndim}: give --positions."
+                )
+        account = files.Account()
+        low, high, total = np.inf, -np.inf, 0.0
+        first = world is None or not world.rank
+        with contextlib.ExitStack() as outputs:
+            with together(world, "opening a table"):
+                rows = outputs.enter_context(files.writing_table(o.out, o.overwrite)) if first else None
+            advance = outputs.enter_context(progress.bar("interpolating", particles.count, console))
+            parts = files.interpolate_particles(
                 particles, values, mesh, shape_function, frame=frame, size=o.chunk, gradient=o.gradient, dtype=o.dtype,
-                account=account, outside=o.outside, backend=o.backend, interpolation=o.method,
-            ):  # fmt: skip
-                columns = {"position": part.positions, "value": _rows(results)}
-                if slope is not None:
-                    columns["gradient"] = _rows(slope, 2)
+                account=account, outside=o.outside, backend=o.backend, interpolation=o.method, world=world,
+            )  # fmt: skip
+
+            def written(columns: dict[str, np.ndarray]) -> None:
+                nonlocal low, high, total
+                assert rows is not None
                 rows.append(columns)
+                results = columns["value"]
                 size = abs(results) if np.iscomplexobj(results) else results
                 low, high, total = min(low, size.min()), max(high, size.max()), total + size.sum(dtype=np.float64)
-                advance(len(part.positions))
+                advance(len(results))
+
+            if world is None:
+                for part in parts:
+                    written(_columns(*part))
+            else:
+                _write_in_turn(parts, written, world)
+            with together(world, "writing a table"):
+                outputs.close()  # now the file appears
+        if world is not None:
+            account.add_up(world)
+        if not first:
+            return
         _say_particles(console, "interpolate", particles, (frame,), account)
     say(console, "field", f"{name} of {o.field}, {values.dtype}")
     _say_box(console, mesh.box, "from the field", None)
@@ -147,6 +164,32 @@ def interpolate(console: Any, stated: set[str], o: Any) -> None:
         say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
     _say_time(console, account)
     say_written(console, o.out, "position, value" + (", gradient" if o.gradient else ""))
+
+
+def _columns(part: files.Chunk, results: np.ndarray, slope: np.ndarray | None) -> dict[str, np.ndarray]:
+    columns = {"position": part.positions, "value": _rows(results)}
+    return columns if slope is None else columns | {"gradient": _rows(slope, 2)}
+
+
+def _write_in_turn(parts: Iterator[Any], write: Callable[[dict[str, np.ndarray]], None], world: Any) -> None:
+    """Write the parts of all ranks on the first one, in the order of the file."""
+    waiting: list[dict[str, np.ndarray]] = []
+    while True:
+        with together(world, "a part of a table"):
+            for columns in waiting:
+                write(columns)
+            part = next(parts, None)
+            mine = {} if part is None else {name: np.ascontiguousarray(a) for name, a in _columns(*part).items()}
+        kinds = world.allgather({name: (array.shape, array.dtype.str) for name, array in mine.items()})
+        if not any(kinds):
+            return
+        waiting = [
+            {name: np.empty(*kind) for name, kind in kinds[n].items()} for n in range(world.size) if not world.rank
+        ]
+        for name in kinds[0]:  # the first rank has a part if any has
+            receives = {n: columns[name] for n, columns in enumerate(waiting) if columns}
+            world.exchange({0: mine[name]} if mine else {}, receives)
+        waiting = [columns for columns in waiting if columns]
 
 
 def _rows(results: np.ndarray, axes: int = 1) -> np.ndarray:

@@ -60,6 +60,12 @@ class Account:
     dtype: Any = None
     _frames: int = field(default=1, repr=False)
 
+    def add_up(self, world: World) -> None:
+        """Add up the accounts of all ranks; times are the longest."""
+        every = world.allgather((self.particles, self.values, self.lost, self.beyond))
+        self.particles, self.values, self.lost, self.beyond = map(sum, zip(*every, strict=True))
+        self.start, self.seconds = world.allreduce(np.array([self.start, self.seconds]), "max").tolist()
+
 
 def _nothing(particles: int) -> None:
     """Show no progress."""
@@ -130,7 +136,7 @@ def spread_particles(
 def interpolate_particles(
     particles: Particles, values: np.ndarray, mesh: Mesh, window: Any = "bspline4", *, frame: int = -1,
     size: int = CHUNK, gradient: bool = False, dtype: Any = None, outside: str = "error",
-    account: Account | None = None, **options: Any,
+    account: Account | None = None, world: World | None = None, **options: Any,
 ) -> Iterator[tuple[Chunk, np.ndarray, np.ndarray | None]]:  # fmt: skip
     """Interpolate a field at the particles of a file, and yield the results in parts.
 
@@ -147,6 +153,8 @@ def interpolate_particles(
         Whether to return the gradient as well.
     account : Account, optional
         Filled while this goes on.
+    world : particlemesh.distributed.World, optional
+        Ranks that take the parts of the file in turn. Each yields its own, without messages.
 
     Yields
     ------
@@ -171,7 +179,7 @@ def interpolate_particles(
         return plan.value_and_gradient(field) if gradient else (plan.interpolate(field), None)
 
     with _Plans(mesh, window, dtype, outside, account, options) as plans:
-        for chunk in particles.chunks(size, frame):
+        for chunk in parts_of(particles, size, frame, world):
             plan = plans.set(chunk, lambda plan, few: call(plan))
             began = time.perf_counter()
             results, slope = call(plan)
@@ -336,9 +344,7 @@ def _of_all(world: World, total: np.ndarray | None, account: Account) -> np.ndar
     kind = None if total is None else (total.shape, total.dtype.str)
     shape, dtype = next(kind for kind in world.allgather(kind) if kind is not None)  # the first rank has a part
     whole: np.ndarray = world.allreduce(np.zeros(shape, dtype) if total is None else total)
-    every = world.allgather((account.particles, account.values, account.lost, account.beyond))
-    account.particles, account.values, account.lost, account.beyond = map(sum, zip(*every, strict=True))
-    account.start, account.seconds = world.allreduce(np.array([account.start, account.seconds]), "max").tolist()
+    account.add_up(world)
     return whole
 
 
