@@ -98,8 +98,20 @@ def transform_along(window: Window, kind: str, numbers: Array, nodes: int, axis:
 
 
 def divisor(window: Window, kind: str, power: int) -> Callable[[Array, int, int], Array]:
-    """Return a function of mode numbers, nodes and axis: the window's transform to a power."""
-    return lambda numbers, nodes, axis: transform_along(window, kind, numbers, nodes, axis) ** power
+    """Return a function of mode numbers, nodes and axis: the window's transform to a power.
+
+    It keeps its values: tables of one mesh, such as those of a virial, ask for the same.
+    """
+    known: dict[tuple[bytes, int, int], Array] = {}
+
+    def values(numbers: Array, nodes: int, axis: int) -> Array:
+        key = numbers.tobytes(), nodes, axis
+        if key not in known:
+            known[key] = transform_along(window, kind, numbers, nodes, axis) ** power
+            known[key].setflags(write=False)
+        return known[key]
+
+    return values
 
 
 def transform_of(window: Window, modes: Modes, kind: str) -> Array:
