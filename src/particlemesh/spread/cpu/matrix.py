@@ -308,6 +308,21 @@ def _dot(weight, plane, column, begin, end, values, width, first):
     return (a + b) + (c + d)
 
 
+@compiled(inline="always")
+def _add_entries(first, node, begin, end, planes, pitch, column, weight, values, field):
+    """Add entries [begin, end) to the nodes ``first + node[0]``, ``first + node[1]``, ..."""
+    channels, _, parts = field.shape
+    width = channels * planes * parts
+    for c in range(channels):
+        for p in range(parts):
+            for e in range(begin, end):
+                at = width * column[e] + c * planes * parts + p
+                total = weight[e] * values[at]
+                for b in range(1, planes):
+                    total += weight[b * pitch + e] * values[at + b * parts]
+                field[c, first + node[e - begin], p] += total
+
+
 @compiled
 def _add_rows(cuts, start, planes, pitch, column, weight, values, field, counter):
     """Add the rows' sums, a share of rows at a time; ``pitch`` entries lie between planes of weights."""
@@ -328,15 +343,7 @@ def _add_rows(cuts, start, planes, pitch, column, weight, values, field, counter
 @compiled
 def _add_groups(cuts, start, size, node, planes, pitch, column, weight, values, field, counter):
     """Add entries to the nodes of their group, a share of groups at a time."""
-    channels, _, parts = field.shape
-    width = channels * planes * parts
     for share in claimed(counter, cuts.size - 1):
         for group in range(cuts[share], cuts[share + 1]):
-            for c in range(channels):
-                for p in range(parts):
-                    for e in range(start[group], start[group + 1]):
-                        at = width * column[e] + c * planes * parts + p
-                        total = weight[e] * values[at]
-                        for b in range(1, planes):
-                            total += weight[b * pitch + e] * values[at + b * parts]
-                        field[c, group * size + node[e], p] += total
+            begin, end = start[group], start[group + 1]
+            _add_entries(group * size, node[begin:end], begin, end, planes, pitch, column, weight, values, field)
