@@ -9,6 +9,7 @@ from particlemesh.distributed.routes import Route
 from particlemesh.distributed.solver import Solver
 from particlemesh.distributed.spectra import power_spectrum
 from particlemesh.distributed.vector_solver import VectorSolver
+from particlemesh.distributed.whole import whole_field
 from particlemesh.distributed.world import RankError, World
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "VectorSolver",
     "World",
     "power_spectrum",
+    "whole_field",
 ]
