@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 860,
     "command": 3105,
     "distributed": 3540,
-    "fourier": 2634,
+    "fourier": 2645,
     "grid": 8235,
     "interpolate": 3400,
     "kernels": 270,
