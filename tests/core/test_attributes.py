@@ -16,6 +16,7 @@ from particlemesh.adapters.ase import NeighborList, PrimitiveNeighborList
 from particlemesh.adapters.scipy import KDTree
 from particlemesh.adapters.sklearn import NearestNeighbors
 from particlemesh.apps import brownian, dem, files, pme
+from particlemesh.apps.mri import OffResonance
 from particlemesh.grid.builders import METHODS as BUILDERS
 from particlemesh.kernels import Fixed, backend
 
@@ -80,6 +81,7 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
     "NearestNeighbors": lambda: NearestNeighbors().fit(X),
     "NeighborList": lambda: NeighborList(np.ones(6)),
     "PrimitiveNeighborList": lambda: PrimitiveNeighborList(np.ones(6)),
+    "mri.OffResonance": lambda: OffResonance(np.zeros((3, 1)), (2,), np.zeros(2), np.zeros(3)),
 }
 RESULTS = ("Pairs", "Status", "Contacts", "Energy", "WallForces", "Spectrum", "Correlation")  # the caller's own
 # Plain records: functions read them when they are called, and nothing else does.
