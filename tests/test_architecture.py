@@ -55,7 +55,7 @@ BUDGET = {
     "autograd": 1263,
     "backends": 3270,
     "choosing": 860,
-    "command": 3105,
+    "command": 3109,
     "distributed": 3540,
     "fourier": 2645,
     "grid": 8235,

@@ -84,3 +84,22 @@ def test_processes_without_mpi4py_are_refused(monkeypatch):
     monkeypatch.delenv("PMI_SIZE")
     with consoles.over_ranks(consoles.console(), False) as world:
         assert world is None
+
+
+# What a command needs before it looks at anything else; the others print only, or take ranks by themselves.
+WORDS = {
+    "demo": [], "tune": [], "warm": [], "brownian": [], "dem": [], "view": ["f.npz"], "spread": ["f.npz"],
+    "interpolate": ["f.npz", "--field", "g.npz"], "neighbours": ["f.npz", "--radius", "1"], "spectrum": ["f.npz"],
+}  # fmt: skip
+
+
+def test_every_command_that_writes_knows_of_other_processes(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    names = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    assert names - WORDS.keys() == {"info", "cite", "distributed"}
+    for name, words in WORDS.items():
+        done = CliRunner().invoke(cli.app, [name, *words])
+        assert done.exit_code == 2 and "MPI has started 3 processes" in " ".join(done.output.split()), name
+    assert not list(tmp_path.iterdir())

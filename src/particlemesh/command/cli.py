@@ -101,7 +101,7 @@ def demo(
     """
     from particlemesh.command import demo
 
-    with consoles.reporting("demo") as console:
+    with consoles.alone("demo") as console:
         system = demo.system(file)
         edges = _sizes(sizes)
         consoles.check_outputs((file,), {"--out": out})
@@ -125,7 +125,7 @@ def tune(
     """
     from particlemesh.command import tune
 
-    with consoles.reporting("tune") as console:
+    with consoles.alone("tune") as console:
         stated = {name for name, value in (("quick", quick), ("changed", changed)) if value}
         consoles.refuse_idle(stated, "quick changed", not show, "--show only prints")
         tune.show(console, backend) if show else tune.report(console, backend, quick, changed)
@@ -140,7 +140,7 @@ def warm() -> None:
     """
     from particlemesh.command import warm
 
-    with consoles.reporting("warm") as console:
+    with consoles.alone("warm") as console:
         warm.warm(console)
 
 
@@ -176,7 +176,7 @@ def brownian(
     from particlemesh.command import brownian
 
     options, given = consoles.given(context, locals())
-    with consoles.reporting("brownian") as console:
+    with consoles.alone("brownian") as console:
         brownian.run(console, options, given)
 
 
@@ -219,7 +219,7 @@ def dem(
     from particlemesh.command import dem
 
     options, given = consoles.given(context, locals())
-    with consoles.reporting("dem") as console:
+    with consoles.alone("dem") as console:
         dem.run(console, *dem.prepare(options, given), options)
 
 
@@ -389,7 +389,7 @@ def view(
     Needs PyVista: pip install 'particlemesh[view]'. It shows magnitudes of complex values, and the first of several
     components.
     """
-    with consoles.reporting("view") as console:
+    with consoles.alone("view") as console:
         from particlemesh.command import view
 
         view.run(console, file, out, level)

@@ -109,6 +109,13 @@ def over_ranks(console: Any, served: bool) -> Iterator[Any]:
         raise
 
 
+@contextlib.contextmanager
+def alone(command: str) -> Iterator[Any]:
+    """Yield a console as `reporting` does, to a command that takes one process."""
+    with reporting(command) as console, over_ranks(console, served=False):
+        yield console
+
+
 def given(context: typer.Context, names: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """Return the options of a command by name, and the names of those that do not have their default.
 
