@@ -25,6 +25,7 @@ FREE = {
     "apps.brownian.RPY": {"explain", "in_box", "linear_operator", "noise", "settings"},
     "distributed.FFT": {"explain", "wavenumbers"},
 }  # fmt: skip
+FREE["apps.brownian.DistributedRPY"] = FREE["apps.brownian.RPY"]
 VALUE = {"Mesh", "Box", "fourier.Halves", "apps.mri.MRIParticlemesh"}  # these hold no memory of calls
 OBJECTS = [name for name in public_calls.OBJECTS if name not in VALUE]
 

@@ -162,6 +162,9 @@ CALLS = {
     "distributed.Plan.interpolate": dict(field=FIELD),
     "distributed.Solver": RANKS,
     "distributed.Solver.set_positions": dict(positions=X),
+    "distributed.VectorSolver": RANKS,
+    "distributed.VectorSolver.set_positions": dict(positions=X),
+    "distributed.VectorSolver.field": dict(vectors=V.T),
     "distributed.power_spectrum": dict(positions=X, values=Q**2, edges=np.arange(1.0, 40.0), **RANKS),
     "distributed.UniformGrid": dict(radius=0.2, **RANKS),
     "distributed.UniformGrid.build": dict(positions=X),
@@ -174,6 +177,13 @@ CALLS = {
     "apps.brownian.RPY.square_root": dict(z=V),
     "apps.brownian.BrownianDynamics": dict(positions=20 * X, mobility=brownian.Drag(), time_step=0.1),
     "apps.brownian.BrownianDynamics.run": dict(steps=1),
+    "apps.brownian.DistributedBrownianDynamics": dict(
+        world=RANKS["world"], positions=20 * X, mobility=brownian.Drag(), time_step=0.1
+    ),
+    "apps.brownian.DistributedBrownianDynamics.run": dict(steps=1),
+    "apps.brownian.DistributedRPY.set_positions": dict(positions=20 * X),
+    "apps.brownian.DistributedRPY.velocity": dict(forces=V),
+    "apps.brownian.DistributedRPY.square_root": dict(z=V),
     "apps.dem.Simulation": dict(positions=20 * X, **SPHERES | dict(radii=REACH + 0.1)),
     "apps.dem.Simulation.run": dict(steps=1),
     "apps.dem.DistributedSimulation": dict(world=RANKS["world"], positions=20 * X, **SPHERES | dict(radii=REACH + 0.1)),

@@ -103,6 +103,13 @@ class VectorSolver(checks.Fixed):
     def __repr__(self) -> str:
         return f"<VectorSolver over ranks: {self._onto}; {self.plan!r}>"
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this rank's plan and tables."""
+        tables = (array for _, forms, unit in self._tables.values() for array in (*unit, forms))
+        factors = (array for factors, _, _ in self._tables.values() for array in factors)
+        return self.plan.nbytes + sum(int(array.nbytes) for array in (*tables, *factors) if array is not None)
+
     @alone
     def set_positions(self, positions: Any, *, check: bool = True) -> Self:
         """Set the positions of this rank's particles; see :meth:`Plan.set_positions`.

@@ -63,6 +63,7 @@ def test_velocities_and_noise_are_those_of_one_device(name):
             rpy.noise(np.random.default_rng(7), 2), rpy.noise(np.random.default_rng(7), method="lanczos"),
         ]  # fmt: skip
         assert rpy.info.iterations == iterations
+        assert rpy.nbytes > 0 and "predicted error" in rpy.explain()
         return mine, [*results, rpy.set_positions(x[mine] + 1).velocity(vectors[0])]
 
     tolerance = 1e-11 if dtype == "f8" else 1e-5
