@@ -102,6 +102,15 @@ def test_what_is_wrong_is_named_and_changes_no_system():
     with pytest.raises(ValueError, match=r"positions\[2\] of system 1 is \[.* nan"):
         made.add_neighbor_list([systems()[0], bad])
     assert not good.known_neighbor_lists() and not bad.known_neighbor_lists()
+    with pytest.raises(ValueError, match="system 1 has this list already"):
+        given = systems()[0]
+        made.add_neighbor_list(given)
+        made.add_neighbor_list([good, given])
+    assert not good.known_neighbor_lists()
+    with pytest.raises(TypeError, match="copy is 3"):
+        made.compute(good, copy=3)
+    with pytest.raises(ValueError, match="radius"):
+        NeighborList(asked(), "A", skin=-1)
     with pytest.raises(TypeError, match="a metatomic.torch.System is needed"):
         made.compute(torch.eye(3))
     with pytest.raises(TypeError, match="NeighborListOptions is needed"):

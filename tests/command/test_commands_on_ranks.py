@@ -3,6 +3,7 @@
 
 import contextlib
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from typer.testing import CliRunner
 import particlemesh as pm
 from mpiexec import on_mpi
 from particlemesh.apps import files
-from particlemesh.command import cli, consoles
+from particlemesh.apps.files.accumulate import together
+from particlemesh.command import cli, consoles, file_work
+from particlemesh.distributed import RankError
 from ranks import on_threads
 
 LENGTHS = np.array([4.0, 5.0, 6.0])
@@ -103,3 +106,34 @@ def test_every_command_that_writes_knows_of_other_processes(monkeypatch, tmp_pat
         done = CliRunner().invoke(cli.app, [name, *words])
         assert done.exit_code == 2 and "MPI has started 3 processes" in " ".join(done.output.split()), name
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_names_the_particle_of_the_file(few):
+    """Also where parts before it were those of other ranks."""
+    x = np.full((500, 3), 0.5)
+    x[470, 1] = 99.0
+    np.savez("far.npz", positions=x)
+    mesh = pm.Mesh((6, 6, 6), LENGTHS, periodic=False)
+
+    def work(world):
+        with (
+            files.open_particles("far.npz", positions="positions") as particles,
+            pytest.raises((ValueError, RankError), match="particles from 334 on: .*particle 136 "),
+        ):
+            files.spread_particles(particles, mesh, "cic", world=world)
+
+    on_threads(3, work)
+
+
+def test_ranks_with_other_options_are_refused(few):
+    def work(world):
+        o = SimpleNamespace(
+            file="few.npz", out=few / "f.npz", shape=(6, 6, 6 + world.rank), spacing=None, picture=None, overwrite=False
+        )
+        with (
+            pytest.raises(RankError, match="--shape"),
+            together(world, file_work._said("spread", {"file", "shape"}, o)),
+        ):
+            pass
+
+    on_threads(2, work)

@@ -14,6 +14,7 @@ from particlemesh import checks as common
 from particlemesh.adapters import check, library
 from particlemesh.adapters.points import completed_each, on_host
 from particlemesh.box import Box
+from particlemesh.grid.checks import radius
 from particlemesh.grid.neighbour_list import neighbour_list as search
 
 __all__ = ["NeighborList", "neighbor_lists_for_model"]
@@ -29,7 +30,7 @@ class NeighborList(common.Fixed):
     options : metatomic.torch.NeighborListOptions
         The cutoff, and whether pairs are listed from both sides. Pairs have a distance below the cutoff.
     length_unit : str
-        Of the systems, such as "A" or "nm". The cutoff is converted to it.
+        Of the systems, such as "A" or "nm". The cutoff is converted to it if the options name a unit.
     torchscript : {False}
         Lists are searched from Python; TorchScript cannot compile that.
     check_consistency : bool
@@ -75,6 +76,7 @@ class NeighborList(common.Fixed):
         self.options, self.length_unit = options, length_unit
         self.cutoff = options.engine_cutoff(length_unit)
         self.check_consistency = common.flag(check_consistency, "check_consistency")
+        self.skin = radius(skin)
 
     def compute(self, system: Any, copy: bool = True) -> Any:
         """Return the neighbours of the atoms of one system.
@@ -98,6 +100,7 @@ class NeighborList(common.Fixed):
         ValueError, TypeError
             If it is no system, or a position is not finite.
         """
+        common.flag(copy, "copy")
         return self._blocks([system])[0]
 
     def add_neighbor_list(self, systems: Any, copy: bool = True) -> None:
@@ -112,9 +115,14 @@ class NeighborList(common.Fixed):
         Raises
         ------
         ValueError, TypeError
-            If these are no systems, of several types or devices, or a position is not finite. No system is changed.
+            If these are no systems, of several types or devices, have the list already, or a position is not finite. No
+        system is changed.
         """
+        common.flag(copy, "copy")
         given = [*systems] if isinstance(systems, (list, tuple)) else [systems]
+        for number, system in enumerate(given):
+            if any(known == self.options for known in getattr(system, "known_neighbor_lists", list)()):
+                raise ValueError(f"system {number} has this list already: give each system once.")
         for system, block in zip(given, self._blocks(given), strict=True):
             system.add_neighbor_list(self.options, block)
 

@@ -49,7 +49,7 @@ def _check(o: Any) -> None:
 def spread(console: Any, stated: set[str], o: Any, world: Any = None) -> None:
     """Spread the particles of a file and write the field; over ranks the first one writes."""
     with contextlib.ExitStack() as stack:
-        with together(world, "options of spread"):
+        with together(world, _said("spread", stated, o)):
             _check(o)
             _check_picture(o, stated)
             check_outputs((o.file, o.topology), {"--out": o.out, "--picture": o.picture}, o.overwrite)
@@ -102,7 +102,7 @@ def spread(console: Any, stated: set[str], o: Any, world: Any = None) -> None:
 def interpolate(console: Any, stated: set[str], o: Any, world: Any = None) -> None:
     """Interpolate a field at the particles of a file and write a table; over ranks the first one writes."""
     with contextlib.ExitStack() as stack:
-        with together(world, "options of interpolate"):
+        with together(world, _said("interpolate", stated, o)):
             _check(o)
             check_outputs((o.file, o.topology, o.field), {"--out": o.out}, o.overwrite)
             shape_function = summing(window_named(o.window, o.order))
@@ -164,6 +164,11 @@ def interpolate(console: Any, stated: set[str], o: Any, world: Any = None) -> No
         say(console, "", f"weight beyond open faces: that of {beyond:.6g} particles")
     _say_time(console, account)
     say_written(console, o.out, "position, value" + (", gradient" if o.gradient else ""))
+
+
+def _said(command: str, stated: set[str], o: Any) -> str:
+    """Return a command as it was given, for the agreement of ranks."""
+    return " ".join([command, str(o.file), *(f"--{name} {getattr(o, name)}" for name in sorted(stated - {"file"}))])
 
 
 def _columns(part: files.Chunk, results: np.ndarray, slope: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -283,7 +288,7 @@ def _check_spectrum(stated: set[str], o: Any, world: Any) -> None:
 
 
 def _spectrum(console: Any, stated: set[str], o: Any, world: Any, stack: contextlib.ExitStack) -> None:
-    with together(world, "options of spectrum"):
+    with together(world, _said("spectrum", stated, o)):
         _check_spectrum(stated, o, world)
     if o.of_field:
         of_particles = (

@@ -132,3 +132,11 @@ def test_what_has_no_meaning_over_ranks_is_refused():
             DistributedRPY(world, BOX, np.ones(2 + world.rank)).set_positions(np.zeros((3, 3)))
 
     on_threads(2, work)
+
+
+def test_one_radius_is_that_of_all_ranks():
+    def work(world):
+        with pytest.raises(pmd.RankError, match=r"radius=1\.5"):
+            DistributedRPY(world, BOX, radius=1 + world.rank / 2)
+
+    on_threads(2, work)

@@ -72,7 +72,8 @@ class DistributedRPY(RPY):
     ) -> None:  # fmt: skip
         self.world = self._ranks = world
         said = f"{box}, {viscosity}, {accuracy}, {splitting=}, {cutoff=}, {shape=}, {window}, {applications=}"
-        with world.agreement(f"DistributedRPY({said}, {vectors=}, {parts=}, {options}, {np.ndim(radius)})"):
+        size = radius if np.ndim(radius) == 0 else "of each"
+        with world.agreement(f"DistributedRPY({said}, {vectors=}, {parts=}, {options}, radius={size})"):
             super().__init__(
                 box, radius, viscosity, accuracy, splitting=splitting, cutoff=cutoff, shape=shape, window=window,
                 applications=applications, vectors=vectors, threads=threads, **options,

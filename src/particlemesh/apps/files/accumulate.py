@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -122,9 +121,9 @@ def spread_particles(
     account = Account(_frames=len(frames))
     with together(world, "spreading a file"), _Plans(mesh, window, dtype, outside, account, options) as plans:
         for frame in frames:
-            plans.frame, plans.before = frame if particles.frames > 1 else None, account.particles
-            for chunk in parts_of(particles, size, frame, world):
-                plans.spread(chunk)
+            plans.frame = frame if particles.frames > 1 else None
+            for begin, chunk in parts_of(particles, size, frame, world):
+                plans.spread(chunk, begin)
                 progress(len(chunk.positions))
         total = plans.total
     if world is not None:
@@ -179,8 +178,8 @@ def interpolate_particles(
         return plan.value_and_gradient(field) if gradient else (plan.interpolate(field), None)
 
     with _Plans(mesh, window, dtype, outside, account, options) as plans:
-        for chunk in parts_of(particles, size, frame, world):
-            plan = plans.set(chunk, lambda plan, few: call(plan))
+        for begin, chunk in parts_of(particles, size, frame, world):
+            plan = plans.set(chunk, begin, lambda plan, few: call(plan))
             began = time.perf_counter()
             results, slope = call(plan)
             account.seconds += time.perf_counter() - began
@@ -297,11 +296,11 @@ def _contrast(
             stack.enter_context(_Plans(transform.mesh, window, dtype, "error", its, options))
             for transform, its in zip(transforms, accounts, strict=True)
         ]
-        for chunk in parts_of(particles, size, frame, world):
+        for begin, chunk in parts_of(particles, size, frame, world):
             if np.iscomplexobj(chunk.values):
                 raise TypeError("values are complex; weights are real.")
             for one in plans:
-                one.spread(chunk)
+                one.spread(chunk, begin)
             weights = plans[0].values(chunk.values).astype(np.float64, copy=False)
             magnitudes, squares = magnitudes + abs(weights).sum(), squares + np.dot(weights, weights)
             progress(len(chunk.positions))
@@ -329,14 +328,18 @@ def together(world: World | None, what: str) -> contextlib.AbstractContextManage
     return contextlib.nullcontext() if world is None else world.agreement(what)
 
 
-def parts_of(particles: Particles, size: int, frame: int, world: World | None) -> Iterator[Chunk]:
-    """Yield the parts of a file, or those of this rank: every rank reads all, and takes one after the other in turn."""
-    if world is None:
-        yield from particles.chunks(size, frame)
-        return
-    if particles.count is not None:
-        size = max(1, min(size, -(-particles.count // world.size)))
-    yield from itertools.islice(particles.chunks(size, frame), world.rank, None, world.size)
+def parts_of(particles: Particles, size: int, frame: int, world: World | None) -> Iterator[tuple[int, Chunk]]:
+    """Yield the parts of a file, each after the number of particles before it; over ranks, those of this rank.
+
+    Every rank reads the whole file, and takes a part in turn.
+    """
+    rank, ranks, begin = (0, 1, 0) if world is None else (world.rank, world.size, 0)
+    if ranks > 1 and particles.count is not None:
+        size = max(1, min(size, -(-particles.count // ranks)))
+    for number, chunk in enumerate(particles.chunks(size, frame)):
+        if number % ranks == rank:
+            yield begin, chunk
+        begin += len(chunk.positions)
 
 
 def _of_all(world: World, total: np.ndarray | None, account: Account) -> np.ndarray:
@@ -361,11 +364,10 @@ class _Plans:
         self.plan: Plan | None = None
         self.total: np.ndarray | None = None  # the field of all parts
         self.frame: int | None = None  # of several
-        self.before = 0  # particles of earlier frames
 
-    def spread(self, chunk: Chunk) -> None:
-        """Add a part to the field of all parts."""
-        plan = self.set(chunk, lambda plan, few: plan.spread(self.values(few.values)))
+    def spread(self, chunk: Chunk, begin: int) -> None:
+        """Add a part to the field of all parts; ``begin`` particles of its frame are before it."""
+        plan = self.set(chunk, begin, lambda plan, few: plan.spread(self.values(few.values)))
         values = self.values(chunk.values)
         began = time.perf_counter()
         if self.total is None:
@@ -375,7 +377,7 @@ class _Plans:
         self.account.seconds += time.perf_counter() - began
         self.note(values)
 
-    def set(self, chunk: Chunk, warm_up: Callable[[Plan, Chunk], Any]) -> Plan:
+    def set(self, chunk: Chunk, begin: int, warm_up: Callable[[Plan, Chunk], Any]) -> Plan:
         """Return the plan at the positions of a part; the first time, call it with some of them before."""
         account = self.account
         if self.plan is None:
@@ -398,8 +400,7 @@ class _Plans:
             text = str(error).partition(" The plan is unchanged")[0]
             at = "" if self.frame is None else f"frame {self.frame}, "
             raise ValueError(
-                f"{at}particles from {account.particles - self.before} on: {text} "
-                "Give a larger box, or let go of them (--outside lose)."
+                f"{at}particles from {begin} on: {text} Give a larger box, or let go of them (--outside lose)."
             ) from error
         account.seconds += time.perf_counter() - began
         account.particles += len(chunk.positions)
