@@ -131,9 +131,9 @@ class OffResonance(Fixed):
         self._phases = self._here(phases.astype(self._dtype))
         self._maps: Any = None if maps is None else self._sensitivities(maps)
         self._plan = nufft.Plan(2, self.shape, self.segments, eps, -1, self._dtype, **options)
-        self._made_of = (
-            (samples, shape, field_map, times),
-            dict(maps=maps, accuracy=accuracy, segments=segments, interpolator=interpolator, eps=eps, **options),
+        self._made_of = (  # arrays of its own, since the caller's may change
+            (samples.copy(), shape, f, t),
+            dict(maps=self._maps, accuracy=accuracy, segments=segments, interpolator=interpolator, eps=eps, **options),
         )
         self._plan.setpts(*(samples[:, axis] for axis in range(len(self.shape))))
 
