@@ -56,7 +56,7 @@ BUDGET = {
     "backends": 3270,
     "choosing": 860,
     "command": 3111,
-    "distributed": 3540,
+    "distributed": 3760,
     "fourier": 2645,
     "grid": 8235,
     "interpolate": 3400,

@@ -17,6 +17,7 @@ from particlemesh import checks
 from particlemesh.backends.cpu import at_most_cores, available_threads
 from particlemesh.checks import alone
 from particlemesh.distributed.domain import hash_of
+from particlemesh.distributed.packing import sections
 from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.transfer import (
     PENCILS,
@@ -31,6 +32,8 @@ from particlemesh.distributed.transfer import (
     finished,
     kind_for,
     layout_of,
+    moved,
+    packing_of,
     shape_of,
     stages,
 )
@@ -264,10 +267,11 @@ class FFT(checks.Fixed):
         arrays, form, kind = self._accepted(spectrum, self._spectra, "spectrum", False)
         with kind.scope():
             whole = form.empty((*form.batch, *self.modes))
-            pieces = {r: form.empty((*form.batch, *shape_of(p))) for r, (p,) in enumerate(self._spectra.parts)}
-            self.world.exchange(dict.fromkeys(pieces, form.xp.ascontiguousarray(arrays[0])), pieces)
-            for rank, piece in pieces.items():
-                whole[(..., *(slice(*r) for r in self._spectra.parts[rank][0]))] = piece
+            counts = {rank: math.prod(shape_of(part)) for rank, (part,) in enumerate(self._spectra.parts)}
+            buffer = form.buffer(sum(counts.values()))
+            mine = form.xp.ascontiguousarray(arrays[0])
+            self.world.exchange(dict.fromkeys(counts, mine), sections(buffer, counts, math.prod(form.batch)))
+            packing_of([part for (part,) in self._spectra.parts]).unpack(whole, buffer)
             return kind.like(whole)
 
     def explain(self) -> str:
@@ -406,7 +410,7 @@ class Remap(checks.Fixed):
         self.world, self._check = world, checks.flag(check, "check")
         self._layout = layout_of(source, world)
         self._transfer = Transfer(self._layout, layout_of(target, world), world.rank)
-        self._alike = f"cuts {hash_of(source)} to {hash_of(target)}"
+        self._alike = f"{hash_of(source)} to {hash_of(target)}"
 
     def __call__(self, field: Any) -> Any:
         r"""Return the rank's nodes of a field on the target.
@@ -421,14 +425,7 @@ class Remap(checks.Fixed):
         array (..., \*part), or a tuple with one for each part of this rank
             Of the target. Where both domains are cut alike, these are the given arrays.
         """
-
-        def accepted() -> tuple[str, tuple[list[Any], Form, Staged]]:
-            made = fields_of(field, self._layout.parts[self.world.rank], "field", promotes=False)
-            return f"remap of {made[1].batch} fields of {made[1].dtype}, {self._alike}", made
-
-        arrays, form, kind = self.world.alike(accepted, self._check)
-        with kind.scope():
-            return finished(kind, self._transfer.after(lambda: arrays, self.world, form, self._check)())
+        return moved(self._transfer, field, self.world, "remap", self._alike, self._check)
 
 
 def fair_threads(world: Any) -> int:

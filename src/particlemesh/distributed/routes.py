@@ -77,6 +77,12 @@ class Route(checks.Fixed):
         return self._departures.order(self._world.rank)
 
     @functools.cached_property
+    def _away(self) -> Any:
+        """The particle of each row that leaves to another rank."""
+        stay = _slices(self._leaving).get(self._world.rank, slice(0, 0))
+        return self._xp.concatenate([self._particles[: stay.start], self._particles[stay.stop :]])
+
+    @functools.cached_property
     def _order(self) -> Any:
         """The index of the arriving row for each row by part, or None if they arrive so."""
         if self._per_rank == 1 or self._world.size == 1:
@@ -174,11 +180,11 @@ class Route(checks.Fixed):
             return lambda: rows
         xp, world = module_of(rows), self._world
         result = xp.empty((self.arrived, *rows.shape[1:]), rows.dtype)
-        sends, receives = _slices(self._leaving), _slices(self._coming)
-        stay = sends.pop(world.rank, None), receives.pop(world.rank, None)
-        if stay[0] is not None:
-            self._take(rows, stay[0], result[stay[1]])
-        packed = {r: xp.ascontiguousarray(self._taken(rows, s)) for r, s in sends.items()}
+        receives, stay = _slices(self._coming), _slices(self._leaving).get(world.rank)
+        if (here := receives.pop(world.rank, None)) is not None:
+            self._take(rows, stay, result[here])
+        away = xp.ascontiguousarray(rows if self._particles is None else xp.take(rows, self._away, axis=0))
+        packed = {r: away[s] for r, s in self._of_others(self._leaving).items()}
         into = {r: result[s] for r, s in receives.items()}
         order = self._order
 
@@ -188,10 +194,14 @@ class Route(checks.Fixed):
 
         return deliver
 
-    def _taken(self, rows: Any, some: slice) -> Any:
-        return rows[some] if self._particles is None else rows[self._particles[some]]
+    def _of_others(self, counts: np.ndarray) -> dict[int, slice]:
+        """Return where rows of other ranks are: among them alone where they are gathered, else among all."""
+        here = np.arange(self._world.size) == self._world.rank
+        if self._particles is not None:
+            return _slices(counts * ~here)
+        return {r: s for r, s in _slices(counts).items() if r != self._world.rank}
 
-    def _take(self, rows: Any, some: slice, into: Any) -> None:
+    def _take(self, rows: Any, some: Any, into: Any) -> None:
         if self._particles is None:
             into[...] = rows[some]
         else:
@@ -207,24 +217,27 @@ class Route(checks.Fixed):
             unordered = xp.empty_like(rows)
             unordered[self._order] = rows
             rows = unordered
-        got = xp.empty((int(self._leaving.sum()), *rows.shape[1:]), rows.dtype)
         sends, receives = _slices(self._coming), _slices(self._leaving)
         here, there = sends.pop(world.rank, None), receives.pop(world.rank, None)
         result = (xp.empty if self._single else xp.zeros)((self.count, *rows.shape[1:]), rows.dtype)
+        got = result  # where row n is that of particle n
+        if self._particles is not None:
+            apart = self._away if self._single else self._particles
+            got = xp.empty((apart.shape[0], *rows.shape[1:]), rows.dtype)
         if here is not None and there is not None:
-            if self._single:
-                result[there if self._particles is None else self._particles[there]] = rows[here]
+            if self._single and self._particles is not None:
+                result[self._particles[there]] = rows[here]
             else:
                 got[there] = rows[here]
-        packed = {r: xp.ascontiguousarray(rows[s]) for r, s in sends.items()}
-        into = {r: got[s] for r, s in receives.items()}
+        rows = xp.ascontiguousarray(rows)
+        packed = {r: rows[s] for r, s in sends.items()}
+        into = {r: got[s] for r, s in (self._of_others(self._leaving) if self._single else receives).items()}
         rounds = self._rounds
 
         def deliver() -> Any:
             world.exchange(packed, into)
-            if self._single:
-                for some in receives.values():
-                    result[some if self._particles is None else self._particles[some]] = got[some]
+            if self._single and got is not result:
+                result[self._away] = got
             for some, particles in rounds:
                 result[particles] += got[some]
             return result

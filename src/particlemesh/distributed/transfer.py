@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from particlemesh.distributed.domain import check_ranks
+from particlemesh.distributed.packing import Boxed, Packing, sections
 from particlemesh.distributed.staging import Staged, batch_of, several
 from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import together
@@ -224,6 +225,10 @@ class Form(NamedTuple):
         """Return an array of this kind and dtype."""
         return self.xp.empty(shape, self.dtype)
 
+    def buffer(self, nodes: int) -> Any:
+        """Return memory for messages of all fields."""
+        return self.empty((math.prod(self.batch) * nodes,))
+
 
 class Transfer:
     """What one rank packs, sends, receives and unpacks so that arrays of ``source`` become arrays of ``target``.
@@ -254,11 +259,13 @@ class Transfer:
         self.source, self.target, self.rank = source, target, rank
         self.trivial = source.parts == target.parts
         others = range(0 if self.trivial else source.size)
-        self._sends = [self._side(0, rank, peer) if peer != rank else [] for peer in others]
-        self._receives = [self._side(1, peer, rank) if peer != rank else [] for peer in others]
+        sends = [self._side(0, rank, peer) if peer != rank else [] for peer in others]
+        receives = [self._side(1, peer, rank) if peer != rank else [] for peer in others]
         self._kept = [] if self.trivial else list(pieces(source, target, rank, rank))
-        self.send_counts = [sum(piece.size for piece in of_rank) for of_rank in self._sends]
-        self.receive_counts = [sum(piece.size for piece in of_rank) for of_rank in self._receives]
+        self.send_counts = [sum(piece.size for piece in of_rank) for of_rank in sends]
+        self.receive_counts = [sum(piece.size for piece in of_rank) for of_rank in receives]
+        self._packed = _packings(sends, len(source.parts[rank]))
+        self._unpacked = _packings(receives, len(target.parts[rank]))
 
     def _side(self, side: int, sender: int, receiver: int) -> list[Shared]:
         return [both[side] for both in pieces(self.source, self.target, sender, receiver)]
@@ -285,46 +292,54 @@ class Transfer:
         if self.trivial:
             return work
 
-        def ready() -> tuple[list[Any], list[Any], dict[int, Any], dict[int, Any]]:
+        def ready() -> tuple[list[Any], list[Any], Any, Any]:
             arrays = work()
-            return arrays, self._results(form), *self.messages(arrays, form)
+            results = [form.empty(form.batch + shape_of(part)) for part in self.target.parts[self.rank]]
+            return arrays, results, *self.messages(arrays, form)
 
-        arrays, results, sends, received = together(world, check, "a transfer", ready)
-        world.exchange(sends, received, lambda: self._keep(arrays, results))
-        return lambda: self._unpack(received, results, form)
+        def unpacked() -> list[Any]:
+            for packing, array in zip(self._unpacked, results, strict=True):
+                packing.unpack(array, coming)
+            return results
 
-    def messages(self, arrays: list[Any], form: Form) -> tuple[dict[int, Any], dict[int, Any]]:
+        arrays, results, leaving, coming = together(world, check, "a transfer", ready)
+        sends, receives = (
+            sections(buffer, dict(enumerate(counts)), math.prod(form.batch))
+            for buffer, counts in ((leaving, self.send_counts), (coming, self.receive_counts))
+        )
+        world.exchange(sends, receives, lambda: self._keep(arrays, results))
+        return unpacked
+
+    def messages(self, arrays: list[Any], form: Form) -> tuple[Any, Any]:
         """Return what leaves the rank, packed by receiver, and empty memory for what comes, by sender."""
-        many, sends = math.prod(form.batch), {}
-        for peer, leaving in enumerate(self._sends):
-            if leaving:
-                sends[peer] = packed = form.empty((many * self.send_counts[peer],))
-                for piece, place in zip(leaving, _places(leaving, many), strict=True):
-                    packed[place].reshape(form.batch + piece.shape)[...] = arrays[piece.array][(..., *piece.slices)]
-        counts = {peer: count for peer, count in enumerate(self.receive_counts) if count}
-        return sends, {peer: form.empty((many * count,)) for peer, count in counts.items()}
-
-    def _results(self, form: Form) -> list[Any]:
-        return [form.empty(form.batch + shape_of(part)) for part in self.target.parts[self.rank]]
+        leaving, coming = (form.buffer(sum(counts)) for counts in (self.send_counts, self.receive_counts))
+        for packing, array in zip(self._packed, arrays, strict=True):
+            packing.pack(array, leaving)
+        return leaving, coming
 
     def _keep(self, arrays: list[Any], results: list[Any]) -> None:
         """Copy what stays, which may be done while messages travel."""
         for there, here in self._kept:
             results[here.array][(..., *here.slices)] = arrays[there.array][(..., *there.slices)]
 
-    def _unpack(self, received: dict[int, Any], results: list[Any], form: Form) -> list[Any]:
-        many = math.prod(form.batch)
-        for peer, packed in received.items():
-            coming = self._receives[peer]
-            for piece, place in zip(coming, _places(coming, many), strict=True):
-                results[piece.array][(..., *piece.slices)] = packed[place].reshape(form.batch + piece.shape)
-        return results
+
+def packing_of(parts: list[Part]) -> Packing:
+    """Return what packs parts of an array, one behind the other."""
+    starts = itertools.accumulate((math.prod(shape_of(part)) for part in parts), initial=0)
+    return Packing(
+        Boxed(tuple(a for a, _ in part), shape_of(part), before)
+        for part, before in zip(parts, starts, strict=False)
+    )  # fmt: skip
 
 
-def _places(pieces: list[Shared], many: int) -> list[slice]:
-    """Return where each piece lies in a message of ``many`` fields."""
-    ends = list(itertools.accumulate(many * piece.size for piece in pieces))
-    return [slice(end - many * piece.size, end) for piece, end in zip(pieces, ends, strict=True)]
+def _packings(sides: list[list[Shared]], arrays: int) -> list[Packing]:
+    """Return what packs or unpacks each of a rank's arrays, of the pieces for each peer."""
+    boxes: list[list[Boxed]] = [[] for _ in range(arrays)]
+    before = 0
+    for piece in itertools.chain(*sides):
+        boxes[piece.array].append(Boxed(tuple(s.start for s in piece.slices), piece.shape, before))
+        before += piece.size
+    return [Packing(some) for some in boxes]
 
 
 def kind_for(nodes: Partition, modes: tuple[int, ...]) -> str:
@@ -412,3 +427,25 @@ def finished(kind: Staged, arrays: list[Any]) -> Any:
     """Return an array of the caller's kind, or a tuple where the rank has several parts."""
     results = [kind.like(array) for array in arrays]
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def moved(
+    transfer: Transfer, field: Any, world: Any, call: str, cuts: str, check: bool, *, copies: bool = False
+) -> Any:
+    """Return the arrays of the target, of the caller's kind, from a rank's arrays of any real or complex numbers.
+
+    Where source and target are alike, these are the arrays given, unless it ``copies``.
+    """
+
+    def accepted() -> tuple[str, tuple[list[Any], Form, Staged]]:
+        made = fields_of(field, transfer.source.parts[world.rank], "field", promotes=False)
+        return f"{call} of {made[1].dtype} {made[1].batch}, cuts {cuts}", made
+
+    arrays, form, kind = world.alike(accepted, check)
+    with kind.scope():
+        dtype = form.dtype
+        if dtype.itemsize < 4 and not transfer.trivial:  # packing moves words of at least this size
+            form = form._replace(dtype=np.dtype(np.int32))
+            arrays = [array.astype(form.dtype) for array in arrays]
+        results = transfer.after(lambda: arrays, world, form, check)()
+        return finished(kind, [array.astype(dtype, copy=copies and transfer.trivial) for array in results])

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from particlemesh.distributed.domain import Domain, check_ranks, hash_of
-from particlemesh.distributed.staging import Staged, several
-from particlemesh.distributed.transports import module_of
+from particlemesh.distributed.domain import Domain, hash_of
+from particlemesh.distributed.transfer import Partition, Transfer, layout_of, moved
 from particlemesh.distributed.world import World
 
 
@@ -43,29 +42,10 @@ def whole_field(field: Any, domain: Domain, world: World) -> Any:
     >>> float(pmd.whole_field(density, domain, world).sum())
     1.0
     """
-    mesh = domain.mesh
-
-    def accepted() -> tuple[str, list[Staged]]:
-        check_ranks(domain, world)
-        parts = domain.parts(world.rank)
-        given = [Staged(one, "field") for one in several(field, domain.per_rank, "field")]
-        for one, part in zip(given, parts, strict=True):
-            shape = one.native.shape
-            if shape[-mesh.ndim :] != part.shape or shape[: -mesh.ndim] != given[0].native.shape[: -mesh.ndim]:
-                raise ValueError(f"field has shape {shape}; (..., {str(part.shape)[1:]} is needed, for its part.")
-        first = given[0].native
-        return f"whole_field of {first.dtype} {first.shape[: -mesh.ndim]}, cuts {hash_of(domain)}", given
-
-    given = world.alike(accepted)
-    first = given[0].native
-    xp, batch = module_of(first), first.shape[: -mesh.ndim]
-    with given[0].scope():
-        whole = None if world.rank else xp.empty((*batch, *mesh.shape), first.dtype)
-        for n, one in enumerate(given):
-            parts = {} if world.rank else {rank: domain.parts(rank)[n] for rank in range(world.size)}
-            rows = {rank: xp.empty((*batch, *part.shape), first.dtype) for rank, part in parts.items()}
-            world.exchange({0: xp.ascontiguousarray(one.native)}, rows)
-            for rank, part in parts.items():
-                if whole is not None and part.size:
-                    whole[(..., *map(slice, part.lower, part.upper))] = rows[rank]
-        return None if whole is None else given[0].like(whole)
+    with world.agreement("whole_field"):
+        parts = layout_of(domain, world)
+    whole, none = tuple((0, n) for n in parts.shape), ((0, 0),) * len(parts.shape)
+    target = Partition(parts.shape, ((whole,), *((none,),) * (world.size - 1)))
+    transfer = Transfer(parts, target, world.rank)
+    result = moved(transfer, field, world, "whole_field", str(hash_of(domain)), True, copies=True)
+    return None if world.rank else result

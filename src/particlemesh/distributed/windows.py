@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.distributed.domain import Domain, Part, Piece, Reach
+from particlemesh.distributed.domain import Domain, Messages, Part, Piece, Reach
+from particlemesh.distributed.packing import Boxed, Packing, sections
 from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World
 from particlemesh.mesh import Mesh
@@ -53,21 +55,52 @@ class Halo:
         start, shape = domain.windows(reach)
         self.shapes = [tuple(n) for n in shape[self._first_window : self._first_window + windows].tolist()]
         self.starts = [tuple(n) for n in start[self._first_window : self._first_window + windows].tolist()]
-        self.messages = domain.messages(world.rank, reach)
+        messages = domain.messages(world.rank, reach)
         filled = np.zeros(windows, np.int64)
-        for pieces in self.messages.held.values():
+        for pieces in messages.held.values():
             for piece in pieces:
                 filled[piece.holder - self._first_window] += math.prod(piece.shape)
         self._filled = [n == math.prod(shape) for n, shape in zip(filled.tolist(), self.shapes, strict=True)]
         # The window that a field shares memory with, and where that field is in it.
         self._lent: tuple[Any, Any, Any] = None, None, None
         self._lent_at = 0
-        self._buffers: dict[Any, dict[int, Any]] = {}
-        self._views: dict[Any, dict[int, list[Any]]] = {}
+        self._cut(messages)
+        self._buffers: dict[Any, tuple[Any, dict[int, Any], dict[int, Any]]] = {}
+
+    def _cut(self, messages: Messages) -> None:
+        """Work out what is packed where: nodes held of other ranks, own ones of other windows, nodes others hold."""
+        rank, parts = self._world.rank, range(len(self._parts))
+        inner = messages.owned.get(rank, [])
+        # The piece of each part that is the whole part. It is never packed.
+        self._main: list[Piece | None] = [
+            next((p for p in inner if p.owner - self._first_part == n and p.shape == self._parts[n].shape), None)
+            for n in parts
+        ]
+        across = [piece for piece in inner if piece not in self._main]
+        self._held, self._owned = (
+            {r: _nodes(pieces) for r, pieces in some.items() if r != rank} for some in (messages.held, messages.owned)
+        )
+        before, nodes = {}, 0
+        far = ([p for r, pieces in some.items() if r != rank for p in pieces] for some in messages)
+        for piece in itertools.chain(next(far), across, next(far)):
+            before[piece] = nodes
+            nodes += math.prod(piece.shape)
+        self._packed, self._begin = nodes, nodes - sum(self._owned.values())
+        windows: list[list[Boxed]] = [[] for _ in self.shapes]
+        fields: list[list[Boxed]] = [[] for _ in parts]
+        for some, of in ((messages.held, windows), (messages.owned, fields)):
+            for piece in itertools.chain(*some.values()):  # in the order of ranks, in which terms are added
+                if piece in before:
+                    here = piece.owner - self._first_part
+                    inside = piece.in_part(self._parts[here]) if of is fields else piece.in_window()
+                    to = here if of is fields else piece.holder - self._first_window
+                    of[to].append(Boxed(tuple(s.start for s in inside), piece.shape, before[piece]))
+        self._at_windows = [Packing(boxes) for boxes in windows]
+        self._at_parts = [Packing(boxes, overlaps=True) for boxes in fields]
 
     def nodes(self) -> int:
         """Return the number of nodes that this rank sends to fill ghosts, or receives to fold them."""
-        return sum(_nodes(pieces) for rank, pieces in self.messages.owned.items() if rank != self._world.rank)
+        return sum(self._owned.values())
 
     # What may fail on one rank is done at once; what is returned communicates, once all ranks have agreed.
 
@@ -82,17 +115,19 @@ class Halo:
             (xp.empty if whole else xp.zeros)((*batch, *shape), dtype)
             for shape, whole in zip(self.shapes, self._filled, strict=True)
         ]  # fmt: skip
-        exchange = self._exchange(self.messages.owned, self.messages.held, fields, self._part, batch, xp)
+        buffer, held, owned = self._memory(fields[0].dtype, batch, xp)
+        for packing, field in zip(self._at_parts, fields, strict=True):
+            packing.pack(field, buffer)
 
         def copy() -> None:
-            for piece in self.messages.held.get(self._world.rank, ()):
-                if around is None or piece.shape != self._parts[0].shape:
-                    self._window(windows, piece)[...] = self._part(fields, piece)
+            for piece, field in zip(self._main, fields, strict=True):
+                if piece is not None and around is None:
+                    self._window(windows, piece)[...] = field
 
         def finish() -> list[Any]:
-            for rank, terms in exchange(copy).items():
-                for piece, term in zip(self.messages.held[rank], terms, strict=True):
-                    self._window(windows, piece)[...] = term
+            self._world.exchange(owned, held, copy)
+            for packing, window in zip(self._at_windows, windows, strict=True):
+                packing.unpack(window, buffer)
             return windows
 
         return finish
@@ -104,45 +139,39 @@ class Halo:
         The terms of other parts are added to a part's own ones in the order of ranks, so that sums are reproducible.
         """
         xp = module_of(windows[0])
-        exchange = self._exchange(self.messages.held, self.messages.owned, windows, self._window, batch, xp)
+        buffer, held, owned = self._memory(windows[0].dtype, batch, xp)
+        for packing, window in zip(self._at_windows, windows, strict=True):
+            packing.pack(window, buffer)
 
         def finish() -> list[Any]:
-            got = exchange(lambda: None)
-            fields, seen = self._with_one_window(windows, batch, xp)
-            for rank, pieces in self.messages.owned.items():
-                here = rank == self._world.rank
-                terms = [self._window(windows, p) for p in pieces] if here else got[rank]
-                for piece, term in zip(pieces, terms, strict=True):
-                    if piece not in seen:
-                        self._part(fields, piece)[...] += term
+            self._world.exchange(held, owned)
+            fields = self._of_one_window(windows, batch, xp)
+            for packing, field in zip(self._at_parts, fields, strict=True):
+                packing.add(field, buffer)
             return fields
 
         return finish
 
-    def _with_one_window(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> tuple[list[Any], set[Piece]]:
-        """Return fields (*batch, *part) with the terms of one own window each, and the pieces that have these.
+    def _of_one_window(self, windows: list[Any], batch: tuple[int, ...], xp: Any) -> list[Any]:
+        """Return fields (*batch, *part) with the terms of one own window each.
 
         A field is a view of its window where that is dense and not much larger, so that nothing is copied. Integers
         need not be dense, since no user sees them.
         """
-        fields: list[Any] = [None] * len(self._parts)
-        seen: set[Piece] = set()
-        for piece in self.messages.owned.get(self._world.rank, ()):
-            here = piece.owner - self._first_part
-            if fields[here] is None and piece.shape == self._parts[here].shape:
-                window = windows[piece.holder - self._first_window]
-                view = window[(..., *piece.in_window())]
-                alone = len(self._parts) == 1 and window.size <= 2 * view.size
-                dense = view.flags.c_contiguous or view.dtype == np.int64
-                fields[here] = view if alone and dense else view.copy()
-                if alone and view.flags.c_contiguous and window.base is None:
-                    self._lent = weakref.ref(window), view.strides, view.shape
-                    self._lent_at = _address(view)
-                seen.add(piece)
-        return [
-            xp.zeros((*batch, *part.shape), windows[0].dtype) if field is None else field
-            for field, part in zip(fields, self._parts, strict=True)
-        ], seen
+        fields: list[Any] = []
+        for piece, part in zip(self._main, self._parts, strict=True):
+            if piece is None:
+                fields.append(xp.zeros((*batch, *part.shape), windows[0].dtype))
+                continue
+            window = windows[piece.holder - self._first_window]
+            view = self._window(windows, piece)
+            alone = len(self._parts) == 1 and window.size <= 2 * view.size
+            dense = view.flags.c_contiguous or view.dtype == np.int64
+            fields.append(view if alone and dense else view.copy())
+            if alone and view.flags.c_contiguous and window.base is None:
+                self._lent = weakref.ref(window), view.strides, view.shape
+                self._lent_at = _address(view)
+        return fields
 
     def _around(self, field: Any, batch: tuple[int, ...]) -> Any:
         """Return the window that a field is a view of, if it is what the last `fold` has returned; else None.
@@ -160,49 +189,19 @@ class Halo:
     def _window(self, windows: list[Any], piece: Piece) -> Any:
         return windows[piece.holder - self._first_window][(..., *piece.in_window())]
 
-    def _part(self, fields: list[Any], piece: Piece) -> Any:
-        here = piece.owner - self._first_part
-        return fields[here][(..., *piece.in_part(self._parts[here]))]
-
-    def _exchange(
-        self, outgoing: dict[int, list[Piece]], incoming: dict[int, list[Piece]], sources: list[Any],
-        place_of: Callable[[list[Any], Piece], Any], batch: tuple[int, ...], xp: Any,
-    ) -> Callable[[Callable[[], None]], dict[int, list[Any]]]:  # fmt: skip
-        """Pack the pieces for other ranks; the result sends them in one round and returns the pieces that came.
-
-        It gets work to do while messages travel.
-        """
-        dtype = sources[0].dtype
-        sends, packed = self._memory("send", outgoing, batch, dtype, xp)
-        receives, unpacked = self._memory("receive", incoming, batch, dtype, xp)
-        for rank, views in packed.items():
-            for piece, view in zip(outgoing[rank], views, strict=True):
-                view[...] = place_of(sources, piece)
-
-        def exchange(meanwhile: Callable[[], None]) -> dict[int, list[Any]]:
-            self._world.exchange(sends, receives, meanwhile)
-            return unpacked
-
-        return exchange
-
-    def _memory(
-        self, what: str, pieces: dict[int, list[Piece]], batch: tuple[int, ...], dtype: np.dtype, xp: Any
-    ) -> tuple[dict[int, Any], dict[int, list[Any]]]:
-        """Return a buffer for each other rank, and views of it for the pieces; both are made once."""
-        others = {rank: some for rank, some in pieces.items() if rank != self._world.rank}
-        size = math.prod(batch)
-        key = what, pieces is self.messages.held, size, dtype, xp
-        if key not in self._buffers:
-            self._buffers[key] = {rank: xp.empty(size * _nodes(some), dtype) for rank, some in others.items()}
-        buffers = self._buffers[key]
-        if (key, batch) not in self._views:
-            self._views[key, batch] = {rank: _unpacked(buffers[rank], some, batch) for rank, some in others.items()}
-        return buffers, self._views[key, batch]
+    def _memory(self, dtype: np.dtype, batch: tuple[int, ...], xp: Any) -> tuple[Any, dict[int, Any], dict[int, Any]]:
+        """Return a buffer, and in it the messages of held nodes by owner, and those of own nodes by holder."""
+        fields = math.prod(batch)
+        if (fields, dtype, xp) not in self._buffers:
+            buffer = xp.empty(fields * self._packed, dtype)
+            owned = sections(buffer[fields * self._begin :], self._owned, fields)
+            self._buffers[fields, dtype, xp] = buffer, sections(buffer, self._held, fields), owned
+        return self._buffers[fields, dtype, xp]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers."""
-        return sum(int(array.nbytes) for held in self._buffers.values() for array in held.values())
+        return sum(int(buffer.nbytes) for buffer, _, _ in self._buffers.values())
 
 
 class Crops:
@@ -296,13 +295,3 @@ def _address(array: Any) -> int:
 
 def _nodes(pieces: list[Piece]) -> int:
     return sum(math.prod(piece.shape) for piece in pieces)
-
-
-def _unpacked(buffer: Any, pieces: list[Piece], batch: tuple[int, ...]) -> list[Any]:
-    """Return views of a buffer for its pieces, (*batch, *shape) each."""
-    size, first, views = math.prod(batch), 0, []
-    for piece in pieces:
-        count = size * math.prod(piece.shape)
-        views.append(buffer[first : first + count].reshape((*batch, *piece.shape)))
-        first += count
-    return views
