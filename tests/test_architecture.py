@@ -52,7 +52,7 @@ BUDGET = {
     "apps/nufft": 1700,
     "apps/pme": 4590,
     "arrays": 815,
-    "autograd": 1263,
+    "autograd": 1380,
     "backends": 3270,
     "choosing": 860,
     "command": 3111,

@@ -7,6 +7,7 @@ multiplies by -is, one by frequencies by ix, and is the operator again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,34 +18,40 @@ from particlemesh.autograd.torch_nufft import as_complex, constant_text, run
 from particlemesh.autograd.torch_operators import constant, define
 
 
-def _shape(
+def shape_of(
     spreads: bool, points: Tensor, frequencies: Tensor, array: Tensor, order: int, facts: str
 ) -> tuple[int, ...]:
+    """Return the shape of the sums of a transform of type 3."""
     return (*array.shape[:-1], (frequencies if spreads else points).shape[0])
 
 
 def _run(spreads: bool, points: Tensor, frequencies: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-    shape = _shape(spreads, points, frequencies, array, order, facts)
+    shape = shape_of(spreads, points, frequencies, array, order, facts)
     return run(shape, spreads, torch.cat([points, frequencies]), array, facts, len(points))
 
 
-def _slopes(
-    spreads: bool, sets: list[Tensor], array: Tensor, slope: Tensor, facts: str, needs: tuple[bool, ...]
-) -> list[Tensor | None]:
+def slopes_of(
+    transform: Callable[..., Tensor], sign: int, spreads: bool, sets: list[Tensor], array: Tensor, slope: Tensor,
+    facts: str, needs: tuple[bool, ...],
+) -> list[Tensor | None]:  # fmt: skip
     """Return the derivatives by points and frequencies: what a set carries times the transform of the other's."""
-    carried, turn = (array, slope) if spreads else (slope, array), -1j * facts_of(facts)[2]
+    carried, turn = (array, slope) if spreads else (slope, array), -1j * sign
     results: list[Tensor | None] = [None, None]
     for mine in range(2):
         if not needs[mine]:
             continue
         theirs, i = 1 - mine, turn if mine == 0 else -turn
         moments = i * sets[theirs].T * carried[theirs].unsqueeze(-2)  # (..., d, N)
-        products = (carried[mine].conj().unsqueeze(-2) * _transform(mine == 1, *sets, moments, 0, facts)).real
+        products = (carried[mine].conj().unsqueeze(-2) * transform(mine == 1, *sets, moments, 0, facts)).real
         results[mine] = products.sum(tuple(range(products.ndim - 2))).T if products.ndim > 2 else products.T
     return results
 
 
-_transform = define("nufft3", _run, _shape, slopes=_slopes, sets=2)
+def _slopes(*given: Any) -> list[Tensor | None]:
+    return slopes_of(_transform, facts_of(given[4])[2], *given)
+
+
+_transform: Callable[..., Tensor] = define("nufft3", _run, shape_of, slopes=_slopes, sets=2)
 
 
 def nufft3(

@@ -7,8 +7,10 @@ of an exchange is the reverse exchange. Each rank differentiates its share of a 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,25 +23,78 @@ from particlemesh.autograd.pool import verb
 from particlemesh.autograd.torch_operators import define
 from particlemesh.window import DEFAULT
 
-_ALL: weakref.WeakValueDictionary[str, OverRanks] = weakref.WeakValueDictionary()  # by the text that operators take
+_ALL: weakref.WeakValueDictionary[str, Collective] = weakref.WeakValueDictionary()  # by the text that operators take
 _NUMBERS = itertools.count()
 
 
-def _named(name: str) -> OverRanks:
+def named(name: str) -> Any:
+    """Return the object of a text that an operator got."""
     ranks = _ALL.get(name)
     if ranks is None:
-        raise RuntimeError("the OverRanks of this result is gone: keep it until all derivatives are taken.")
+        raise RuntimeError(
+            "the object that made this result over ranks is gone: keep it until all derivatives are taken."
+        )
     return ranks
+
+
+class Collective:
+    """What makes results over ranks: all ranks make the same calls, and need the same derivatives.
+
+    Attributes
+    ----------
+    world : particlemesh.distributed.World
+    name : str
+        The text for operators, which finds this object as long as it lives.
+    """
+
+    def __init__(self, world: pmd.World) -> None:
+        self.world, self.name = world, str(next(_NUMBERS))
+        self._needs = 0  # a bit for each input of the present call that requires grad
+        self._names: tuple[str, ...] = ()  # of these inputs
+        _ALL[self.name] = self
+
+    @contextlib.contextmanager
+    def needing(self, **inputs: Tensor) -> Iterator[None]:
+        """Note which inputs of a call require grad; derivatives of calls that agreed are alike."""
+        self._names = tuple(inputs)
+        needs = sum(int(tensor.requires_grad) << n for n, tensor in enumerate(inputs.values()))
+        self._needs = needs if torch.is_grad_enabled() else 0
+        try:
+            yield
+        finally:
+            self._needs = 0
+
+    def alike(self, *known: tuple[Tensor | None, Tensor]) -> bool:
+        """Return whether all ranks have the same arrays as before; raise if they need other derivatives.
+
+        Ranks with more derivatives would wait for the others. ``known`` are pairs of the array before and now.
+        """
+        same = all(
+            a is not None and a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b)) for a, b in known
+        )
+        mine = np.array([same, self._needs, -self._needs], np.int64)
+        result, low, high = self.world.allreduce(mine, "min").tolist()
+        if low == -high:
+            return bool(result)
+        every = [
+            " and ".join(name for n, name in enumerate(names) if needs >> n & 1) or "nothing"
+            for names, needs in self.world.allgather((self._names, self._needs))
+        ]
+        other = next(rank for rank, text in enumerate(every) if text != every[0])
+        raise ValueError(
+            f"on rank 0 {every[0]} requires grad, and on rank {other} {every[other]}: each rank would wait for "
+            "derivatives of the other. Let the same inputs require grad on all ranks, also without particles."
+        )
 
 
 def _run(spreads: bool, positions: Tensor, array: Tensor, order: int, name: str) -> Tensor:
     method = verb(spreads, order)  # raises for third derivatives
-    result: Tensor = getattr(_named(name).at(positions), method)(array)
+    result: Tensor = getattr(named(name).at(positions), method)(array)
     return result
 
 
 def _shape(spreads: bool, positions: Tensor, array: Tensor, order: int, name: str) -> tuple[int, ...]:
-    nodes, (count, axes) = _named(name).part.shape, positions.shape
+    nodes, (count, axes) = named(name).part.shape, positions.shape
     if spreads:
         return (*array.shape[: array.ndim - 1 - order], *nodes)
     return (*array.shape[: array.ndim - len(nodes)], count, *(axes,) * order)
@@ -48,7 +103,7 @@ def _shape(spreads: bool, positions: Tensor, array: Tensor, order: int, name: st
 _transfer = define("transfer_over_ranks", _run, _shape)
 
 
-class OverRanks:
+class OverRanks(Collective):
     r"""Differentiable calls over the ranks of a domain: of positions, values, fields and modes of this rank.
 
     Every rank makes the same calls, and differentiates its share of the loss at the same time. Gradients are those of
@@ -95,14 +150,11 @@ class OverRanks:
         with world.agreement("OverRanks"):
             if domain.per_rank != 1:
                 raise ValueError(f"the domain has {domain.per_rank} parts for each rank; give one with per_rank=1.")
-        self.world, self._plan = world, pmd.Plan(domain, world, window, **options)
+        super().__init__(world)
+        self._plan = pmd.Plan(domain, world, window, **options)
         self._fft = pmd.FFT(domain, world, deterministic=options.get("deterministic", False))
         self.part, self.modes = domain.parts(world.rank)[0], self._fft.part
         self._at: Tensor | None = None  # positions of the plan
-        self._needs = 0  # a bit for each input of the present call that requires grad
-        self._names: tuple[str, ...] = ()  # of these inputs
-        self._name = str(next(_NUMBERS))
-        _ALL[self._name] = self
         last, (first, end) = domain.mesh.shape[-1], self.modes[-1]
         numbers = np.arange(first, end)
         # How often a mode is in the field: with its conjugate, unless that is itself.
@@ -111,48 +163,19 @@ class OverRanks:
 
     def at(self, positions: Tensor) -> pmd.Plan:
         """Return the plan at positions (N, d) of this rank: particles travel if those of any rank are others."""
-        known = self._at
-        same = known is not None and known.shape == positions.shape and known.dtype == positions.dtype
-        mine = np.array([same and torch.equal(known, positions), self._needs, -self._needs], np.int64)
-        if not self._alike(*self.world.allreduce(mine, "min").tolist()):
+        if not self.alike((self._at, positions)):
             self._at = None
             self._plan.set_positions(positions)
             self._at = positions.clone()
         return self._plan
 
-    def _alike(self, result: int, low: int, high: int) -> int:
-        """Return the result, or raise if ranks need other derivatives: those with more would wait for the others."""
-        if low == -high:
-            return result
-        every = [
-            " and ".join(name for n, name in enumerate(names) if needs >> n & 1) or "nothing"
-            for names, needs in self.world.allgather((self._names, self._needs))
-        ]
-        other = next(rank for rank, text in enumerate(every) if text != every[0])
-        raise ValueError(
-            f"on rank 0 {every[0]} requires grad, and on rank {other} {every[other]}: each rank would wait for "
-            "derivatives of the other. Let the same inputs require grad on all ranks, also without particles."
-        )
-
-    def _needing(self, **inputs: Tensor) -> None:
-        """Note which inputs require grad."""
-        self._names = tuple(inputs)
-        needs = sum(int(tensor.requires_grad) << n for n, tensor in enumerate(inputs.values()))
-        self._needs = needs if torch.is_grad_enabled() else 0
-
     def _call(self, spreads: bool, positions: Tensor, array: Tensor, order: int) -> Tensor:
-        self._needing(positions=positions, **{"values" if spreads else "field": array})
-        try:
-            return _transfer(spreads, positions, array, order, self._name)
-        finally:
-            self._needs = 0  # derivatives of calls that agreed are alike
+        with self.needing(positions=positions, **{"values" if spreads else "field": array}):
+            return _transfer(spreads, positions, array, order, self.name)
 
     def _transform(self, array: Tensor, forward: bool) -> Tensor:
-        self._needing(**{"field" if forward else "modes": array})
-        try:
-            self._alike(0, *self.world.allreduce(np.array([self._needs, -self._needs], np.int64), "min").tolist())
-        finally:
-            self._needs = 0
+        with self.needing(**{"field" if forward else "modes": array}):
+            self.alike()
         result: Tensor = _Transform.apply(array, self, forward)
         return result
 
