@@ -26,10 +26,12 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite.binding import ffi
+from llvmlite.binding import ffi, parse_bitcode
 from numba import jit, njit
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache, _CacheLocator
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, CompileResult, compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
@@ -108,6 +110,46 @@ class _CacheFile(IndexDataCacheFile):
         self._save_index(overloads)
 
 
+class _Part(JITCodeLibrary):
+    """Code of a compiled function for its callers, which contain it: no machine code, no wrapper for Python."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0
+
+    def serialize_using_object_code(self) -> tuple[str, str, bytes]:
+        return self.serialize_using_bitcode()
+
+    @property
+    def codegen(self) -> Any:
+        return self  # for `set_env`
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing: machine code has the place, and only errors with computed texts read it, which we never raise."""
+
+
+class _PartCompiler(Compiler):
+    def __init__(self, typing: Any, target: Any, library: Any, *arguments: Any) -> None:
+        super().__init__(typing, target, library or _Part(target.codegen(), "part"), *arguments)
+
+
+def _rebuild_part(context: Any, payload: Any) -> CompileResult:
+    """Return what `CompileResult._rebuild` does, but for a part."""
+    (name, _, code), described, environment, signature, objects, lifted, annotation, reload_init, referenced = payload
+    library = _Part(context.codegen(), name)
+    library._final_module = parse_bitcode(code)
+    library._finalize_final_module()
+    return compile_result(
+        target_context=context, typing_context=context.typing_context, library=library, environment=environment,
+        entry_point=context.get_executable(library, described, environment), fndesc=described, signature=signature,
+        objectmode=objects, lifted=lifted, type_annotation=annotation, reload_init=reload_init,
+        referenced_envs=referenced,
+    )  # fmt: skip
+
+
 class _NoCache(NullCache):
     """No cache; warns when compiled code could not be kept."""
 
@@ -135,10 +177,23 @@ def _stamps(function: Callable) -> set[tuple[str, int, int]]:
     return stamps
 
 
-def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]]) -> None:
+def _serve_callers(dispatcher: Any, stamps: set[tuple[str, int, int]], options: dict[str, Any]) -> None:
+    """Let compiled callers take a part.
+
+    Numba compiles what a function calls to machine code, with a wrapper for Python: a quarter of the time. Nobody runs
+    that code, since callers contain their own.
+    """
+    part = njit(cache=True, pipeline_class=_PartCompiler, no_cpython_wrapper=True, **options)(dispatcher.py_func)
+    _harden(part, stamps, "-part")
+    part._cache._impl.rebuild = _rebuild_part
+    dispatcher.part = part
+    dispatcher.get_call_template, dispatcher.get_overload = part.get_call_template, part.get_overload
+
+
+def _harden(dispatcher: Any, stamps: set[tuple[str, int, int]], what: str = "") -> None:
     cache, function = dispatcher._cache, dispatcher.py_func
     plain = cache._cache_file
-    name = plain._index_name.removesuffix(".nbi")
+    name = plain._index_name.removesuffix(".nbi") + what
     ours = function.__module__.partition(".")[0] == "particlemesh"  # whose constants change with its files
     how = sorted(stamp for stamp in stamps if stamp[0] == Path(__file__).name)  # how functions are kept
     cache._cache_file = _CacheFile(plain._cache_path, name, (plain._source_stamp, sorted(stamps)))
@@ -210,6 +265,8 @@ def compiled(function: Callable | None = None, *, cached: bool = True, **options
         stamps = _stamps(function)
         _harden(dispatcher, stamps)
         dispatcher.source_stamps = stamps
+        if function.__module__.partition(".")[0] == "particlemesh":
+            _serve_callers(dispatcher, stamps, options)
     except (AttributeError, TypeError, OSError):  # Numba has changed inside: use its own cache
         pass
     return dispatcher
