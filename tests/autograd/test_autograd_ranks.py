@@ -148,6 +148,21 @@ def test_what_is_refused():
     on_threads(2, work)
 
 
+def test_sums_over_ranks_and_shared_tensors():
+    """A square of a sum over ranks, of numbers times a factor that all have: 2 s a on each rank, and 2 s^2 / factor."""
+
+    def work(world):
+        ranks = OverRanks(pmd.Domain(EVEN, world.size), world, "cic", threads=1)
+        numbers, factor = leaf(torch.arange(3.0) + world.rank), leaf(torch.tensor(2.0))
+        total = ranks.total(numbers.sum() * ranks.shared(factor))
+        by_numbers, by_factor = torch.autograd.grad(total**2 / world.size, (numbers, factor), create_graph=True)
+        (again,) = torch.autograd.grad(by_factor**2 / world.size, factor)
+        return total.item(), by_numbers.tolist(), by_factor.item(), again.item()
+
+    # The sum of all losses is (18 f)^2. Its slope by f is 2 (18^2) f, whose square has the slope 8 (18^4) f.
+    assert on_threads(3, work) == [(36.0, [144.0] * 3, 1296.0, 8.0 * 18**4 * 2)] * 3
+
+
 LONELY = {
     "spread": (lambda ranks, x, v: ranks.spread(x, v), (1, 0), "positions"),
     "values": (lambda ranks, x, v: ranks.spread(x, v), (0, 1), "values"),

@@ -17,8 +17,12 @@ from particlemesh.fourier.modes import Modes
 GREENS = ("poisson", "yukawa", "ewald")
 
 
-def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[np.ndarray]:
+def tables(
+    mesh: Mesh, window: Window | str, compensation: str | None, part: Sequence[tuple[int, int]] | None = None
+) -> list[np.ndarray]:
     """Return what does not depend on the box: mode numbers (d, m), shares (m,), factors (modes), indices (b,).
+
+    Those of a rank are of a part of the modes.
 
     The first numbers are those of all modes. Those of the b highest modes follow, once for each other combination of
     their signs. Shares are weights of the mean over signs.
@@ -30,7 +34,7 @@ def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[n
             f"axis {mesh.periodic.index(False)} is open; this potential needs every axis periodic: give a box with "
             "periodic=True, or use particlemesh.fourier.Solver, which has no derivatives but takes open axes."
         )
-    modes, axes = Modes(mesh, real=True), range(mesh.ndim)
+    modes, axes = Modes(mesh, real=True, part=part), range(mesh.ndim)
     share = np.broadcast_to(modes.share(axes), modes.spectrum_shape).ravel()
     highest = np.flatnonzero(share < 1)
     numbers: list[np.ndarray] = []
@@ -44,7 +48,8 @@ def tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[n
         shares.append((share * new.ravel())[chosen])
     factors = np.ones(modes.spectrum_shape)
     if compensation is not None:
-        factors = factors * mesh.compensation(window, compensation, power=2, real=True)
+        whole = mesh.compensation(window, compensation, power=2, real=True)
+        factors = factors * whole[tuple(slice(*along) for along in modes.part)]
     return [np.concatenate(numbers, 1), np.concatenate(shares), factors, highest]
 
 
@@ -59,11 +64,13 @@ def texts(
 def potential(
     xp: Any, frame: Frame, transfers: Sequence[Callable[[bool, Any], Any]], mesh: Mesh, values: Any,
     tables: Sequence[Any], add: Callable[[Any, Any, Any], Any], *, green: Any, kappa: Any, alpha: Any, zero: Any,
+    transforms: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None,
 ) -> Any:  # fmt: skip
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`.
 
     ``xp`` is torch or ``jax.numpy``. ``transfer(spreads, array)`` spreads or interpolates on one of the meshes.
     ``add(array, index, terms)`` returns an array with terms added to some of the numbers along its last axis.
+    ``transforms`` are those of the library, forward and back, unless they are over ranks.
     """
     if "complex" in str(values.dtype):
         raise TypeError("values are complex; give real and imaginary parts as two channels.")
@@ -85,12 +92,10 @@ def potential(
     axes = tuple(range(-len(mesh.shape), 0))
     scale = math.prod(mesh.shape) / frame.like(frame.volume, values)
     scale = scale.reshape(*scale.shape, *(1 for _ in axes))
-    results = [
-        transfer(
-            False, xp.fft.irfftn(xp.fft.rfftn(transfer(True, values) * scale, None, axes) * modes, mesh.shape, axes)
-        )
-        for transfer in transfers
-    ]
+    forward, inverse = transforms or (
+        lambda field: xp.fft.rfftn(field, None, axes), lambda spectrum: xp.fft.irfftn(spectrum, mesh.shape, axes)
+    )  # fmt: skip
+    results = [transfer(False, inverse(forward(transfer(True, values) * scale) * modes)) for transfer in transfers]
     return results[0] if len(results) == 1 else (results[0] + results[1]) / 2
 
 

@@ -17,10 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from particlemesh import Window
+from particlemesh import Mesh, Window
 from particlemesh import distributed as pmd
+from particlemesh.autograd import potentials
+from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import verb
 from particlemesh.autograd.torch_operators import define
+from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
 _ALL: weakref.WeakValueDictionary[str, Collective] = weakref.WeakValueDictionary()  # by the text that operators take
@@ -151,7 +154,8 @@ class OverRanks(Collective):
             if domain.per_rank != 1:
                 raise ValueError(f"the domain has {domain.per_rank} parts for each rank; give one with per_rank=1.")
         super().__init__(world)
-        self._plan = pmd.Plan(domain, world, window, **options)
+        self._plan, self._options = pmd.Plan(domain, world, window, **options), options
+        self._unit: OverRanks | None = None  # of a box of unit lengths, for derivatives by the cell
         self._fft = pmd.FFT(domain, world, deterministic=options.get("deterministic", False))
         self.part, self.modes = domain.parts(world.rank)[0], self._fft.part
         self._at: Tensor | None = None  # positions of the plan
@@ -228,9 +232,97 @@ class OverRanks(Collective):
         """Return this rank's nodes of a real field from its modes."""
         return self._transform(modes, False)
 
+    def potential(
+        self, positions: Tensor, values: Tensor, *, cell: Tensor | None = None, green: Any = "poisson",
+        kappa: Any = None, alpha: Any = None, zero: Any = None, compensation: str | None = "auto",
+    ) -> Tensor:  # fmt: skip
+        """Potential at this rank's particles of the density that all carry, as a Solver over ranks returns it.
+
+        Differentiable by positions, values, cell, kappa and alpha. The last three are the same on all ranks, and so
+        are the derivatives by them: those of the sum of all shares.
+
+        Parameters
+        ----------
+        positions : tensor (N, d)
+        values : tensor (..., N)
+            Real.
+        cell : tensor (d,) or (d, d), optional
+            Lengths or lattice vectors as rows, instead of those of the mesh.
+        green, kappa, alpha, zero, compensation
+            As for :func:`particlemesh.autograd.torch.potential`.
+
+        Returns
+        -------
+        tensor (..., N)
+        """
+        tensors = {name: t for name, t in (("cell", cell), ("kappa", kappa), ("alpha", alpha)) if isinstance(t, Tensor)}
+        with self.needing(positions=positions, values=values, **tensors):
+            self.alike()
+        cell, kappa, alpha = (self.shared(t) if isinstance(t, Tensor) else t for t in (cell, kappa, alpha))
+        mesh, window = self._plan.domain.mesh, self._plan.window
+        if self._unit is None:
+            unit = Mesh(mesh.shape, (1.0,) * mesh.ndim, offset=mesh.offset)
+            self._unit = OverRanks(self._plan.domain.on(unit), self.world, window, **self._options)
+        frame, ranks = Frame(positions, numbers_of(mesh), cell, _like, torch.linalg), self._unit
+        *tables, highest = (
+            torch.from_numpy(table)
+            for table in potentials.tables(mesh, window, chosen(compensation, green), self.modes)
+        )
+        tables = [*(_like(table, values) for table in tables), highest.to(values.device)]
+
+        def transfer(spreads: bool, array: Tensor) -> Tensor:
+            return ranks.spread(frame.fractions, array) if spreads else ranks.interpolate(array, frame.fractions)
+
+        result: Tensor = potentials.potential(
+            torch, frame, [transfer], mesh, values, tables, lambda array, at, terms: array.index_add(-1, at, terms),
+            green=green, kappa=kappa, alpha=alpha, zero=zero, transforms=(ranks.forward, ranks.inverse),
+        )  # fmt: skip
+        return result
+
+    def total(self, share: Tensor) -> Tensor:
+        """Return the sum of tensors of one shape over all ranks, on every rank; differentiable."""
+        result: Tensor = _Total.apply(share, self)
+        return result
+
+    def shared(self, tensor: Tensor) -> Tensor:
+        """Return a tensor that all ranks have alike: derivatives by it are those of the sum of all shares."""
+        result: Tensor = _Shared.apply(tensor, self)
+        return result
+
     def wavenumbers(self) -> tuple[np.ndarray, ...]:
         """Return the wave vectors of this rank's modes, as :meth:`particlemesh.distributed.FFT.wavenumbers` does."""
         return self._fft.wavenumbers()
+
+
+def _like(numbers: Any, array: Tensor) -> Tensor:
+    return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
+
+
+class _Total(torch.autograd.Function):
+    """A sum over ranks, which is its own adjoint."""
+
+    @staticmethod
+    def forward(ctx: Any, share: Tensor, ranks: OverRanks) -> Tensor:
+        ctx.ranks = ranks
+        total = ranks.world.allreduce(share.detach().reshape(-1).cpu().numpy())
+        return _like(total, share).reshape(share.shape)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.ranks.total(slope), None
+
+
+class _Shared(torch.autograd.Function):
+    """A tensor that all ranks have, whose derivative is the sum of those on all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, ranks: OverRanks) -> Tensor:
+        ctx.ranks = ranks
+        return tensor.detach().clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.ranks.total(slope), None
 
 
 class _Transform(torch.autograd.Function):

@@ -316,10 +316,25 @@ class Domain:
         >>> Domain(pm.Mesh(8, 1.0), 2).shifted(0.5).mesh.offset
         (0.5,)
         """
+        return self.on(self.mesh.shifted(offsets))
+
+    def on(self, mesh: Mesh) -> Domain:
+        """Return the same cuts of another mesh of as many nodes.
+
+        Examples
+        --------
+        >>> import particlemesh as pm
+        >>> Domain(pm.Mesh(8, 1.0), 2).on(pm.Mesh(8, 2.0)).mesh.box.lengths
+        array([2.])
+        """
+        if mesh.shape != self.mesh.shape or mesh.periodic != self.mesh.periodic:
+            raise ValueError(
+                f"the mesh has shape {mesh.shape}; the cuts are of {self.mesh.shape} nodes: give a like mesh."
+            )
         domain = object.__new__(Domain)
-        for name in ("mesh", "size", "per_rank", "_tree", "_parts"):
+        for name in ("size", "per_rank", "_tree", "_parts"):
             object.__setattr__(domain, name, getattr(self, name))
-        object.__setattr__(domain, "mesh", self.mesh.shifted(offsets))
+        object.__setattr__(domain, "mesh", mesh)
         return domain
 
     # ---- ghosts ---------------------------------------------------------------------------------------

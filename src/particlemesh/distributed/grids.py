@@ -312,6 +312,41 @@ class UniformGrid(checks.Fixed):
             return given.like(held.at_owners(held.xp.ascontiguousarray(given.native), self.world, self._check))
 
     @alone
+    def from_places(self, values: Any) -> Any:
+        """Return values of own particles and ghosts to the ranks that gave the particles; every rank calls.
+
+        The adjoint of :meth:`at_places`: values of a particle and of its ghosts on all ranks are added.
+
+        Parameters
+        ----------
+        values : array (M, ...)
+            By place, in one dtype on all ranks.
+
+        Returns
+        -------
+        array (N, ...)
+            For the particles that this rank gave to :meth:`build`.
+
+        Examples
+        --------
+        >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+        >>> grid = pmd.UniformGrid(pmd.Domain(pm.Mesh(8, 1.0), 1), pmd.World(), radius=0.2)
+        >>> grid.build(np.array([0.05, 0.5, 0.95])).from_places(np.array([3, 5, 7]))
+        array([3, 5, 7])
+        """
+
+        def accepted() -> tuple[str, Staged]:
+            held, given = self._ready(), Staged(values, "values")
+            count = held.count + held.ghosts.arrived
+            if given.native.shape[:1] != (count,):
+                raise ValueError(f"values has shape {given.native.shape}; a row for each of {count} places is needed.")
+            return f"from_places of {given.native.dtype} {given.native.shape[1:]}", given
+
+        given, held = self.world.alike(accepted, self._check), self._ready()
+        with held.kind.scope():
+            return given.like(held.to_callers(given.native, self.world, self._check))
+
+    @alone
     def stream(self, radius: float | None, function: PairFunction, values: Any = None) -> Any:
         """Sum a function of pairs over the neighbours of each particle, without making a list; every rank calls.
 
@@ -462,6 +497,25 @@ class OwnedParticles:
         (owned,) = _sent(self.route, world, check, lambda: (rows,))
         (far,) = _sent(self.ghosts, world, check, lambda: (owned[self.rows],))
         return _joined(self.xp, owned, far[self.order], self.first)
+
+    def to_callers(self, rows: Any, world: World, check: bool) -> Any:
+        """Return rows of all local particles to the ranks that gave these, and add those of ghosts: of `at_owners`."""
+        xp, end = self.xp, self.first + self.count
+
+        def far() -> Callable[[], Any]:
+            arrived = xp.empty((self.ghosts.arrived, *rows.shape[1:]), rows.dtype)
+            arrived[self.order] = xp.concatenate([rows[: self.first], rows[end:]])
+            return self.ghosts.backward(arrived)
+
+        deliver = together(world, check, "ghosts of a grid", far)
+        back = deliver()
+
+        def near() -> Callable[[], Any]:
+            owned = xp.array(rows[self.first : end], order="C")
+            xp.add.at(owned, self.rows, back)
+            return self.route.backward(owned)
+
+        return together(world, check, "messages of a grid", near)()
 
 
 class Local(NamedTuple):

@@ -171,17 +171,22 @@ def energy(
         Potentials of the mesh for ``4 pi`` times the charges, background included.
     """
     total = near + library.totals(q * far / 2 - facts.itself / 2 * (q * q), cell, system)
-    i, j, weights = pairs
-    if len(i):
-        weights, inverse, home = library.like(weights, q), library.xp.linalg.inv(cell), None
-        boxes = cell, inverse
-        if system is not None:
-            home = system[i]
-            boxes = cell[home], inverse[home]
-            weights = weights + library.xp.where(home == system[j], 0.0, math.nan)
-        d = nearest(library.xp, x[j] - x[i], *boxes, library.like(NEIGHBOURS, x))
-        total = total + library.totals(weights * q[i] * q[j] / (d * d).sum(1) ** 0.5, cell, home)
+    if len(pairs[0]):
+        total = total + excluded(library, x, q, cell, system, pairs)
     return facts.constant * total
+
+
+def excluded(library: Library, x: Any, q: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any]) -> Any:
+    """Return the energies of pairs i, j times a number, without Coulomb's constant; of one or many systems."""
+    i, j, weights = pairs
+    weights, inverse, home = library.like(weights, q), library.xp.linalg.inv(cell), None
+    boxes = cell, inverse
+    if system is not None:
+        home = system[i]
+        boxes = cell[home], inverse[home]
+        weights = weights + library.xp.where(home == system[j], 0.0, math.nan)
+    d = nearest(library.xp, x[j] - x[i], *boxes, library.like(NEIGHBOURS, x))
+    return library.totals(weights * q[i] * q[j] / (d * d).sum(1) ** 0.5, cell, home)
 
 
 def by_cell(xp: Any, x: Any, cell: Any, by_x: Any, virial: Any) -> Any:

@@ -96,7 +96,7 @@ def energy(
     near = _pairs(positions, charges, matrix, system, facts.pairs)[0]
     mesh, options = derivatives.of_mesh(pme)
     far = potential(positions, charges * facts.times, mesh, cell=matrix, system=system, **options)
-    return derivatives.energy(_TORCH, facts, positions, charges, matrix, system, (*pairs.T, weights), near, far)
+    return derivatives.energy(TORCH, facts, positions, charges, matrix, system, (*pairs.T, weights), near, far)
 
 
 @torch.compiler.assume_constant_result
@@ -118,7 +118,7 @@ def _add(terms: Tensor, at: Tensor, count: int) -> Tensor:
     return terms.new_zeros((count, *terms.shape[1:])).index_add(0, at, terms)
 
 
-_TORCH = derivatives.Library(torch, _like, _add)
+TORCH = derivatives.Library(torch, _like, _add)
 
 
 # ---- the sum over pairs within the cutoff ---------------------------------------------------------------
@@ -130,7 +130,7 @@ def _pairs(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the sum of each system, or of all, and its slopes by positions, charges and cell."""
     plain = x.detach(), q.detach(), cell.detach(), system
-    value, by_x, by_q, by_cell = derivatives.pair_sums(_TORCH, facts, *plain, x.device.type != "cpu")
+    value, by_x, by_q, by_cell = derivatives.pair_sums(TORCH, facts, *plain, x.device.type != "cpu")
     return value, by_x, by_q.contiguous(), by_cell.contiguous()
 
 
@@ -166,7 +166,7 @@ def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor |
     i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True, **many))
     home = None if system is None else system[i]
     between = x[j] - x[i] + (shifts.to(x.dtype)[:, None] @ (cell if home is None else cell[home]))[:, 0]
-    return _TORCH.totals(q[i] * q[j] * split.sharp(between.norm(dim=1), torch.erfc), cell, home)
+    return TORCH.totals(q[i] * q[j] * split.sharp(between.norm(dim=1), torch.erfc), cell, home)
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------
