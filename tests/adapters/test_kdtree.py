@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A tree with SciPy's methods, against brute force and against SciPy's own tree."""
 
+import functools
 import itertools
 import pickle
 
@@ -167,28 +168,32 @@ def test_a_tree_is_copied_with_its_points():
         tree.data = DATA
 
 
-TREE = KDTree(DATA)
+@functools.cache
+def tree():
+    return KDTree(DATA)
+
+
 ERRORS = [
     (lambda: KDTree(np.zeros((3, 4))), ValueError, r"data has shape \(3, 4\); points \(n, m\) of 1 to 3 axes"),
     (lambda: KDTree(np.zeros((3, 2), complex)), TypeError, "does not work with complex data"),
     (lambda: KDTree([[np.nan]]), ValueError, "data has a coordinate that is NaN or infinite"),
     (lambda: KDTree([[1.0]], boxsize=1.0), ValueError, r"they must lie in \[0, \[1.\]\)"),
     (lambda: KDTree([[0.0]], boxsize=-1.0), ValueError, "boxsize is -1.0; finite lengths are needed"),
-    (lambda: TREE.query(DATA, p=1), ValueError, "only Euclidean distances are searched, p=2"),
-    (lambda: TREE.query(DATA, k=0), ValueError, "k must be an integer or"),
-    (lambda: TREE.query(DATA, k=None), ValueError, "k must be an integer or"),
-    (lambda: TREE.query(DATA, eps=-1), ValueError, "eps is -1"),
-    (lambda: TREE.query(DATA, distance_upper_bound=-1), ValueError, "distance_upper_bound is -1"),
-    (lambda: TREE.query([0.0, np.inf, 0.0]), ValueError, "NaN or infinite"),
-    (lambda: TREE.query([0.0, 0.0]), ValueError, r"x has shape \(2,\); points in 3-D are needed: \(..., 3\)"),
-    (lambda: TREE.query_ball_point(DATA, [1.0, 2.0]), ValueError, r"r has shape \(2,\); a number, or one for each"),
-    (lambda: TREE.query_ball_point(DATA, -1.0), ValueError, "r is -1.0; distances of at least zero"),
-    (lambda: TREE.query_ball_tree(DATA, 1.0), TypeError, "other is of type ndarray"),
-    (lambda: TREE.query_ball_tree(KDTree(DATA, boxsize=1.0), 1.0), ValueError, "give both the same boxsize"),
-    (lambda: TREE.query_pairs(1.0, output_type="list"), ValueError, "output_type is 'list'"),
-    (lambda: TREE.count_neighbors(TREE, [2.0, 1.0], cumulative=False), ValueError, "which does not fall"),
-    (lambda: TREE.count_neighbors(KDTree(DATA), 1.0, weights=np.ones(60)), ValueError, "give a tuple of two"),
-    (lambda: TREE.count_neighbors(TREE, 1.0, weights=np.ones(3)), ValueError, r"weights have shape \(3,\)"),
+    (lambda: tree().query(DATA, p=1), ValueError, "only Euclidean distances are searched, p=2"),
+    (lambda: tree().query(DATA, k=0), ValueError, "k must be an integer or"),
+    (lambda: tree().query(DATA, k=None), ValueError, "k must be an integer or"),
+    (lambda: tree().query(DATA, eps=-1), ValueError, "eps is -1"),
+    (lambda: tree().query(DATA, distance_upper_bound=-1), ValueError, "distance_upper_bound is -1"),
+    (lambda: tree().query([0.0, np.inf, 0.0]), ValueError, "NaN or infinite"),
+    (lambda: tree().query([0.0, 0.0]), ValueError, r"x has shape \(2,\); points in 3-D are needed: \(..., 3\)"),
+    (lambda: tree().query_ball_point(DATA, [1.0, 2.0]), ValueError, r"r has shape \(2,\); a number, or one for each"),
+    (lambda: tree().query_ball_point(DATA, -1.0), ValueError, "r is -1.0; distances of at least zero"),
+    (lambda: tree().query_ball_tree(DATA, 1.0), TypeError, "other is of type ndarray"),
+    (lambda: tree().query_ball_tree(KDTree(DATA, boxsize=1.0), 1.0), ValueError, "give both the same boxsize"),
+    (lambda: tree().query_pairs(1.0, output_type="list"), ValueError, "output_type is 'list'"),
+    (lambda: tree().count_neighbors(tree(), [2.0, 1.0], cumulative=False), ValueError, "which does not fall"),
+    (lambda: tree().count_neighbors(KDTree(DATA), 1.0, weights=np.ones(60)), ValueError, "give a tuple of two"),
+    (lambda: tree().count_neighbors(tree(), 1.0, weights=np.ones(3)), ValueError, r"weights have shape \(3,\)"),
 ]
 
 

@@ -33,7 +33,7 @@ def results(backend, mesh, x, field, name, window, options=None):
         ((13, 14, 15), "cic", None),
     ],
 )
-@pytest.mark.turns(3)
+@pytest.mark.turns(4)
 def test_octets_equal_stencils_of_single_particles(backend, shape, window, step, kind):
     rng = np.random.default_rng(len(shape))
     mesh = pm.Mesh(shape, tuple(1.0 + n for n in range(len(shape))), periodic=(True, False, True)[: len(shape)])

@@ -255,17 +255,17 @@ def test_no_particles_have_no_energy():
 KERNELS = ("add", "scale", "dots", "cross_products", "products", "weigh", "direct", "advance")
 TABLE = (1.0, 0.2, 10.0, 0.0, 14.0, 0.0, 20.0, 0.0, 20.0, 0.0, 20.0)  # of two particles without partners
 FUNCTIONS = {
-    "slopes of dipoles": operators._slopes(Gaussian(2.0), 1.2, True, None),
-    "damped slopes": operators._slopes(Gaussian(2.0), 1.2, True, 0.39),
-    "damped moments": damping.moments(0.39),
-    "listed moments": damping.listed(0.39, 0.2),
-    "listed charges": direct.pair_function(NONE, 2, True),
-    "listed dipoles": dipoles.pair_function(NONE, True, close.LISTED, (1.0, 0.2, 10.0, 0.0, 0.0)),
-    "dipoles beside listed ones": dipoles.pair_function(NONE, True, close.NEIGHBOURS, TABLE),
-    "moments beside listed ones": damping.moments(0.39, close.NEIGHBOURS, TABLE),
-    "potentials": operators._potentials_of(Gaussian(2.0), 1.2, True, True, 3),
-    "widths of sets": damping.widths(3, False),
-    "widths with slopes": damping.widths(1, True),
+    "slopes of dipoles": lambda: operators._slopes(Gaussian(2.0), 1.2, True, None),
+    "damped slopes": lambda: operators._slopes(Gaussian(2.0), 1.2, True, 0.39),
+    "damped moments": lambda: damping.moments(0.39),
+    "listed moments": lambda: damping.listed(0.39, 0.2),
+    "listed charges": lambda: direct.pair_function(NONE, 2, True),
+    "listed dipoles": lambda: dipoles.pair_function(NONE, True, close.LISTED, (1.0, 0.2, 10.0, 0.0, 0.0)),
+    "dipoles beside listed ones": lambda: dipoles.pair_function(NONE, True, close.NEIGHBOURS, TABLE),
+    "moments beside listed ones": lambda: damping.moments(0.39, close.NEIGHBOURS, TABLE),
+    "potentials": lambda: operators._potentials_of(Gaussian(2.0), 1.2, True, True, 3),
+    "widths of sets": lambda: damping.widths(3, False),
+    "widths with slopes": lambda: damping.widths(1, True),
 }
 
 
@@ -275,7 +275,7 @@ def test_kernels_compile_for_cuda(double):
     program = cuda.compile_only("apps/pme/vectors.c", {"REAL_IS_DOUBLE": double}, 90)
     assert all(name.encode() in program for name in KERNELS)
     for name in ("listed moments", "listed charges", "listed dipoles"):
-        function = FUNCTIONS[name]
+        function = FUNCTIONS[name]()
         sizes = dict(REAL_IS_DOUBLE=double, VALUES=function.values, RESULTS=function.results)
         texts = {"pair function": function.text}
         assert b"listed" in cuda.compile_only("apps/pme/exclusions.c", sizes, 90, texts)
@@ -285,7 +285,7 @@ def test_kernels_compile_for_cuda(double):
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("double", [0, 1])
 def test_functions_of_pairs_compile_for_cuda(name, double):
-    function = FUNCTIONS[name]
+    function = FUNCTIONS[name]()
     defines = dict.fromkeys(("REAL_IS_DOUBLE", "COORDINATE_IS_DOUBLE"), double) | {
         "KEYS_ARE_POSITIONS": 1, "CELLS_ARE_SCATTERED": 0, "CELLS_ARE_SPARSE": 0, "EXTENTS": 0,
         "RESULTS": function.results, "VALUES": function.values,
