@@ -8,7 +8,7 @@ import contextlib
 import functools
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from particlemesh.checks import through_forks
 from particlemesh.grid import checks, forms
 from particlemesh.grid.cpu.locate import known_cells
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
+from particlemesh.grid.ends import Cloud, ends_on_device, ends_on_host, fit
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
@@ -121,8 +122,9 @@ def neighbour_list(
     Notes
     -----
     The call waits for the device, because the number of pairs decides the length of the results. Box and cells are
-    fitted to the particles. For that, positions are copied to the host where an axis is open; an array of radii always
-    is. Boxes of systems are, and indices of systems where an axis is open or no boxes are given.
+    fitted to the particles. For that, a device finds how far particles reach along open axes. Copied to the host are an
+    array of radii, boxes of systems, and indices of systems where no boxes are given. Positions are where lattice
+    vectors lean along an open axis, or where cells are sparse.
 
     N particles with k pairs take O(N log N + k), wherever they are. Where particles are clustered, only cells that
     hold particles are kept, and gaps along open axes are closed. Radii of many sizes are put on levels of cells; there
@@ -214,9 +216,6 @@ def _grid(box: Box, place: Backend, dtype: np.dtype, **options: Any) -> Iterator
     except BaseException:
         grid.close()
         raise
-    if not all(box.periodic) and not options.get("systems"):  # a fitted box does not come again
-        grid.close()
-        return
     with _lock:
         _grids[key] = grid, grid.nbytes
         while len(_grids) > _MOST_GRIDS or sum(size for _, size in _grids.values()) > _MOST_BYTES:
@@ -281,7 +280,7 @@ class _Call:
         """Search with a dense grid; None where sparse cells suit better."""
         x, box, place = self.x, self.box, self.place
         if x.count and not all(box.periodic):
-            box = _fitted(box, self.columns, x.dtype, self.reach)
+            box = _fitted(box, self.cloud(), self.reach)
         if self.radii is not None and x.count and uneven(self.radii, box.ndim):
             return None
         shape, doubtful = _dense_cells(box, self.reach, x.count, place.name != "cpu")
@@ -334,7 +333,7 @@ class _Call:
             box = Box(box.matrix, box.origin)  # an open axis has no length yet
         elif not all(box.periodic):
             x = close_gaps(x, box, self.reach)
-            box = _fitted(box, x, dtype, self.reach)
+            box = _fitted(box, Cloud(ends_on_host(x, None, 1), dtype, lambda: x, None), self.reach)
         size, levels = (self.reach, 1) if self.radii is None else levels_for(self.radii)
         few_images(self.reach, box)
         made = sparse_cells(x, self.radii, box, size, levels, dtype, self.threads)
@@ -357,18 +356,20 @@ class _Call:
             raise TypeError("boxes is given, but not system: give the index of each particle's system.")
         mixed = self.flags is not None and not self.flags.all()
         fits = self.x.count and (mixed or not all(self.box.periodic))
-        if fits or boxes is None:  # their number follows from the indices
+
+        def ids() -> np.ndarray:
             kind, array = operands.adopt(system, "system")
             with kind.scope(array):
-                ids = self._host(array)
-        given: tuple[int, ...] = self._count(ids) if boxes is None else operands.adopt(boxes, "boxes")[1].shape[:1]
+                return self._host(array)
+
+        given: tuple[int, ...]  # their number follows from the indices, if there are no boxes
+        given = self._count(ids()) if boxes is None else operands.adopt(boxes, "boxes")[1].shape[:1]
         count = given[0] if given else 1
         if self.flags is not None and self.flags.shape != (count, self.box.ndim):
             raise ValueError(f"periodic has shape {self.flags.shape}; ({count}, {self.box.ndim}) is needed.")
         domains = self._domains(boxes, count)
         if fits:
-            ids = indices(ids, self.x.count, count, backends.current("cpu"), upload=False)
-            domains = fitted(domains, self.columns, ids, self.reach, self.flags)
+            domains = fitted(domains, self.cloud(system, count, ids), self.reach, self.flags)
         most = (_CELLS_A_PARTICLE * self.x.count + _FEW_CELLS) / count
         thin = self.place.name != "cpu"
         shape = _cells(domains.thickness, self.reach, max(most, 1.0), self.x.count / count, thin=thin)
@@ -389,6 +390,17 @@ class _Call:
         with kind.scope(array):
             host = self._host(array)
         return _boxes_of(self.box, count, (host.shape, host.dtype.str, host.tobytes()))
+
+    def cloud(self, system: Any = None, count: int = 1, ids: Callable[[], np.ndarray] | None = None) -> Cloud:
+        """Return how far the particles reach, in each of ``count`` systems if there are several."""
+        x, ends, on_host = self.x, None, self.home.name == "cpu"
+        if not on_host:
+            mine = None if system is None else indices(system, x.count, count, self.home, upload=False)
+            ends = ends_on_device(x, self.home, mine, count)
+        if ends is None:
+            host = None if ids is None else indices(ids(), x.count, count, backends.current("cpu"), upload=False)
+            ends = ends_on_host(self.columns, host, count)
+        return Cloud(ends, x.dtype, lambda: self.columns, ids)
 
     @functools.cached_property
     def columns(self) -> list[np.ndarray]:
@@ -458,37 +470,11 @@ def _on_host(x: Coordinates, home: Backend) -> list[np.ndarray]:
     return [column if column.ndim == 1 else column[:, axis] for axis, column in enumerate(columns)]
 
 
-def _fitted(box: Box, x: list[np.ndarray], dtype: np.dtype, reach: float) -> Box:
-    """Return the box with its open axes as long as the particles take, neither shorter nor longer."""
-    origin, matrix = box.origin.copy(), box.matrix.copy()
-    ends = np.array([_ends(column) for column in x])
-    if not np.isfinite(ends).all():  # the build names the position
-        finite = np.logical_and.reduce([np.isfinite(column) for column in x])
-        if not finite.any():
-            return box
-        x = [column[finite] for column in x]
-        ends = np.array([_ends(column) for column in x])
-    size = np.abs(ends).max(axis=1) + np.abs(box.origin)
-    reach = min(reach, 4 * float(size.sum()))  # no particles are farther apart
-    for axis in np.flatnonzero(~np.array(box.periodic)):
-        row = box.inverse[axis]
-        if np.count_nonzero(row) == 1:  # other coordinates do not matter
-            along = np.flatnonzero(row)[0]
-            low, high = sorted(row[along] * (ends[along] - box.origin[along]))
-        else:
-            fractions = sum(step * (column.astype(np.float64) - o)
-                            for step, column, o in zip(row, x, box.origin, strict=True))  # fmt: skip
-            low, high = _ends(np.asarray(fractions))
-        slack = 16 * np.finfo(dtype).eps * float(np.abs(row) @ size)  # a build's fractions are rounded
-        # Particles in a plane need some room across the plane.
-        span = max(high - low + 2 * slack, reach * float(np.linalg.norm(row)), 1e-6)
-        origin += (low + high - span) / 2 * box.matrix[axis]
-        matrix[axis] *= span
-    return Box(matrix, origin, box.periodic)
-
-
-def _ends(numbers: np.ndarray) -> tuple[float, float]:
-    return float(numbers.min()), float(numbers.max())
+def _fitted(box: Box, cloud: Cloud, reach: float) -> Box:
+    """Return the box with its open axes as long as the particles take."""
+    periodic = np.array(box.periodic)
+    lengths, begins = fit(box.origin[None], box.inverse[None], cloud, reach, periodic[None], periodic)
+    return Box(box.matrix * lengths[0, :, None], box.origin + begins[0] @ box.matrix, box.periodic)
 
 
 @functools.lru_cache(maxsize=64)

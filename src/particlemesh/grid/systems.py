@@ -14,6 +14,7 @@ import numpy as np
 
 from particlemesh.arrays.positions import lattices, tails_of
 from particlemesh.box import Box, faces
+from particlemesh.grid.ends import Cloud, fit
 
 # Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
 GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
@@ -26,6 +27,7 @@ class SystemBoxes:
         self.box, self.rows, self.origins = box, rows + 0.0, origins + 0.0
         self.count = len(rows)
         self._tables: dict[np.dtype, np.ndarray] = {}
+        self.fitted_before: tuple[Any, Any] = None, None  # of the last call of `fitted`
 
     @functools.cached_property
     def orthorhombic(self) -> np.ndarray:
@@ -120,39 +122,18 @@ def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> Sy
     return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
 
 
-def fitted(
-    boxes: SystemBoxes, x: list[np.ndarray], system: np.ndarray, reach: float, periodic: np.ndarray | None = None
-) -> SystemBoxes:
-    """Return boxes whose open axes are as long as the particles of each system take, neither shorter nor longer.
+def fitted(boxes: SystemBoxes, cloud: Cloud, reach: float, periodic: np.ndarray | None = None) -> SystemBoxes:
+    """Return boxes whose open axes are as long as the particles of each system take; the same ones if they still are.
 
-    ``x`` are d arrays (N,). Particles that are not finite do not count. ``periodic`` (S, d) are those of each system.
-    An axis that is open in some of them repeats for the search. These get so much room that no image is within reach.
+    ``periodic`` (S, d) are those of each system.
     """
-    finite = np.logical_and.reduce([np.isfinite(column) for column in x])
-    system = system[finite]
-    table = np.stack([column[finite] for column in x], 1).astype(np.float64)
-    origins, rows = boxes.origins.copy(), boxes.rows.copy()
-    size = np.zeros_like(origins)
-    np.maximum.at(size, system, np.abs(table))
-    size += np.abs(boxes.origins)
-    near = np.minimum(reach, 4 * size.sum(1))  # no particles are farther apart
     repeats = np.array(boxes.box.periodic)
-    given = np.broadcast_to(repeats, rows.shape[:2]) if periodic is None else periodic
-    for axis in np.flatnonzero(~given.all(0)):
-        row = boxes.inverse[:, axis]
-        fractions = np.einsum("nd,nd->n", row[system], table - boxes.origins[system])
-        low, high = np.full(boxes.count, np.inf), np.full(boxes.count, -np.inf)
-        np.minimum.at(low, system, fractions)
-        np.maximum.at(high, system, fractions)
-        low, high = (np.where(np.isfinite(ends), ends, 0.0) for ends in (low, high))  # of systems without particles
-        slack = 16 * np.finfo(x[0].dtype).eps * (np.abs(row) * size).sum(1)  # a build's fractions are rounded
-        # Particles in a plane need some room across the plane.
-        across = np.linalg.norm(row, axis=1)
-        span = np.maximum.reduce([high - low + 2 * slack, near * across, np.full_like(low, 1e-6)])
-        span += 1.01 * reach * across * repeats[axis]
-        span, shift = (
-            np.where(given[:, axis], kept, new) for kept, new in ((1.0, span), (0.0, (low + high - span) / 2))
-        )
-        origins += shift[:, None] * boxes.rows[:, axis]
-        rows[:, axis] *= span[:, None]
-    return SystemBoxes(boxes.box, rows, origins)
+    given = np.broadcast_to(repeats, boxes.origins.shape) if periodic is None else periodic
+    lengths, begins = fit(boxes.origins, boxes.inverse, cloud, reach, given, repeats)
+    key = lengths.tobytes(), begins.tobytes()
+    before, result = boxes.fitted_before
+    if before != key:
+        origins = boxes.origins + np.einsum("sa,sab->sb", begins, boxes.rows)
+        result = SystemBoxes(boxes.box, boxes.rows * lengths[:, :, None], origins)
+        boxes.fitted_before = key, result
+    return result

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Open axes are fitted to the particles, where these are: a device sends ends to the host, and no positions."""
+
+import numpy as np
+import pytest
+
+import particlemesh as pm
+from particlemesh import backends
+from particlemesh.arrays.positions import coordinates
+from particlemesh.box import Box
+from particlemesh.grid.ends import Cloud, ends_on_device, ends_on_host, fit
+from particlemesh.grid.neighbour_list import drop_grids
+from particlemesh.grid.systems import SystemBoxes, fitted
+
+
+def plain(x, system, count):
+    """The ends of each system by a loop."""
+    ends = np.empty((count, 2, x.shape[1]))
+    ends[:, 0], ends[:, 1] = np.inf, -np.inf
+    for row, s in zip(x, system, strict=True):
+        if 0 <= s < count and np.isfinite(row).all():
+            ends[s] = np.minimum(ends[s, 0], row), np.maximum(ends[s, 1], row)
+    return ends
+
+
+def ends_by(backend, x, system, count):
+    if backend.name == "cpu":
+        return ends_on_host(list(x.T), system, count)
+    native = backends.current(backend.name)
+    _, _, there = coordinates(backend.array(x), x.shape[1], None, upload=False)
+    ids = None if system is None else backend.array(system.astype("i4"))
+    with native.scope(*there.arrays):
+        return ends_on_device(there, native, ids, count)
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize(("count", "ndim"), [(0, 3), (1, 1), (33, 2), (700, 3)])
+@pytest.mark.parametrize("order", ["one", "sorted", "mixed", "wrong"])
+def test_ends_are_those_of_a_loop(backend, count, ndim, real, order):
+    random = np.random.default_rng(count)
+    x = (random.normal(size=(count, ndim)) * 10.0 ** random.integers(-9, 9, (count, 1))).astype(real)
+    x[1::50] = np.nan
+    x[2::60, 0] = np.inf
+    x[3::7] = 0
+    system = random.integers(-1 if order == "wrong" else 0, 9, count)
+    if order == "sorted":
+        system.sort()
+    if order == "one":
+        known, found = plain(x, np.zeros(count, int), 1), ends_by(backend, x, None, 1)
+    else:
+        known, found = plain(x, system, 8), ends_by(backend, x, system, 8)
+    assert found.shape == known.shape
+    tolerance = 0 if real == "f4" or backend.name == "cpu" else 2.0**-22
+    np.testing.assert_allclose(found, known, rtol=tolerance, atol=2e-38 * (tolerance > 0))
+    assert (found[:, 0] <= known[:, 0]).all() and (found[:, 1] >= known[:, 1]).all()
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("far", [1e39, -1e300])
+def test_doubles_beyond_float32_have_no_ends_on_a_device(backend, far):
+    assert ends_by(backend, np.array([[far, 0.0]]), None, 1) is None
+
+
+BOXES = {
+    "straight": np.diag([2.0, 3.0, 1.0]),
+    "leaning away": np.array([[2.0, 0.5, 0], [0.3, 3, 0], [0.7, 0.2, 1]]),  # coordinates decide the third axis alone
+    "leaning": np.array([[2.0, 0, 0.5], [0.3, 3, 0.2], [0.7, 0.2, 1]]),
+}
+
+
+@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("far", [0.0, 1e5])
+def test_open_axes_hold_the_particles_and_are_hardly_longer(box, far):
+    random = np.random.default_rng(3)
+    x, system = random.random((300, 3)) * (3, 0.01, 40) + far, np.sort(random.integers(0, 6, 300))
+    x[system == 4] = x[system == 4][:1]  # one place
+    system[system == 5] = 4
+    domain = Box(BOXES[box], periodic=(True, False, False))
+    boxes = SystemBoxes(domain, np.broadcast_to(domain.matrix, (6, 3, 3)), np.zeros((6, 3)))
+
+    def cloud(x):
+        return Cloud(ends_on_host(list(x.T), system, 6), x.dtype, lambda: list(x.T), lambda: system)
+
+    longer = fitted(boxes, cloud(x), 0.2)
+    np.testing.assert_array_equal(longer.rows[:, 0], boxes.rows[:, 0])
+    fractions = np.einsum("sab,...sb->...sa", longer.inverse[system], x - longer.origins[system])[:, 1:]
+    assert ((fractions >= 0) & (fractions <= 1)).all()
+    per = np.linalg.norm(domain.inverse, axis=1)[1:]
+    for s in range(5):  # the last one is empty
+        here = (x[system == s] @ domain.inverse.T)[:, 1:]
+        span = np.maximum(np.ptp(here, axis=0), 0.2 * per)
+        length = np.linalg.norm(longer.rows[s, 1:], axis=1) / np.linalg.norm(domain.matrix[1:], axis=1)
+        assert (length >= span).all()
+        assert (length <= 1.07 * span + 1e-9 * far).all()
+    moved = x + 1e-9 * np.where(x < x.mean(0), 1, -1)
+    assert fitted(boxes, cloud(moved), 0.2) is longer
+    assert fitted(boxes, cloud(x * 1.2), 0.2) is not longer
+
+
+def test_an_axis_that_some_systems_open_has_room_for_no_image():
+    x, system = np.array([[0.1], [0.9], [0.1], [0.9]]), np.array([0, 0, 1, 1])
+    cloud = Cloud(ends_on_host(list(x.T), system, 2), x.dtype, lambda: list(x.T), lambda: system)
+    periodic, repeats = np.array([[True], [False]]), np.array([True])
+    lengths, begins = fit(np.zeros((2, 1)), np.ones((2, 1, 1)), cloud, 0.3, periodic, repeats)
+    assert lengths[0] == 1 and begins[0] == 0 and lengths[1] >= 0.8 + 0.3 and begins[1] <= 0.1
+
+
+@pytest.mark.backends("cuda", "opencl")
+@pytest.mark.parametrize("systems", [None, 5])
+def test_a_device_sends_no_positions_where_axes_are_open(backend, monkeypatch, systems):
+    random = np.random.default_rng(1)
+    count = 3000
+    x, system = random.random((count, 3)).astype("f4"), np.sort(random.integers(0, systems or 1, count)).astype("i4")
+    options = {} if systems is None else {"system": backend.array(system), "boxes": np.ones((systems, 3))}
+    drop_grids()
+    sent = []
+    native = type(backends.current(backend.name))
+    download = native.download
+    monkeypatch.setattr(native, "download", lambda self, array: sent.append(array.nbytes) or download(self, array))
+    i, j = pm.neighbour_list("ij", backend.array(x), (1.0,) * 3, 0.06, periodic=(True, True, False), **options)
+    assert max(sent) < 4 * count
+    monkeypatch.undo()
+    host = {} if systems is None else {"system": system, "boxes": np.ones((systems, 3))}
+    known = pm.neighbour_list("ij", x, (1.0,) * 3, 0.06, periodic=(True, True, False), **host)
+    found = np.stack([backend.host(i), backend.host(j)], 1)
+    assert sorted(map(tuple, found)) == sorted(zip(*(a.tolist() for a in known), strict=True))
