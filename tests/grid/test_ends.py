@@ -8,18 +8,18 @@ import particlemesh as pm
 from particlemesh import backends
 from particlemesh.arrays.positions import coordinates
 from particlemesh.box import Box
-from particlemesh.grid.ends import Cloud, ends_on_device, ends_on_host, fit
+from particlemesh.grid.ends import Cloud, Lattice, ends_on_device, ends_on_host
 from particlemesh.grid.neighbour_list import drop_grids
 from particlemesh.grid.systems import SystemBoxes, fitted
 
 
 def plain(x, system, count):
     """The ends of each system by a loop."""
-    ends = np.empty((count, 2, x.shape[1]))
-    ends[:, 0], ends[:, 1] = np.inf, -np.inf
+    ends = np.empty((2, x.shape[1], count))
+    ends[0], ends[1] = np.inf, -np.inf
     for row, s in zip(x, system, strict=True):
         if 0 <= s < count and np.isfinite(row).all():
-            ends[s] = np.minimum(ends[s, 0], row), np.maximum(ends[s, 1], row)
+            ends[:, :, s] = np.minimum(ends[0, :, s], row), np.maximum(ends[1, :, s], row)
     return ends
 
 
@@ -52,7 +52,7 @@ def test_ends_are_those_of_a_loop(backend, count, ndim, real, order):
     assert found.shape == known.shape
     tolerance = 0 if real == "f4" or backend.name == "cpu" else 2.0**-22
     np.testing.assert_allclose(found, known, rtol=tolerance, atol=2e-38 * (tolerance > 0))
-    assert (found[:, 0] <= known[:, 0]).all() and (found[:, 1] >= known[:, 1]).all()
+    assert (found[0] <= known[0]).all() and (found[1] >= known[1]).all()
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -100,8 +100,8 @@ def test_open_axes_hold_the_particles_and_are_hardly_longer(box, far):
 def test_an_axis_that_some_systems_open_has_room_for_no_image():
     x, system = np.array([[0.1], [0.9], [0.1], [0.9]]), np.array([0, 0, 1, 1])
     cloud = Cloud(ends_on_host(list(x.T), system, 2), x.dtype, lambda: list(x.T), lambda: system)
-    periodic, repeats = np.array([[True], [False]]), np.array([True])
-    lengths, begins = fit(np.zeros((2, 1)), np.ones((2, 1, 1)), cloud, 0.3, periodic, repeats)
+    lattice = Lattice(np.zeros((1, 2)), np.ones((1, 1, 2)))
+    (lengths,), (begins,) = lattice.fit(cloud, 0.3, np.array([[True, False]]), np.array([True]))
     assert lengths[0] == 1 and begins[0] == 0 and lengths[1] >= 0.8 + 0.3 and begins[1] <= 0.1
 
 

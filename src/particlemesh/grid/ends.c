@@ -19,7 +19,7 @@ DEVICE void raise(GLOBAL u32* word, const u32 key)
     if (key > PEEK_U32(word)) ATOMIC_MAX_U32(word, key);
 }
 
-// `ends` has six words for each system, all 0 before: the keys of -x along three axes, then those of x.
+// `ends` has six words for each system, all 0 before: those of all systems for -x along three axes, then for x.
 KERNEL find_ends(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,
                  GLOBAL const int* RESTRICT system_of, GLOBAL u32* ends, const i64 count, const i64 systems,
                  const i64 several, const Strides strides, const Frame frame)
@@ -32,7 +32,7 @@ KERNEL find_ends(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBA
             const i64 next = !inside ? -1 : several ? (i64)system_of[i] : 0;
             if (next != system) {
                 if (system >= 0 && system < systems)
-                    for (int e = 0; e < 6; e++) raise(ends + 6 * system + e, largest[e]);
+                    for (int e = 0; e < 6; e++) raise(ends + e * systems + system, largest[e]);
                 for (int e = 0; e < 6; e++) largest[e] = 0;
                 system = next;
             }

@@ -6,7 +6,9 @@ The ends are found where the positions are, and the host reads no more than them
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,40 +25,84 @@ _LEAST = 1e-6  # of the given length: particles in a plane need some room across
 class Cloud(NamedTuple):
     """Particles of one system or several: their ends, and on request their coordinates on the host."""
 
-    ends: np.ndarray  # (S, 2, d): the least and the largest; infinite, and the wrong way round, without particles
+    ends: np.ndarray  # (2, d, S): the least and the largest; infinite, and the wrong way round, without particles
     dtype: np.dtype
     columns: Callable[[], list[np.ndarray]]
     system: Callable[[], np.ndarray] | None  # of each particle, on the host; None: one
 
     @property
     def size(self) -> np.ndarray:
-        """The largest magnitude of each coordinate (S, d)."""
-        largest = np.abs(self.ends).max(1)
-        return np.where(np.isfinite(largest), largest, 0.0)
+        """The largest magnitude of each coordinate (d, S)."""
+        return np.maximum(np.maximum(-self.ends[0], self.ends[1]), 0.0)
 
-    def along(self, rows: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ends (S,) of ``rows[s] @ (x - origins[s])``, from the ends of x where one coordinate decides."""
-        one = np.count_nonzero(rows, axis=1) == 1
-        if one.all():
-            s, a = np.arange(len(rows)), np.abs(rows).argmax(1)
-            both = rows[s, a, None] * (self.ends[s, :, a] - origins[s, a, None])
-            return both.min(1), both.max(1)
-        x = self.columns()
-        system = np.zeros(len(x[0]), np.int64) if self.system is None else self.system()
-        fractions = sum(rows[system, a] * (column - origins[system, a]) for a, column in enumerate(x))
-        low, high = ends_on_host([np.asarray(fractions)], system, len(rows))[:, :, 0].T
-        return low, high
+
+@dataclass(frozen=True)
+class Lattice:
+    """Boxes of S systems as a fit needs them, with the systems last."""
+
+    origins: np.ndarray  # (d, S)
+    inverse: np.ndarray  # (d, d, S): fractions are the sum over b of inverse[a, b] * (x[b] - origins[b])
+
+    @functools.cached_property
+    def across(self) -> np.ndarray:
+        """Fractions along each axis that a distance of one spans across its faces, (d, S)."""
+        return np.sqrt((self.inverse**2).sum(1))
+
+    @functools.cached_property
+    def deciding(self) -> list[int | None]:
+        """The one coordinate that decides the fraction along each axis; None where several do."""
+        used = (self.inverse != 0).any(2)
+        return [int(axis.argmax()) if axis.sum() == 1 else None for axis in used]
+
+    def along(self, axis: int, cloud: Cloud) -> np.ndarray:
+        """Return the ends (2, S) of the fractions along an axis; 0 of systems without particles."""
+        row, b = self.inverse[axis], self.deciding[axis]
+        if b is not None:
+            low, high = row[b] * (cloud.ends[:, b] - self.origins[b])
+            low, high = np.minimum(low, high), np.maximum(low, high)
+        else:
+            x = cloud.columns()
+            system = np.zeros(len(x[0]), np.int64) if cloud.system is None else cloud.system()
+            fractions = sum(r[system] * (column - o[system]) for r, column, o in zip(row, x, self.origins, strict=True))
+            low, high = ends_on_host([np.asarray(fractions)], system, row.shape[1])[:, 0]
+        return np.where(np.isfinite(both := np.stack([low, high])), both, 0.0)
+
+    def fit(self, cloud: Cloud, reach: float, periodic: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+        """Return the lengths of fitted boxes, and where they begin, both in fractions of these, (2, d, S).
+
+        Open axes become as long as the particles take, and up to 7 % longer: while particles move a little, a length
+        stays, and so does the memory of a grid. ``periodic`` (d, S) are those of each system. An axis of ``repeats``
+        (d,) repeats for the search. Where a system is open along it, the axis gets so much room that no image is within
+        reach.
+        """
+        size = cloud.size + np.abs(self.origins)
+        near = np.minimum(reach, 4 * size.sum(0))  # no particles are farther apart
+        rounding = 16 * np.finfo(cloud.dtype).eps
+        result = np.zeros((2, *self.origins.shape))
+        result[0] = 1
+        for axis in np.flatnonzero(~periodic.all(1)):
+            low, high = self.along(axis, cloud)
+            slack = rounding * (np.abs(self.inverse[axis]) * size).sum(0)  # a build's fractions are rounded
+            span = np.maximum(np.maximum(high - low + 2 * slack, near * self.across[axis]), _LEAST)
+            begin = (low + high - span) / 2
+            step = np.exp2(np.floor(np.log2(span / _STEPS)))
+            first = np.floor(begin / step) * step
+            length = np.ceil((begin + span - first) / step) * step
+            if repeats[axis]:
+                length += 1.01 * reach * self.across[axis]
+            fitted = np.stack([length, first])
+            result[:, axis] = np.where(periodic[axis], result[:, axis], fitted)
+        return result
 
 
 def ends_on_host(x: list[np.ndarray], system: np.ndarray | None, count: int) -> np.ndarray:
-    """Return the ends (S, 2, d) of columns (N,); particles that are not finite, or of no system, do not count."""
-    ends = np.full((count, 2, len(x)), np.inf)
-    ends[:, 1] = -np.inf
+    """Return the ends (2, d, S) of columns (N,); particles that are not finite, or of no system, do not count."""
+    ends = np.full((2, len(x), count), np.inf)
+    ends[1] = -np.inf
     if not len(x[0]):
         return ends
-    if system is None and np.isfinite(whole := np.array([[(c.min(), c.max()) for c in x]])).all():
-        ends[:] = whole.swapaxes(1, 2)
-        return ends
+    if system is None and np.isfinite(whole := np.array([[c.min() for c in x], [c.max() for c in x]])).all():
+        return whole[:, :, None].astype(np.float64)
     good = np.logical_and.reduce([np.isfinite(column) for column in x])
     if system is None:
         system = np.zeros(len(good), np.int8)
@@ -68,13 +114,13 @@ def ends_on_host(x: list[np.ndarray], system: np.ndarray | None, count: int) -> 
         system, x = system[order], [column[order] for column in x]
     begins = np.flatnonzero(np.diff(system, prepend=-1))
     for axis, column in enumerate(x if len(begins) else ()):
-        ends[system[begins], 0, axis] = np.minimum.reduceat(column, begins)
-        ends[system[begins], 1, axis] = np.maximum.reduceat(column, begins)
+        ends[0, axis, system[begins]] = np.minimum.reduceat(column, begins)
+        ends[1, axis, system[begins]] = np.maximum.reduceat(column, begins)
     return ends
 
 
 def ends_on_device(x: Coordinates, backend: Backend, system: Any, count: int) -> np.ndarray | None:
-    """Return the ends (S, 2, d), those of doubles rounded outwards to float32; None if float32 does not hold them.
+    """Return the ends (2, d, S), those of doubles rounded outwards to float32; None if float32 does not hold them.
 
     ``system`` is native (N,) int32, or None. The call waits for the device.
     """
@@ -91,38 +137,9 @@ def ends_on_device(x: Coordinates, backend: Backend, system: Any, count: int) ->
         -(-x.count // _RUN), *x.arguments(), Unread(words) if system is None else system, words, x.count, count,
         int(system is not None), x.record(), frame_record(Box((1.0,) * ndim)),
     )  # fmt: skip
-    keys = np.asarray(backend.download(words)).reshape(count, 2, 3)[:, :, 3 - ndim :]
+    keys = np.asarray(backend.download(words)).reshape(2, 3, count)[:, 3 - ndim :]
     bits = np.where(keys >> np.uint32(31), keys ^ np.uint32(1 << 31), ~keys)
-    ends = bits.astype(np.uint32).view(np.float32).astype(np.float64)
-    ends[:, 0] *= -1
-    ends[keys == 0] = -np.inf
-    ends[:, 0][keys[:, 0] == 0] = np.inf
-    return ends if np.isfinite(ends[keys != 0]).all() else None
-
-
-def fit(
-    origins: np.ndarray, inverse: np.ndarray, cloud: Cloud, reach: float, periodic: np.ndarray, repeats: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the lengths of boxes are to be multiplied by (S, d), and where they then begin (S, d).
-
-    Both are in fractions of the given box. Open axes become as long as the particles take, and up to 7 % longer: while
-    particles move a little, a length stays, and so does the memory of a grid. ``periodic`` (S, d) are those of each
-    system. An axis of ``repeats`` (d,) repeats for the search. Where a system is open along it, the axis gets so much
-    room that no image is within reach.
-    """
-    size = cloud.size + np.abs(origins)
-    near = np.minimum(reach, 4 * size.sum(1))  # no particles are farther apart
-    lengths, begins = np.ones(origins.shape), np.zeros(origins.shape)
-    for axis in np.flatnonzero(~periodic.all(0)):
-        row = inverse[:, axis]
-        low, high = (np.where(np.isfinite(ends), ends, 0.0) for ends in cloud.along(row, origins))
-        slack = 16 * np.finfo(cloud.dtype).eps * (np.abs(row) * size).sum(1)  # a build's fractions are rounded
-        across = np.linalg.norm(row, axis=1)
-        span = np.maximum.reduce([high - low + 2 * slack, near * across, np.full_like(low, _LEAST)])
-        begin = (low + high - span) / 2
-        step = 2.0 ** np.floor(np.log2(span / _STEPS))
-        first = np.floor(begin / step) * step
-        length = np.ceil((begin + span - first) / step) * step + 1.01 * reach * across * repeats[axis]
-        lengths[:, axis] = np.where(periodic[:, axis], 1.0, length)
-        begins[:, axis] = np.where(periodic[:, axis], 0.0, first)
-    return lengths, begins
+    ends = np.where(keys, bits.astype(np.uint32).view(np.float32).astype(np.float64), -np.inf)
+    beyond = keys.any() and not np.isfinite(ends[keys != 0]).all()
+    ends[0] *= -1
+    return None if beyond else ends

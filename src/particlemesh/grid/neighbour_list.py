@@ -26,7 +26,7 @@ from particlemesh.checks import through_forks
 from particlemesh.grid import checks, forms
 from particlemesh.grid.cpu.locate import known_cells
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
-from particlemesh.grid.ends import Cloud, ends_on_device, ends_on_host, fit
+from particlemesh.grid.ends import Cloud, Lattice, ends_on_device, ends_on_host
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
@@ -473,8 +473,18 @@ def _on_host(x: Coordinates, home: Backend) -> list[np.ndarray]:
 def _fitted(box: Box, cloud: Cloud, reach: float) -> Box:
     """Return the box with its open axes as long as the particles take."""
     periodic = np.array(box.periodic)
-    lengths, begins = fit(box.origin[None], box.inverse[None], cloud, reach, periodic[None], periodic)
-    return Box(box.matrix * lengths[0, :, None], box.origin + begins[0] @ box.matrix, box.periodic)
+    fit = _lattice(box).fit(cloud, reach, periodic[:, None], periodic)
+    return _fitted_box(box, *map(tuple, fit[:, :, 0].tolist()))
+
+
+@functools.lru_cache(maxsize=64)
+def _lattice(box: Box) -> Lattice:
+    return Lattice(box.origin[:, None], box.inverse[:, :, None])
+
+
+@functools.lru_cache(maxsize=64)
+def _fitted_box(box: Box, lengths: tuple[float, ...], begins: tuple[float, ...]) -> Box:
+    return Box(box.matrix * np.array(lengths)[:, None], box.origin + np.array(begins) @ box.matrix, box.periodic)
 
 
 @functools.lru_cache(maxsize=64)

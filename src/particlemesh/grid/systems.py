@@ -14,7 +14,7 @@ import numpy as np
 
 from particlemesh.arrays.positions import lattices, tails_of
 from particlemesh.box import Box, faces
-from particlemesh.grid.ends import Cloud, fit
+from particlemesh.grid.ends import Cloud, Lattice
 
 # Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
 GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
@@ -37,12 +37,16 @@ class SystemBoxes:
     @functools.cached_property
     def inverse(self) -> np.ndarray:
         """Matrices from positions to fractions (S, d, d), with the arithmetic of ``Box.inverse``."""
-        inverse = np.ascontiguousarray(np.linalg.inv(self.rows).swapaxes(1, 2))
-        straight = np.flatnonzero(self.orthorhombic)
-        inverse[straight] = 0
+        inverse, straight = np.zeros_like(self.rows), self.orthorhombic
         for a in range(self.box.ndim):
             inverse[straight, a, a] = 1.0 / self.rows[straight, a, a]
+        inverse[~straight] = np.linalg.inv(self.rows[~straight]).swapaxes(1, 2)
         return inverse
+
+    @functools.cached_property
+    def lattice(self) -> Lattice:
+        """What a fit of open axes needs."""
+        return Lattice(np.ascontiguousarray(self.origins.T), np.ascontiguousarray(self.inverse.transpose(1, 2, 0)))
 
     @functools.cached_property
     def per(self) -> tuple[float, ...]:
@@ -57,7 +61,9 @@ class SystemBoxes:
     @functools.cached_property
     def scale(self) -> np.ndarray:
         """Edges of cubes of each system's volume, relative to that of the grid's box, (S,)."""
-        return (np.abs(np.linalg.det(self.rows)) / self.box.volume) ** (1 / self.box.ndim)
+        straight = self.orthorhombic.all()
+        volumes = np.diagonal(self.rows, axis1=1, axis2=2).prod(1) if straight else np.linalg.det(self.rows)
+        return (np.abs(volumes) / self.box.volume) ** (1 / self.box.ndim)
 
     def table(self, dtype: np.dtype) -> np.ndarray:
         """Return the numbers (S, NUMBERS) of all systems, the same array every time.
@@ -83,7 +89,7 @@ class SystemBoxes:
                 f"{most:.2g}."
             )
         # As in arrays/positions.py, for all systems at once.
-        size = np.abs(np.linalg.inv(inverse)).sum(2) + 2 * np.abs(self.origins)
+        size = np.abs(self.rows).sum(1) + 2 * np.abs(self.origins)
         slack = 4 * np.finfo(dtype).eps * np.einsum("sab,sb->sa", np.abs(inverse), size)
         straight = self.orthorhombic[:, None]
         lengths = np.diagonal(self.rows, axis1=1, axis2=2)
@@ -128,11 +134,12 @@ def fitted(boxes: SystemBoxes, cloud: Cloud, reach: float, periodic: np.ndarray 
     ``periodic`` (S, d) are those of each system.
     """
     repeats = np.array(boxes.box.periodic)
-    given = np.broadcast_to(repeats, boxes.origins.shape) if periodic is None else periodic
-    lengths, begins = fit(boxes.origins, boxes.inverse, cloud, reach, given, repeats)
-    key = lengths.tobytes(), begins.tobytes()
+    given = np.broadcast_to(repeats[:, None], (len(repeats), boxes.count)) if periodic is None else periodic.T
+    fit = boxes.lattice.fit(cloud, reach, given, repeats)
+    key = fit.tobytes()
     before, result = boxes.fitted_before
     if before != key:
+        lengths, begins = np.ascontiguousarray(fit.swapaxes(1, 2))
         origins = boxes.origins + np.einsum("sa,sab->sb", begins, boxes.rows)
         result = SystemBoxes(boxes.box, boxes.rows * lengths[:, :, None], origins)
         boxes.fitted_before = key, result
