@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3111,
     "distributed": 3790,
     "fourier": 2645,
-    "grid": 8235,
+    "grid": 8355,
     "interpolate": 3400,
     "kernels": 270,
     "methods": 750,

@@ -88,7 +88,7 @@ def rows(times: list[dict[str, Any]], breakdown: list[dict[str, Any]]) -> list[d
         if (row["backend"] == "cpu" and str(row["threads"]) == "1") or not threaded:
             continue
         kernel = kernels.get(_key(row))
-        seconds = float(kernel["seconds"]) if kernel else float(row["apply_s"])
+        seconds = float(kernel["seconds"] if kernel else 0) or float(row["apply_s"])  # 0: too short for the clock
         total, sent = float(row["total_s"]), float(row["transfer_s"] or 0)
         count, window, ndim, dtype = int(row["N"]), row["window"], int(row["ndim"]), row["dtype"]
         rate = operations(window, ndim) * count / seconds

@@ -230,6 +230,14 @@ def test_work_and_bounds_of_a_problem():
     assert counted == {("cic", 2): 18, ("cic", 3): 34, ("m4prime", 2): 84, ("m4prime", 3): 220}
 
 
+def test_a_kernel_too_short_for_the_clock_has_the_rate_of_the_whole_call():
+    files = ("buyukkececi-times-nvidia-h200.csv", "buyukkececi-breakdown-nvidia-h200.csv")
+    times, stages = (tables.read(tables.RESULTS / file) for file in files)
+    short = [{**row, "seconds": "0.0"} for row in stages]
+    whole, rates = ([row["gflops"] for row in buyukkececi_tables.rows(times, known)] for known in ([], short))
+    assert whole == rates and len(whole) > 10
+
+
 def test_counters_are_in_si_units_and_per_particle(tmp_path):
     active = ".avg.pct_of_peak_sustained_active"
     (file := tmp_path / "spread.walk.csv").write_text(

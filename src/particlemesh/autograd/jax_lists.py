@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 
 from particlemesh import checks
+from particlemesh.adapters.points import on_host
 from particlemesh.arrays.kinds import cuda_stream
 from particlemesh.autograd import lists
 from particlemesh.grid import checks as of_grids
@@ -61,7 +62,7 @@ def _operator_of(kept: Any, capacity: int, given: tuple[bool, ...]) -> Any:
 
 
 def _kept_pairs(kept: Any, positions: Any, box: Any, boxes: Any) -> tuple[Any, ...]:
-    arrays = kept.arrays("ijS", positions, None if box is None else np.asarray(box), boxes)
+    arrays = kept.arrays("ijS", positions, None if box is None else on_host(box), boxes)
     return arrays["i"], arrays["j"], arrays["S"]
 
 

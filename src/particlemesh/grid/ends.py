@@ -63,7 +63,9 @@ class Lattice:
         else:
             x = cloud.columns()
             system = np.zeros(len(x[0]), np.int64) if cloud.system is None else cloud.system()
-            fractions = sum(r[system] * (column - o[system]) for r, column, o in zip(row, x, self.origins, strict=True))
+            terms = (r[system] * (column - o[system]) for r, column, o in zip(row, x, self.origins, strict=True))
+            with np.errstate(invalid="ignore"):  # of infinite places, which do not count
+                fractions = sum(terms)
             low, high = ends_on_host([np.asarray(fractions)], system, row.shape[1])[:, 0]
         return np.where(np.isfinite(both := np.stack([low, high])), both, 0.0)
 
