@@ -82,7 +82,7 @@ class Lattice:
         rounding = 16 * np.finfo(cloud.dtype).eps
         result = np.zeros((2, *self.origins.shape))
         result[0] = 1
-        for axis in np.flatnonzero(~periodic.all(1)):
+        for axis in map(int, np.flatnonzero(~periodic.all(1))):
             low, high = self.along(axis, cloud)
             slack = rounding * (np.abs(self.inverse[axis]) * size).sum(0)  # a build's fractions are rounded
             span = np.maximum(np.maximum(high - low + 2 * slack, near * self.across[axis]), _LEAST)
