@@ -46,13 +46,13 @@ def test_ends_are_those_of_a_loop(backend, count, ndim, real, order):
     if order == "sorted":
         system.sort()
     if order == "one":
-        known, found = plain(x, np.zeros(count, int), 1), ends_by(backend, x, None, 1)
+        known, result = plain(x, np.zeros(count, int), 1), ends_by(backend, x, None, 1)
     else:
-        known, found = plain(x, system, 8), ends_by(backend, x, system, 8)
-    assert found.shape == known.shape
+        known, result = plain(x, system, 8), ends_by(backend, x, system, 8)
+    assert result.shape == known.shape
     tolerance = 0 if real == "f4" or backend.name == "cpu" else 2.0**-22
-    np.testing.assert_allclose(found, known, rtol=tolerance, atol=2e-38 * (tolerance > 0))
-    assert (found[0] <= known[0]).all() and (found[1] >= known[1]).all()
+    np.testing.assert_allclose(result, known, rtol=tolerance, atol=2e-38 * (tolerance > 0))
+    assert (result[0] <= known[0]).all() and (result[1] >= known[1]).all()
 
 
 @pytest.mark.backends("cuda", "opencl")
@@ -122,5 +122,5 @@ def test_a_device_sends_no_positions_where_axes_are_open(backend, monkeypatch, s
     monkeypatch.undo()
     host = {} if systems is None else {"system": system, "boxes": np.ones((systems, 3))}
     known = pm.neighbour_list("ij", x, (1.0,) * 3, 0.06, periodic=(True, True, False), **host)
-    found = np.stack([backend.host(i), backend.host(j)], 1)
-    assert sorted(map(tuple, found)) == sorted(zip(*(a.tolist() for a in known), strict=True))
+    result = np.stack([backend.host(i), backend.host(j)], 1)
+    assert sorted(map(tuple, result)) == sorted(zip(*(a.tolist() for a in known), strict=True))
