@@ -6,10 +6,10 @@
 
 #define RUN 32
 
-// A number that sorts like x and is never 0. Doubles are rounded up.
+// A number that sorts like x and is never 0. `real` has 32 bits here; doubles are rounded up.
 DEVICE u32 key_of(const coordinate x)
 {
-    const float rounded = (float)x;
+    const real rounded = (real)x;
     const u32 bits = BITS_OF_FLOAT(rounded);
     return (bits >> 31 ? ~bits : bits | 0x80000000u) + (u32)((coordinate)rounded < x);
 }

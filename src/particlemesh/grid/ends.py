@@ -72,10 +72,10 @@ class Lattice:
     def fit(self, cloud: Cloud, reach: float, periodic: np.ndarray, repeats: np.ndarray) -> np.ndarray:
         """Return the lengths of fitted boxes, and where they begin, both in fractions of these, (2, d, S).
 
-        Open axes become as long as the particles take, and up to 7 % longer: while particles move a little, a length
-        stays, and so does the memory of a grid. ``periodic`` (d, S) are those of each system. An axis of ``repeats``
-        (d,) repeats for the search. Where a system is open along it, the axis gets so much room that no image is within
-        reach.
+        Open axes become as long as the particles take, and up to 7 % longer. So a length stays while particles move a
+        little, and the memory of a grid stays with it. ``periodic`` (d, S) are those of each system. An axis of
+        ``repeats`` (d,) repeats for the search. Where a system is open along it, the axis gets so much room that no
+        image is within reach.
         """
         size = cloud.size + np.abs(self.origins)
         near = np.minimum(reach, 4 * size.sum(0))  # no particles are farther apart
@@ -129,9 +129,8 @@ def ends_on_device(x: Coordinates, backend: Backend, system: Any, count: int) ->
     ndim = len(x.arrays)
     words = backend.empty((6 * count,), np.uint32)
     backend.clear(words)
-    double = int(x.dtype.itemsize == 8)
     defines = {
-        "REAL_IS_DOUBLE": double, "COORDINATE_IS_DOUBLE": double,
+        "REAL_IS_DOUBLE": 0, "COORDINATE_IS_DOUBLE": int(x.dtype.itemsize == 8),
         "NARROW_ITEMS": int(max(x.count, *map(abs, x.strides)) < 2**31),
     }  # fmt: skip
     find = backend.kernel("grid/ends.c", "find_ends", defines)
