@@ -61,7 +61,7 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"particlemesh {release}"
 html_static_path = ["static"]
-html_css_files = ["math.css", "gallery.css"]
+html_css_files = ["math.css", "gallery.css", "figures.css"]
 html_theme_options = {
     "source_repository": SOURCE,
     "source_branch": "main",

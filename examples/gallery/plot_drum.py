@@ -94,5 +94,4 @@ right.plot(every * mill.time_step * np.arange(len(torques)), torques, label="mea
 right.axhline(expected, color="C3", label="of the weight")
 right.set(xlabel="time / s", ylabel="torque on the drum / (N m)")
 right.legend(fontsize="small")
-fig.tight_layout()
 plt.show()

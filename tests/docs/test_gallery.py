@@ -68,6 +68,7 @@ def test_an_example_has_a_title_a_number_and_public_names(name):
     checks = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
     assert checks and all(node.msg is not None for node in checks)
     assert re.search(r"\bexpected\b", text) and "plt.show()" in text
+    assert "tight_layout" not in text  # the style of the pages has another layout, which refuses it beside a colour bar
     if "torch" not in imports_of(text) or importlib.util.find_spec("torch") is not None:
         assert foreign(tree) == []
     assert len(text.splitlines()) <= 400
@@ -115,7 +116,7 @@ def test_an_example_finds_its_number(name, request, capsys, monkeypatch):
     shown = []
     monkeypatch.setattr(plt, "show", lambda: shown.extend(plt.get_fignums()))
     try:
-        with matplotlib.rc_context():
+        with matplotlib.rc_context(fname=ROOT / "docs" / "gallery.mplstyle"):
             runpy.run_path(str(ROOT / "examples" / "gallery" / name), run_name="__main__")
             assert shown and all(plt.figure(n).axes for n in shown)
     finally:

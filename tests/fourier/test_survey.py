@@ -8,6 +8,7 @@ import pytest
 from numpy.polynomial import legendre
 
 import particlemesh as pm
+import survey_cases
 from particlemesh.fourier import power_spectrum, survey_spectrum
 from particlemesh.fourier.survey import harmonic
 
@@ -159,6 +160,16 @@ def test_errors_know_weights_but_not_their_unit(power):
     np.testing.assert_allclose(errors(1.0, 0.01, w.mean()).error, first.error, rtol=1e-9)
     np.testing.assert_allclose(errors(3.0, 1.0, w.mean()).error, first.error, rtol=1e-9)
     assert 0.85 < np.std(deviations) < 1.15
+
+
+def test_multipoles_are_those_of_jax_power():
+    """Its figures are in a file, which ``tests/peers/test_survey_jax_power.py`` writes."""
+    galaxies, randoms, mesh = survey_cases.survey()
+    ours = survey_spectrum(
+        galaxies, randoms, mesh, power=survey_cases.POWER, multipoles=ORDERS, observer=(0, 0, 0),
+        edges=survey_cases.EDGES,
+    )  # fmt: skip
+    survey_cases.agree(ours, survey_cases.theirs())
 
 
 X = np.random.default_rng(6).uniform(0.1, 0.9, (20, 3))

@@ -11,7 +11,9 @@ import mri_cases as mri
 import nufft_cases as cases
 
 mrinufft = pytest.importorskip("mrinufft", reason="mri-nufft is not installed")
-from particlemesh.apps.mri import MRIParticlemesh, density  # noqa: E402
+import test_off_resonance as off_resonance  # noqa: E402
+
+from particlemesh.apps.mri import MRIParticlemesh, OffResonance, density  # noqa: E402
 
 pytestmark = [
     pytest.mark.backends("cpu", "cuda"),
@@ -109,6 +111,30 @@ def test_maps_of_images_keep_their_numbers():
         op.smaps = maps[:, :2]
     assert op.op(images).shape == (4, 2, COUNT)
     np.testing.assert_array_equal(copy.deepcopy(op).op(images), op.op(images))
+
+
+def test_off_resonance_of_mri_nufft_is_ours_with_the_other_sign_of_the_field():
+    """Its frequencies are in bins: errors fall with their width. Both beside the direct sum."""
+    samples, shape, field, times, images = off_resonance.problem(2, "complex64", offset=0.0)
+    exact = off_resonance.exact(images[:1], samples, shape, field, times)[0]
+    ours = OffResonance(samples, shape, field, times, accuracy=1e-4).execute(images[0])
+    assert cases.error(ours, exact) < 2e-4
+    for backend in ("particlemesh", "finufft"):
+        if backend not in mrinufft.list_backends(available_only=True):
+            continue
+        errors = []
+        for bins in (200, 2000):
+            plain = (
+                operator(samples, shape)
+                if backend == "particlemesh"
+                else mrinufft.get_operator(backend)(samples, shape)
+            )
+            theirs = plain.with_off_resonance_correction(
+                times.astype("f4"), b0_map=-field.astype("f4"), mask=np.ones(shape, bool),
+                interpolator={"name": "svd", "L": 15, "n_bins": bins},
+            )  # fmt: skip
+            errors.append(cases.error(theirs.op(images[0]) * plain.norm_factor, exact))
+        assert errors[1] < 1e-2 and errors[1] < errors[0] / 5
 
 
 @pytest.mark.parametrize("sense", [False, True])
@@ -219,7 +245,7 @@ def test_gradients_by_the_trajectory_are_differences(backend, ndim, sense):
 WRONG = {
     "samples": [
         (np.zeros((4, 3)), r"samples have shape \(4, 3\)"), (np.full((4, 2), 3), "int64"), (np.zeros(4), r"\(4,\)"),
-        (np.zeros((4, 2), complex), "complex128"), (np.full((4, 2), np.nan), "samples are not all finite"),
+        (np.zeros((4, 2), complex), "complex128"), (np.full((4, 2), np.nan), "samples: there are"),
         ([[0.0, 0.0]], "samples is of type list"), (np.zeros((4, 2), np.float16), "float16"),
     ],
     "shape": [((12.5, 9), "shape is 12.5"), ((12, 0), "shape is 0"), (12, "shape is 12"), ((), "shape is"),
@@ -228,7 +254,7 @@ WRONG = {
         (np.ones((COUNT, 1)), r"density has shape \(80, 1\); give one weight per sample: \(80,\)"),
         (np.ones((1, COUNT)), r"density has shape \(1, 80\)"), (np.ones(COUNT - 1), r"density has shape \(79,\)"),
         (np.ones(COUNT, complex), "density is of type complex128; give real weights"), (np.ones(()), r"shape \(\)"),
-        (np.full(COUNT, np.inf), "density has weights that are not finite"),
+        (np.full(COUNT, np.inf), "density: there are numbers"),
         (np.full(COUNT, "1"), "density is of type"),
         ([1.0] * COUNT, "density is of type list; give an array"), ("no method", "no method"),
         (3, "density is of type int; give an array"),
@@ -236,7 +262,9 @@ WRONG = {
     ],
     "smaps": [(np.zeros((1, 4, 4)), r"smaps have shape \(1, 4, 4\); give \(n_coils, 12, 9\)"),
               (np.zeros((0, 12, 9)), "smaps have shape"), (np.zeros((1, 12, 9), bool), "smaps are of type bool"),
-              (np.zeros((12, 9)), "smaps have shape"), (3, "smaps method")],
+              (np.zeros((12, 9)), "smaps have shape"), (3, "smaps method"),
+              (np.full((2, 12, 9), np.nan), "smaps: there are numbers that are not finite"),
+              (np.full((2, 12, 9), 1 + 1j * np.inf), "smaps: there are numbers that are not finite")],
     "n_coils": [(0, "n_coils"), (1.5, "n_coils"), ("two", "n_coils"), (None, "n_coils")],
     "n_batchs": [(0, "n_batchs"), (-1, "n_batchs"), (2.5, "n_batchs")],
     "n_trans": [(0, "n_trans"), (1.5, "n_trans"), ("all", "n_trans")],

@@ -5,6 +5,7 @@ Importing this module registers the backend: ``mrinufft.get_operator("particleme
 `density` and `OffResonance`.
 """
 
+from importlib import import_module as _import
 from importlib.util import find_spec as _find_spec
 from typing import Any as _Any
 
@@ -14,6 +15,8 @@ from particlemesh.apps.mri.off_resonance import OffResonance
 __all__ = ["OffResonance", "density"]
 
 if _find_spec("mrinufft") is not None:
+    _import("mrinufft")  # first: it may load the operator itself, as one of its backends
+
     from particlemesh.apps.mri.operator import MRIParticlemesh
 
     __all__ += ["MRIParticlemesh"]

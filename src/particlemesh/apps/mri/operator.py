@@ -136,8 +136,6 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
             )
         if samples.dtype not in (np.float32, np.float64):
             raise TypeError(f"samples are of type {samples.dtype}; give float32 or float64.")
-        if not get_array_module(samples).isfinite(samples).all():
-            raise ValueError("samples are not all finite; give finite coordinates.")
         return (
             (samples if unsafe or not samples.size else proper_trajectory(samples, normalize="pi"))
             .reshape(-1, ndim)
@@ -202,8 +200,6 @@ class MRIParticlemesh(Fixed, _ToggleGradPlanMixin, FourierOperatorBase):
             if weights.dtype.kind not in "fiu":
                 raise TypeError(f"density is of type {weights.dtype}; give real weights.")
             weights = weights.astype(self.dtype)  # a copy
-            if not get_array_module(weights).isfinite(weights).all():
-                raise ValueError("density has weights that are not finite.")
         self._density = weights
 
     def compute_density(self, method: Any = None) -> None:
@@ -491,10 +487,12 @@ def _moved(array: Any, xp: Any) -> Any:
 
 
 def _native(array: Any, name: str) -> Any:
-    """Return a user's array as one of NumPy or CuPy."""
+    """Return a user's array as one of NumPy or CuPy, all of it finite."""
     if not hasattr(array, "shape"):
         raise TypeError(f"{name} is of type {type(array).__name__}; give an array of NumPy, CuPy or PyTorch.")
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, and the mask would be lost: index it, or fill in zeros.")
     (array,), _ = _to_numpy_cupy([array])
+    if array.dtype.kind in "fc" and not get_array_module(array).isfinite(array).all():
+        raise ValueError(f"{name}: there are numbers that are not finite.")
     return array
