@@ -56,7 +56,7 @@ BUDGET = {
     "backends": 3312,
     "choosing": 860,
     "command": 3111,
-    "distributed": 3790,
+    "distributed": 3820,
     "fourier": 2645,
     "grid": 8355,
     "interpolate": 3400,

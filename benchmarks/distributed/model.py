@@ -4,18 +4,21 @@
 Weak scaling: every GPU has a part of the mesh and its particles, which are at their owners. Messages are those of
 ``Domain.messages`` and of the transform's transfers, for the busiest of some ranks; times are sums, without overlap.
 ``tools/docs/distributed_derived.py`` writes the tables of docs/guide/distributed.rst from here.
+
+    PYTHONPATH=benchmarks python -m distributed.model
+
+prints what layouts of up to 4,096 ranks make of a step: rounds, launches, peers, bytes and imbalance.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import particlemesh as pm
 from particlemesh.distributed import Domain
-from particlemesh.distributed.transfer import Transfer, kind_for, layout_of, stages
+from particlemesh.distributed.transfer import Transfer, kind_for, layout_of, moves
 from particlemesh.distributed.windows import reach_of
 
 SUPPORT, EDGE = 6, 256  # nodes of a window; nodes along an edge of a GPU's part
@@ -86,19 +89,55 @@ class Exchange(NamedTuple):
     modes: bool  # complex numbers, also in a real transform
 
 
-def transposes(domain: Domain, *, real: bool) -> list[Exchange]:
-    """Return the transfers of a forward transform: from the domain, then between its stages."""
-    nodes, rank = layout_of(domain, World(domain.size)), domain.size // 2
+def transfers(domain: Domain, *, real: bool, rank: int | None = None, kind: str | None = None) -> list[Transfer]:
+    """Return what a rank, by default one in the middle, sends in a forward transform, trivial transfers among it."""
+    nodes = layout_of(domain, World(domain.size))
     last = nodes.shape[-1] // 2 + 1 if real else nodes.shape[-1]
     modes = (*nodes.shape[:-1], last)
-    passed = stages(nodes, modes, kind_for(nodes, modes))
-    layouts = [passed[0].layout.resized(2, last), *(stage.layout for stage in passed[1:])]
-    moves = [Transfer(nodes, passed[0].layout, rank)]
-    moves += [Transfer(a, b, rank) for a, b in itertools.pairwise(layouts)]
+    kind = kind_for(nodes, modes, real) if kind is None else kind
+    return moves(nodes, modes, kind, domain.size // 2 if rank is None else rank)
+
+
+def transposes(domain: Domain, *, real: bool, kind: str | None = None) -> list[Exchange]:
+    """Return the transfers of a forward transform: from the domain, then between its stages."""
     return [
         Exchange(sum(move.send_counts), sum(count > 0 for count in move.send_counts), n > 0)
-        for n, move in enumerate(moves) if not move.trivial
+        for n, move in enumerate(transfers(domain, real=real, kind=kind)) if not move.trivial
     ]  # fmt: skip
+
+
+class Counts(NamedTuple):
+    """What the layouts of a domain make of a step: a halo folded and filled, a transform forward and back."""
+
+    ranks: int
+    rounds: int
+    launches: int  # and copies, of one rank
+    peers: int  # of the round with most
+    nbytes: float  # that a rank sends, complex64
+    imbalance: float  # of bytes: the busiest of some ranks over their mean
+    nodes: float  # of the largest part over the mean
+
+
+def counts(domain: Domain, *, real: bool = False, kind: str | None = None) -> Counts:
+    """Return the counts of the busiest of nine ranks, without running any."""
+    size, each = domain.size, []
+    for rank in sorted({size * n // 8 - (n == 8) for n in range(9)}):
+        messages = domain.messages(rank, reach_of(SUPPORT, 3))
+        sides = [{r: some for r, some in side.items() if r != rank} for side in messages]
+        nodes = sum(math.prod(piece.shape) for side in sides for some in side.values() for piece in some)
+        # Fold and fill: packed, then added or unpacked; filling copies the part.
+        rounds, launches, peers, nbytes = (2, 5, max(map(len, sides)), nodes * COMPLEX) if nodes else (0, 1, 0, 0)
+        for n, move in enumerate(transfers(domain, real=real, rank=rank, kind=kind)):
+            if not move.trivial:
+                sent, got = (sum(numbers) for numbers in (move.send_counts, move.receive_counts))
+                rounds, launches = rounds + 2, launches + 2 * (bool(sent) + bool(got) + 1)
+                peers = max(peers, sum(count > 0 for count in move.send_counts))
+                nbytes += (sent + got) * (REAL if real and n == 0 else COMPLEX)
+        each.append((rounds, launches, peers, nbytes))
+    most = [max(column) for column in zip(*each, strict=True)]
+    mean = sum(row[3] for row in each) / len(each)
+    largest = max(part.size for part in domain.parts()) * size * domain.per_rank / domain.mesh.size
+    return Counts(size, *most, most[3] / mean if mean else 1.0, largest)
 
 
 def fft_local(*, real: bool) -> float:
@@ -106,10 +145,10 @@ def fft_local(*, real: bool) -> float:
     return 3 * 2 * EDGE**3 * (REAL if real else COMPLEX) / MEMORY
 
 
-def fft_messages(domain: Domain, link: Link, *, real: bool) -> float:
+def fft_messages(domain: Domain, link: Link, *, real: bool, kind: str | None = None) -> float:
     """Return the seconds of all transfers of a forward transform, with packing and unpacking."""
     total = 0.0
-    for move in transposes(domain, real=real):
+    for move in transposes(domain, real=real, kind=kind):
         nbytes = move.numbers * (COMPLEX if move.modes or not real else REAL)
         total += link.seconds(nbytes, move.ranks, link.transposes) + 4 * nbytes / MEMORY
     return total
@@ -149,3 +188,16 @@ def predicted(domain: Domain, link: Link) -> Step:
 
 
 CASES = [(2, NVLINK), (4, NVLINK), (8, NVLINK), (8, PCIE), (64, NDR), (256, NDR), (1024, NDR)]
+
+
+def main() -> None:
+    """Print the counts of layouts of up to 4,096 ranks, and the predicted seconds of a transform forward."""
+    for gpus in (8, 64, 512, 1024, 4096):
+        for parts in ("blocks", "pencils"):
+            domain = domain_of(gpus, parts)
+            row = counts(domain)._asdict() | {"NDR": fft_messages(domain, NDR, real=False)}
+            print(f"{parts:8}", "  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

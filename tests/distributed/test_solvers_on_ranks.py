@@ -158,6 +158,37 @@ def test_wrong_options_are_refused_on_all_ranks(options, words):
         assert words in str(error)
 
 
+def smooth(k2):
+    return np.exp(-k2 / 50) / k2
+
+
+FUNCTIONS = {
+    "green": lambda bad: dict(green=lambda k2: (1 + bad) * smooth(k2)),
+    "slope": lambda bad: dict(green=smooth, slope=lambda k2: -(1 + bad) * smooth(k2) * (1 / 50 + 1 / k2)),
+    "forms[1]": lambda bad: dict(forms=[np.ones_like, lambda k2: np.exp(-k2 / (400 + bad))]),
+    "green of k": lambda bad: dict(green=lambda *k: (1 + bad) * smooth(sum(c**2 for c in k)), of="k"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("kind", [pmd.Solver, pmd.VectorSolver])
+def test_other_functions_on_a_rank_are_refused_on_all(name, kind):
+    """What functions give is compared, since two functions cannot be."""
+    missing = "forms" if kind is pmd.Solver else "slope"
+    if missing in name:
+        pytest.skip(f"{kind.__name__} has no {missing}")
+    made = FUNCTIONS[name]
+
+    def calls(world):
+        kind(pmd.Domain(MESHES["plane"], 2), world, **made(0.0), **METHODS)  # alike
+        kind(pmd.Domain(MESHES["plane"], 2), world, **made(1e-12 * world.rank), **METHODS)  # to rounding
+        kind(pmd.Domain(MESHES["plane"], 2), world, **made(1e-2 * world.rank), **METHODS)
+
+    for error in refused(calls):
+        assert isinstance(error, (ValueError, pmd.RankError))
+        assert f"{name.split()[0]} is another function on some ranks" in str(error)
+
+
 def test_what_has_no_meaning_over_ranks_is_refused():
     opened = pmd.Domain(pm.Mesh(8, pm.Box(1.0, periodic=False)), 1)
     with pytest.raises(ValueError, match="periodic"):

@@ -37,6 +37,30 @@ def test_a_transpose_sends_all_but_a_share():
     assert from_blocks.numbers <= model.EDGE**3 and not from_blocks.modes
 
 
+@pytest.mark.parametrize("parts", ["blocks", "pencils", "slabs"])
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("gpus", [4, 8, 32, 128, 512])
+def test_transforms_are_cut_as_the_model_says(parts, real, gpus):
+    """Pencils where they win by a tenth: what is taken is never worse than that."""
+    domain = model.domain_of(gpus, parts)
+    slabs, pencils, taken = (
+        model.fft_messages(domain, model.NDR, real=real, kind=kind) for kind in ("slabs", "pencils", None)
+    )
+    assert taken == (pencils if pencils < 0.9 * slabs else slabs) or 0.89 < pencils / slabs < 0.91
+
+
+def test_launches_do_not_follow_the_number_of_ranks():
+    """Counts of today's layouts: 26 neighbours of a halo, then a transpose to all; each is packed at once."""
+    few, many = (model.counts(model.domain_of(gpus), kind="slabs") for gpus in (8, 64))
+    assert (few.launches, few.rounds) == (many.launches, many.rounds) == (5 + 2 * 2 * 3, 2 + 2 * 2)
+    assert (few.peers, many.peers) == (7, 63)
+    assert few.nodes == many.nodes == 1.0
+    assert 1.0 <= many.imbalance < 1.2
+    nodes, _ = model.halo(model.domain_of(64))
+    assert many.nbytes >= 2 * (nodes + model.EDGE**3 * 63 // 64) * model.COMPLEX
+    assert model.counts(model.domain_of(1)) == (1, 0, 1, 0, 0, 1.0, 1.0)
+
+
 def test_efficiency_falls_with_slower_links_and_more_messages():
     fast, slow = (model.predicted(model.domain_of(8), link) for link in (model.NVLINK, model.PCIE))
     assert all(a > b for a, b in zip(fast[2:], slow[2:], strict=True))

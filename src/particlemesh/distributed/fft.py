@@ -61,7 +61,8 @@ class FFT(checks.Fixed):
     real : bool
         Transform real fields, whose spectrum has half of the modes along the last axis; else complex fields.
     parts : {"auto", "slabs", "pencils"}
-        How the axes are cut. By default slabs, or pencils where they send a third less or not every rank gets a slab.
+        How the axes are cut. By default slabs, or pencils where a model of messages says that they take a tenth less,
+        or not every rank gets a slab.
     deterministic : bool
         On GPUs, transform one axis after the other, in the same order for any number of ranks. This takes longer.
         On the CPU it changes nothing.
@@ -119,7 +120,7 @@ class FFT(checks.Fixed):
             for k, n, nodes in zip(self._numbers, self._all, self.shape, strict=True)
         ]
         self.modes = tuple(map(len, self._numbers))
-        self.parts = kind_for(nodes, self.modes) if parts == AUTO else parts
+        self.parts = kind_for(nodes, self.modes, self.real) if parts == AUTO else parts
         self._nodes, self._stages = nodes, stages(nodes, self.modes, self.parts)
         band = zlib.crc32(b"".join(k.tobytes() for k in self._numbers))
         self._alike = f"cuts {hash_of(domain)}, {self.parts}, modes {band}"  # what all ranks must have in common

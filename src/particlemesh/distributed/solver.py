@@ -18,10 +18,12 @@ from particlemesh.distributed.plan import Plan
 from particlemesh.distributed.staging import Staged, several
 from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World, together
+from particlemesh.fourier.green import table
 from particlemesh.fourier.influence import Influence
 from particlemesh.fourier.modes import Modes
 from particlemesh.window import DEFAULT, Window
 
+_ALIKE = 1e-6  # of a function's largest value: what processors may round in other ways
 _NAMES = {"p": "potential", "g": "gradient", "pg": "potential_and_gradient", "pgv": "potential_gradient_virial"}
 
 
@@ -98,9 +100,12 @@ class Solver(checks.Fixed):
             )  # fmt: skip
             name = type(green).__name__ if callable(green) else green
             said = f"{kappa=}, {alpha=}, {of=}, {zero=}, {compensation=}, {gradient=}, {interlaced=}, {parts=}"
+            said += f", {'a' if callable(slope) else 'no'} slope"
             return f"Solver({name}, {said})", None
 
         self.world.alike(made)
+        functions = {"green": (green, of), "slope": (slope, "k2")}
+        agree_on_functions(self.world, self.mesh, {k: f for k, f in functions.items() if callable(f[0])})
         self._plans = [self.plan]
         if interlaced:
             self._plans.append(Plan(domain.shifted(0.5), self.world, window, **options))
@@ -297,3 +302,32 @@ class Solver(checks.Fixed):
     def _worked(self, work: Any) -> Any:
         """Return the result of local work, once no rank has failed in it."""
         return together(self.world, self._check, "", work)
+
+
+def agree_on_functions(world: World, mesh: Any, functions: dict[str, tuple[Any, str]]) -> None:
+    """Raise an error on all ranks if functions of k differ between them at the modes along the longest axis.
+
+    Parameters
+    ----------
+    world : World
+    mesh : Mesh
+        Periodic.
+    functions : dict of str to (function, "k2" or "k")
+        By name; as many on all ranks.
+    """
+    if not functions:
+        return
+    axis, modes = int(np.argmax(mesh.shape)), [(0, 1)] * mesh.ndim
+    modes[axis] = min(1, mesh.shape[axis] // 2), mesh.shape[axis] // 2 + 1
+    along = Modes(mesh, real=True, part=modes)
+
+    def worked() -> np.ndarray:
+        rows = [table(f, along, of=of, zero=None, parameters={}).ravel() for f, of in functions.values()]
+        values = np.stack(rows).astype(np.complex128).view(np.float64)
+        return np.stack([values, -values])
+
+    low, high = world.allreduce(together(world, True, "functions of k", worked), "min") * [[[1]], [[-1]]]
+    scale = np.maximum(abs(low), abs(high)).max(1)
+    for name, apart, most in zip(functions, (high - low).max(1), scale, strict=True):
+        if apart > _ALIKE * most:
+            raise ValueError(f"{name} is another function on some ranks: their values differ; give all ranks the same.")

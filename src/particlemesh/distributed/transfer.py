@@ -172,8 +172,10 @@ def near_square(size: int) -> tuple[int, int]:
 
 
 SLABS, PENCILS = "slabs", "pencils"
-MESSAGE = 13_000  # numbers that travel in the time of one more message: 3 µs at 35 GB/s
-SURE = 0.65  # of the price of slabs, at which pencils are taken: their second transpose packs once more
+# Of the model of benchmarks/distributed/model.py, in complex64 that travel in its time at 35 GB/s.
+MESSAGE, ROUND = 13_000, 109_000  # 3 µs of one more message, 25 µs of a round
+PACKED = 1.035  # with packing and unpacking
+SURE = 0.9  # of the price of slabs, at which pencils are taken: their transforms are one axis at a time
 
 
 def stages(domain: Partition, modes: tuple[int, ...], kind: str) -> tuple[Stage, ...]:
@@ -342,8 +344,8 @@ def _packings(sides: list[list[Shared]], arrays: int) -> list[Packing]:
     return [Packing(some) for some in boxes]
 
 
-def kind_for(nodes: Partition, modes: tuple[int, ...]) -> str:
-    """Return "slabs", or "pencils" where not every rank gets a slab or messages to all ranks take longer.
+def kind_for(nodes: Partition, modes: tuple[int, ...], real: bool = False) -> str:
+    """Return "slabs", or "pencils" where not every rank gets a slab or a model says that they take a tenth less.
 
     Parameters
     ----------
@@ -351,20 +353,31 @@ def kind_for(nodes: Partition, modes: tuple[int, ...]) -> str:
         Of the domain. Without three axes there are no pencils.
     modes : tuple of int
         Modes along each axis.
+    real : bool
+        Whether nodes are real numbers, of half of the bytes of modes.
     """
     shape, size = nodes.shape, nodes.size
     if len(shape) < 3 or size == 1:
         return SLABS
 
-    def price(kind: str) -> int:
-        """Return the numbers that a rank sends, messages counted as numbers."""
-        passed = stages(nodes, modes, kind)
-        after = (stage.transformed(modes) for stage in passed)
-        moves = [(nodes, passed[0].layout), *zip(after, (stage.layout for stage in passed[1:]), strict=False)]
-        counts = [count for move in moves for count in Transfer(*move, size // 2).send_counts if count]
-        return sum(counts) + MESSAGE * len(counts)
+    def price(kind: str) -> float:
+        """Return the numbers that a rank sends, with messages and rounds counted as numbers."""
+        total = 0.0
+        for n, move in enumerate(moves(nodes, modes, kind, size // 2)):
+            counts = [count for count in move.send_counts if count]
+            share = 0.5 if real and n == 0 else 1.0
+            total += share * PACKED * sum(counts) + MESSAGE * len(counts) + (ROUND if counts else 0)
+        return total
 
     return PENCILS if size > min(shape[0], modes[1]) or price(PENCILS) < SURE * price(SLABS) else SLABS
+
+
+def moves(nodes: Partition, modes: tuple[int, ...], kind: str, rank: int) -> list[Transfer]:
+    """Return the transfers of a rank in a forward transform: from the domain, then between the stages."""
+    passed = stages(nodes, modes, kind)
+    after = (stage.transformed(modes) for stage in passed)
+    pairs = [(nodes, passed[0].layout), *zip(after, (stage.layout for stage in passed[1:]), strict=False)]
+    return [Transfer(*pair, rank) for pair in pairs]
 
 
 # ---- what a rank gives and gets ---------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from particlemesh.checks import alone
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.fft import FFT
 from particlemesh.distributed.plan import Plan
+from particlemesh.distributed.solver import agree_on_functions
 from particlemesh.distributed.staging import Staged, several
 from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World, together
@@ -93,6 +94,8 @@ class VectorSolver(checks.Fixed):
                 self._modes, self.window, green, kappa=kappa, alpha=alpha, of=of, zero=zero, forms=forms,
                 compensation=compensation,
             )  # fmt: skip
+        named = {f"forms[{n}]": (form, "k2") for n, form in enumerate(forms)}
+        agree_on_functions(self.world, self.mesh, ({"green": (green, of)} if callable(green) else {}) | named)
         self._negative = bool(self.world.allreduce(int((factors < 0).any()), "max"))
         # The inverse divides by the size. Of the noise, whose modes have the variance `size`, the root is needed.
         size = math.prod(self._modes.shape)
