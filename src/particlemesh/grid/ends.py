@@ -79,21 +79,19 @@ class Lattice:
         """
         size = cloud.size + np.abs(self.origins)
         near = np.minimum(reach, 4 * size.sum(0))  # no particles are farther apart
-        rounding = 16 * np.finfo(cloud.dtype).eps
         result = np.zeros((2, *self.origins.shape))
         result[0] = 1
-        for axis in map(int, np.flatnonzero(~periodic.all(1))):
-            low, high = self.along(axis, cloud)
-            slack = rounding * (np.abs(self.inverse[axis]) * size).sum(0)  # a build's fractions are rounded
-            span = np.maximum(np.maximum(high - low + 2 * slack, near * self.across[axis]), _LEAST)
-            begin = (low + high - span) / 2
-            step = np.exp2(np.floor(np.log2(span / _STEPS)))
-            first = np.floor(begin / step) * step
-            length = np.ceil((begin + span - first) / step) * step
-            if repeats[axis]:
-                length += 1.01 * reach * self.across[axis]
-            fitted = np.stack([length, first])
-            result[:, axis] = np.where(periodic[axis], result[:, axis], fitted)
+        axes = np.flatnonzero(~periodic.all(1))
+        low, high = np.stack([self.along(int(axis), cloud) for axis in axes], 1)
+        across = self.across[axes]
+        # A build's fractions are rounded.
+        slack = 16 * np.finfo(cloud.dtype).eps * (np.abs(self.inverse[axes]) * size).sum(1)
+        span = np.maximum(np.maximum(high - low + 2 * slack, near * across), _LEAST)
+        begin = (low + high - span) / 2
+        step = np.exp2(np.floor(np.log2(span / _STEPS)))
+        first = np.floor(begin / step) * step
+        length = np.ceil((begin + span - first) / step) * step + 1.01 * reach * across * repeats[axes, None]
+        result[:, axes] = np.where(periodic[axes], result[:, axes], np.stack([length, first]))
         return result
 
 
