@@ -43,7 +43,7 @@ TOP = {
 # Code is a cost: the most lines of code (no comments, docstrings, blank lines) of each folder. They fall, unless a
 # folder gets something new.
 BUDGET = {
-    ".": 920,
+    ".": 921,
     "adapters": 1603,
     "apps/brownian": 2256,
     "apps/dem": 2840,
@@ -53,9 +53,9 @@ BUDGET = {
     "apps/pme": 4684,
     "arrays": 815,
     "autograd": 1436,
-    "backends": 3312,
+    "backends": 3323,
     "choosing": 860,
-    "command": 3111,
+    "command": 3113,
     "distributed": 3820,
     "fourier": 2645,
     "grid": 8355,

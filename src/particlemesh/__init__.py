@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Move values between particles and a regular mesh, and find which particles are near each other, on GPUs and CPUs."""
 
+from particlemesh.backends import starting as _starting  # noqa: F401 - first: what follows may be interrupted
 from particlemesh.box import Box
 from particlemesh.choosing.candidates import MethodNotSuitable
 from particlemesh.choosing.choice import register

@@ -3,8 +3,10 @@
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -284,3 +286,25 @@ def test_cite_narrows_to_a_method_or_a_window():
     wrong = run(cli.app, ["cite", "--method", "nothing"])
     assert wrong.exit_code == 2
     assert "m4prime" in wrong.output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no exit by a signal")
+def test_ctrl_c_during_imports_ends_without_a_traceback(tmp_path):
+    (tmp_path / "numba.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n", encoding="utf-8")
+    (tmp_path / "program.py").write_text("import particlemesh\n", encoding="utf-8")
+    (tmp_path / "particlemesh").write_text("from particlemesh.command.cli import app\n", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(pm.__file__).parents[1])])}
+    for words, silent in (
+        (["-m", "particlemesh", "info"], True),
+        ([str(tmp_path / "particlemesh"), "info"], True),
+        ([str(tmp_path / "program.py")], False),  # of a user: Python's own way
+    ):
+        done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGINT
+        assert (done.stderr == "") == silent, done.stderr
+
+
+def test_ctrl_c_after_imports_is_an_exception():
+    code = "import sys, signal; sys.argv = ['particlemesh']; import particlemesh.command.cli; signal.raise_signal(2)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "KeyboardInterrupt" in done.stderr

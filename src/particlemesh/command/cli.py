@@ -19,8 +19,10 @@ import typer
 from particlemesh.apps.files import bonds, endings, fields, particles, tables, trajectory
 from particlemesh.apps.files.libraries import listing
 from particlemesh.apps.files.particles import CHUNK
+from particlemesh.backends import starting
 from particlemesh.command import consoles
 
+starting.begun()
 app = typer.Typer(
     help="Move values between particles and a regular mesh, and find neighbours, on GPUs and CPUs.",
     no_args_is_help=True,
