@@ -44,13 +44,13 @@ TOP = {
 # folder gets something new.
 BUDGET = {
     ".": 921,
-    "adapters": 1603,
+    "adapters": 1604,
     "apps/brownian": 2256,
     "apps/dem": 2840,
     "apps/files": 3380,
     "apps/mri": 681,
     "apps/nufft": 1700,
-    "apps/pme": 4684,
+    "apps/pme": 4686,
     "arrays": 815,
     "autograd": 1436,
     "backends": 3323,

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from particlemesh.box import Box
 
+__all__ = ["PositionsInBox"]
+
 
 class PositionsInBox(NamedTuple):
     """Positions and their box: the arguments that follow the letters of :func:`particlemesh.neighbour_list`.

@@ -13,6 +13,8 @@ from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.slab import slab_correction
 
+__all__ = ["PMECalculator"]
+
 _CHANGE = 0.05  # of a cell, up to which parameters are kept
 
 

@@ -17,6 +17,8 @@ from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
 from particlemesh.autograd.jax import potential
 
+__all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
+
 
 def energy(
     pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, cell: Any = None, exclusions: Any = None,
