@@ -72,8 +72,8 @@ _transform_3: Callable[..., Tensor] = define("nufft3_over_ranks", _run_3, shape_
 class NUFFTOverRanks(Collective):
     r"""Differentiable non-uniform Fourier transforms of the points, modes and frequencies of many ranks.
 
-    Every rank makes the same calls, and differentiates its share of a loss at the same time, as for :class:`OverRanks`.
-    Derivatives are of any order. Keep the object until all are taken.
+    Every rank makes the same calls, and differentiates its share of a loss at the same time, as for
+    :class:`~particlemesh.autograd.torch.OverRanks`. Derivatives are of any order. Keep the object until all are taken.
 
     Parameters
     ----------
