@@ -430,10 +430,13 @@ class Fixed:
     >>> class Scale(Fixed):
     ...     def __init__(self, factor):
     ...         self.factor = factor
-    >>> Scale(2.0).factor = 3.0
+    >>> scale = Scale(2.0)
+    >>> scale.factor = 3.0
     Traceback (most recent call last):
         ...
     AttributeError: Scale.factor is read-only: make a new Scale with factor=.
+    >>> scale.factor
+    2.0
     """
 
     _made: frozenset[str]  # what an object had when its constructor ended
@@ -564,6 +567,15 @@ def through_forks(lock: _L) -> _L:
     """Return a lock for which a fork waits, so that no child finds it held by a thread of the parent.
 
     Locks that a thread takes while it holds another have to be given first.
+
+    Examples
+    --------
+    >>> import threading
+    >>> lock, found = through_forks(threading.Lock()), {}
+    >>> with lock:
+    ...     found["sum"] = 1 + 1
+    >>> found["sum"]
+    2
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

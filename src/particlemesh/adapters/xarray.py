@@ -62,8 +62,9 @@ def to_xarray(
     >>> field = to_xarray(mesh, np.arange(6.0).reshape(2, 3), name="density", units="e/nm²", length_units="nm")
     >>> field.sel(y=1.0).values, field.y.attrs["units"]
     (array([1., 4.]), 'nm')
-    >>> from_xarray(field.T)[0] == mesh
-    True
+    >>> back, values = from_xarray(field.T)
+    >>> back == mesh, values[1]
+    (True, array([3., 4., 5.]))
     """
     xarray = library("xarray", "xarray", "a DataArray")
     shape = tuple(np.shape(field))

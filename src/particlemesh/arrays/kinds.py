@@ -401,8 +401,9 @@ def kind_of(array: Any) -> Kind | None:
 
     Examples
     --------
-    >>> kind_of(np.zeros(3)).name, kind_of([0.0])
-    ('NumPy', None)
+    >>> x = np.zeros(3)
+    >>> kind_of(x).name, kind_of(x).dtype(x).itemsize, kind_of([0.0])
+    ('NumPy', 8, None)
     """
     kind = _by_type.get(type(array))  # never of torch or JAX: their types do not have the device
     if kind is not None or array is None or array.__class__ is float:

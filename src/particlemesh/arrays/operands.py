@@ -271,6 +271,10 @@ def check_apart(*outs: Any) -> None:
     --------
     >>> x = np.zeros((4, 2))
     >>> check_apart(x[0], x[1])
+    >>> check_apart(x[0], x[:, 1])
+    Traceback (most recent call last):
+        ...
+    ValueError: two arrays of out share memory; give separate arrays.
     """
     known = [(k, a) for a in outs if (k := kind_of(a)) is not None]
     for (kind, first), (other, second) in itertools.combinations(known, 2):

@@ -35,6 +35,13 @@ class Coordinates:
         Particles.
     user : array
         The first of the user's arrays. It determines the device and the stream.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import coordinates
+    >>> _, _, x = coordinates(np.arange(6.0).reshape(3, 2), 2, None, upload=False)
+    >>> x.count, x.strides, x.arrays[1]
+    (3, (2, 2), array([1., 3., 5.]))
     """
 
     arrays: tuple[Any, ...]

@@ -40,8 +40,8 @@ def current(name: str) -> Backend:
 
     Examples
     --------
-    >>> current("cpu").name
-    'cpu'
+    >>> current("cpu").empty((2, 3), "float64").shape
+    (2, 3)
     """
     selected = module(name)
     reason = selected.available()

@@ -115,6 +115,13 @@ class CompilationError(RuntimeError):
     ----------
     source, log : str
         The complete source, and the compiler's complete log.
+
+    Examples
+    --------
+    >>> print(CompilationError("kernel none", "error: expected ';' after return statement", "void none() { return 1 }"))
+    kernel none did not compile.
+        1  void none() { return 1 }
+    error: expected ';' after return statement
     """
 
     def __init__(self, what: str, log: str, source: str, texts: Texts | None = None) -> None:
@@ -367,7 +374,9 @@ def kept(backend: Backend, kernels: dict[Any, Kernel] | None = None) -> Backend:
     Examples
     --------
     >>> from particlemesh.backends import cpu
-    >>> kept(cpu.current()).name
-    'cpu'
+    >>> kernels = {}
+    >>> device = kept(cpu.current(), kernels)
+    >>> device.name, len(kernels)
+    ('cpu', 0)
     """
     return cast("Backend", _Kept(backend, {} if kernels is None else kernels))

@@ -24,6 +24,19 @@ class Branch:
         ``cupy.cuda``; its current device is that of the stream.
     backend : Backend
         Whose tape records both branches.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import backend, branch_of
+    >>> device = backend("cpu")  # of "cuda" there is a branch
+    >>> sums, branch = device.empty(3, "float64"), branch_of(device)
+    >>> if branch is None:
+    ...     device.clear(sums)
+    ... else:
+    ...     with branch.in_background(lambda: device.clear(sums)):
+    ...         pass  # other work
+    >>> device.download(sums)
+    array([0., 0., 0.])
     """
 
     def __init__(self, cuda: Any, backend: Any) -> None:

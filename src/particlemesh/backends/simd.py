@@ -412,7 +412,21 @@ def give_way(typing):
 
 @compiled
 def horner(table, offset, rows, at, width):
-    """Return polynomials of one variable: row r of the table, from ``offset`` on, times ``at**(rows - 1 - r)``."""
+    """Return polynomials of one variable: row r of the table, from ``offset`` on, times ``at**(rows - 1 - r)``.
+
+    Examples
+    --------
+    ``3 x**2 + 2 x + 1`` at 2:
+
+    >>> width = WIDTHS[4]
+    >>> @compiled(cached=False)
+    ... def parabola(table, at, width, out):
+    ...     store(out, 0, horner(table, 0, 3, at, width))
+    >>> out = np.empty(4)
+    >>> parabola(np.repeat([3.0, 2.0, 1.0], 4), 2.0, width, out)
+    >>> out
+    array([17., 17., 17., 17.])
+    """
     variable = splat(at, width)
     total = load(table, offset, width)
     for row in range(1, rows):

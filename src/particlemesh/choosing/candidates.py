@@ -22,7 +22,16 @@ WON = 0.95  # of the best time so far: a method tried later must take less to re
 
 
 class MethodNotSuitable(ValueError):
-    """No method, or not the named one, can serve the problem; the message says why."""
+    """No method, or not the named one, can serve the problem; the message says why.
+
+    Examples
+    --------
+    >>> import particlemesh as pm
+    >>> pm.Plan(pm.Mesh(8, 1.0), method="owner", backend="cpu")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    particlemesh...MethodNotSuitable: method 'owner' runs on cuda, opencl, not on backend 'cpu'; choose 'auto' or ...
+    """
 
 
 @dataclass(frozen=True)

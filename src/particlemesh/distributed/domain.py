@@ -61,7 +61,14 @@ Chooser: TypeAlias = Callable[[Nodes, Nodes, int], Cut]
 
 
 class Part(NamedTuple):
-    """A box of nodes: the first of each axis, and one past the last. Nodes are those of the whole mesh, from 0."""
+    """A box of nodes: the first of each axis, and one past the last. Nodes are those of the whole mesh, from 0.
+
+    Examples
+    --------
+    >>> part = Part((2, 0), (4, 6))
+    >>> part.shape, part.size
+    ((2, 6), 12)
+    """
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]

@@ -36,6 +36,12 @@ class RankError(RuntimeError):
     ----------
     rank : int
         The first rank that raised.
+
+    Examples
+    --------
+    >>> error = RankError(2, "ValueError: no particles")
+    >>> print(error)
+    rank 2 raised ValueError: no particles
     """
 
     def __init__(self, rank: int, message: str) -> None:

@@ -33,6 +33,16 @@ class Correlation:
         Number of separations between nodes in a bin.
     edges : (bins + 1,) float64 ndarray
         Edges of the bins.
+
+    Examples
+    --------
+    Nodes of a ring of 8 are 1, 2 or 3 spacings apart within these edges, each on two sides:
+
+    >>> import particlemesh as pm
+    >>> from particlemesh.fourier import correlation_function
+    >>> found = correlation_function([[0.25], [0.75]], None, pm.Mesh(8, 1.0))
+    >>> found.r.tolist(), found.separations.tolist()
+    ([0.125, 0.25, 0.375], [2, 2, 2])
     """
 
     r: Array

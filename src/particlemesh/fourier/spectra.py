@@ -54,6 +54,16 @@ class Spectrum:
         ``(2 l + 1)`` times the mean of power times the Legendre polynomial of mu, shot noise included.
     multipole_noise : dict of int to (bins,) float64 ndarray
         What Poisson points add to `multipoles`. Few modes of a bin are not isotropic, so orders above 0 have some.
+
+    Examples
+    --------
+    Two points half a box apart have no odd modes, and their noise is the volume by their number:
+
+    >>> import particlemesh as pm
+    >>> from particlemesh.fourier import power_spectrum
+    >>> spectrum = power_spectrum([[0.25], [0.75]], None, pm.Mesh(16, 1.0), compensation="window")
+    >>> spectrum.modes[:4].tolist(), spectrum.power[:4].round(2).tolist(), spectrum.shot_noise[0].round(6)
+    ([2.0, 2.0, 2.0, 2.0], [0.0, 1.0, 0.0, 1.0], np.float64(0.5))
     """
 
     k: Array

@@ -44,6 +44,13 @@ class Operand(operands.Operand):
         What the user gave.
     upload : bool
         Whether arrays of the host are copied to the backend, and results back.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import take
+    >>> x = take(np.ones((4, 2), np.float32), (2,), "masses")
+    >>> x.batch, x.shape, x.native.sum()
+    ((4,), (2,), np.float32(8.0))
     """
 
     shape: tuple[int, ...]
@@ -62,6 +69,15 @@ class Output:
         What the kernel writes.
     finish : callable
         Returns the result as the user's kind of array; call it after the last launch.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import give, take
+    >>> x = take(np.arange(3.0), (None,), "x")
+    >>> result = give(None, x, (3,))
+    >>> result.native[:] = 2 * x.native  # a kernel writes
+    >>> result.finish()
+    array([0., 2., 4.])
     """
 
     native: Any

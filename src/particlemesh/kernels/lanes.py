@@ -105,8 +105,8 @@ def window_rows(window: Window, ndim: int, parts: int, dtype: Any) -> Rows:
     ...     store(out, 0, horner(table, axis * terms * len(width), terms, at, width))
     >>> out = np.empty(len(rows.width))
     >>> weights(rows.table, 2, rows.terms, 0.25, rows.width, out)
-    >>> bool(np.allclose(out[:4], bspline(4).weights(0.25)))
-    True
+    >>> out[:4].round(4), bspline(4).weights(0.25).round(4)
+    (array([0.0026, 0.3151, 0.612 , 0.0703]), array([0.0026, 0.3151, 0.612 , 0.0703]))
     """
     window, ndim, parts = window_of(window), integer(ndim, "ndim", 1, 3), integer(parts, "parts", 1, 2)
     axis = Axis(2, True, 0, 2, window.support, 2, 0.0)  # of any size: the rows know its support only

@@ -137,6 +137,16 @@ class Rows(NamedTuple):
         Its length is the number of lanes.
     missing
         Axes that the mesh does not have: the first ones, whose only weight is 1.
+
+    Examples
+    --------
+    Along each of three axes a cubic has 4 rows of 4 lanes for its weights, and as many for its slopes:
+
+    >>> from particlemesh import bspline
+    >>> from particlemesh.kernels.lanes import window_rows
+    >>> rows = window_rows(bspline(4), 3, 1, "float64")
+    >>> rows.terms, len(rows.width), rows.table.shape
+    (4, 4, (96,))
     """
 
     table: np.ndarray

@@ -35,6 +35,14 @@ class Status(NamedTuple):
         Index of the first such particle, -1 if there is none.
     non_finite_values : bool
         Whether any value was not finite. Only methods that sum in integers detect it.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm
+    >>> plan = pm.Plan(pm.Mesh(8, 1.0, periodic=False))
+    >>> status = plan.set_positions(np.array([[0.5], [1.5], [np.nan]]), check=False).status
+    >>> status.count, status.not_finite, status.outside, status.first_bad
+    (3, 1, 1, 1)
     """
 
     count: int  # type: ignore[assignment]  # hides the tuple's method of that name

@@ -43,7 +43,12 @@ def allocate_counts(
 
     Examples
     --------
-    See :func:`scan`.
+    Three counts of 32 bits fill two words; two further words are for the scan. See :func:`scan`.
+
+    >>> from particlemesh.kernels import backend as backend_of
+    >>> device = backend_of("opencl")
+    >>> allocate_counts(device, 3, "uint32", lambda name, shape, dtype: device.empty(shape, dtype)).shape
+    (4,)
     """
     size = np.dtype(dtype).itemsize
     return allocate(name, (skip + _behind(bins, size) + _words(backend, bins),), np.dtype(np.uint64))

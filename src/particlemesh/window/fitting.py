@@ -76,15 +76,15 @@ def fitted(
     Examples
     --------
     >>> window = fitted(lambda x: np.exp(-2 * x**2), support=6, tol=1e-6, normalise="sum")
-    >>> window.value_error < 1e-6, bool(abs(window.weights(0.3).sum() - 1) < 1e-14)
-    (True, True)
+    >>> window.value_error < 1e-6, window.weights(0.3).sum().round(12)
+    (True, np.float64(1.0))
 
     A function with a kink inside a piece raises an error:
 
     >>> fitted(lambda x: np.maximum(1 - abs(x), 0), 3, tol=1e-6)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: window 'fitted': ... move kinks of the function to the ends of the pieces.
+    ValueError: window 'fitted': at degree 24, the best tried, the errors relative to the largest value are 1.2e-02 ...
     """
     support = checks.integer(support, "support", 1, MAX_SUPPORT)
     checks.one_of(normalise, "normalise", (None, "sum", "integral"))

@@ -187,8 +187,8 @@ def prolate(support: int, sigma: float = 2.0, *, tol: float = 2e-15) -> Window:
 
     For a mesh oversampled by 1.25 along each axis, with a table for float32:
 
-    >>> prolate(6, 1.25, tol=1e-8).degree < prolate(6, 1.25).degree
-    True
+    >>> prolate(6, 1.25, tol=1e-8).degree
+    8
     """
     support = checks.integer(support, "support", 2, MAX_SUPPORT)
     shape = _bandwidth(support, sigma) - 0.05

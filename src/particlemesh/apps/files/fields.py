@@ -27,7 +27,16 @@ from particlemesh.kernels import checks
 
 
 class Field(NamedTuple):
-    """A field and its nodes."""
+    """A field and its nodes.
+
+    Examples
+    --------
+    >>> import numpy as np, particlemesh as pm
+    >>> from particlemesh.apps.files import Field
+    >>> field = Field(np.full((2, 3), 4.0), pm.Mesh((2, 3), (1.0, 1.0)))
+    >>> field.name, float(field.values.sum())
+    ('field', 24.0)
+    """
 
     values: np.ndarray  # (..., *mesh.shape)
     mesh: Mesh
@@ -252,6 +261,18 @@ def check_field(
     ------
     ImportError, ValueError
         As for `write_field`.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, particlemesh as pm
+    >>> from particlemesh.apps.files import check_field, read_field, write_field
+    >>> mesh = pm.Mesh((4, 4), (1.0, 2.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_field(f"{folder}/field.npz", mesh)  # before a long computation
+    ...     write_field(f"{folder}/field.npz", np.ones((4, 4)), mesh)
+    ...     total = read_field(f"{folder}/field.npz").values.sum()
+    >>> total
+    np.float64(16.0)
     """
     form = by_ending(FORMATS, path, f"out is {str(path)!r}; give a name that ends in")
     if any(any(ends) for ends in mesh.ghosts) or mesh.is_part:
@@ -333,6 +354,16 @@ def read_field(path: Any) -> Field:
         If the format's library is missing.
     ValueError
         If there is no such file, it is damaged, or it has no field.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, particlemesh as pm
+    >>> from particlemesh.apps.files import read_field, write_field
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_field(f"{folder}/field.npz", np.arange(4.0), pm.Mesh(4, 2.0))
+    ...     field = read_field(f"{folder}/field.npz")
+    >>> field.values, field.mesh.box.lengths
+    (array([0., 1., 2., 3.]), array([2.]))
     """
     path = Path(path)
     form = by_ending(FORMATS, path, f"field is {str(path)!r}; give a name that ends in")

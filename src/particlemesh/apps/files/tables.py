@@ -22,7 +22,19 @@ VECTORS = ("position", "gradient", "D")  # columns whose numbers belong to axes
 
 
 class Table(Format):
-    """A file that takes rows in parts; every part has the same columns."""
+    """A file that takes rows in parts; every part has the same columns.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from particlemesh.apps.files import writing_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with writing_table(f"{folder}/squares.npz") as table:
+    ...         table.append({"square": np.arange(4) ** 2})
+    ...         table.append({"square": np.arange(4, 6) ** 2})
+    >>> table.rows
+    6
+    """
 
     kind = "a table "
 
@@ -235,6 +247,17 @@ def check_table(path: Any, overwrite: bool = False) -> type[Table]:
         If the format's library is missing.
     ValueError
         If no format has the ending, or the file exists and may not be replaced.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from particlemesh.apps.files import check_table, writing_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     form = check_table(f"{folder}/new.npz")  # before a long computation
+    ...     with writing_table(f"{folder}/new.npz") as table:
+    ...         table.append({"n": np.arange(3)})
+    >>> isinstance(table, form), table.rows
+    (True, 3)
     """
     form = by_ending(FORMATS, path, f"out is {str(path)!r}; give a name that ends in")
     form.load()

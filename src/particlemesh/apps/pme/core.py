@@ -72,6 +72,15 @@ class Result:
         are included. A charge of zero is a probe, which others do not see.
     fields : array (..., N, 3) or None
         Force on a unit charge in the place of the particle, from the same charges.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME
+    >>> atoms = np.array([[0.1, 0.5, 0.5], [0.6, 0.5, 0.5]])
+    >>> result = PME((2.0, 2.0, 2.0), accuracy=1e-6)(atoms, np.array([1.0, -1.0]))
+    >>> round(float(result.energies.sum() / result.energy), 6), round(float(np.trace(result.virial) / result.energy), 6)
+    (1.0, -1.0)
     """
 
     energy: Any

@@ -54,6 +54,17 @@ class DipoleResult(Result):
         Minus the derivative of the energy by a dipole.
     torques : array (N, 3)
         Dipole times field.
+
+    Examples
+    --------
+    A dipole of 1 in a cubic box of volume 1 has the field ``4 pi / 3``, and half of that as its energy:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME
+    >>> pme = PME((1.0, 1.0, 1.0), accuracy=1e-5)
+    >>> result = pme(np.full((1, 3), 0.5), np.zeros(1), dipoles=np.array([[1.0, 0.0, 0.0]]))
+    >>> round(float(result.energy), 3), round(float(result.fields[0, 0]), 3), round(4 * np.pi / 3, 3)
+    (-2.094, 4.189, 4.189)
     """
 
     torques: Any = None

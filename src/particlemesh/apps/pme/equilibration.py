@@ -40,6 +40,17 @@ class EquilibrationResult(Result):
     residual : float
         What is left of the equations, relative to differences of electronegativities, or to hardness times charge where
         these are larger; below the tolerance.
+
+    Examples
+    --------
+    The charge that flows is nearly the difference of electronegativities by the sum of hardnesses:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME, ChargeEquilibration
+    >>> atoms = np.array([[1.0, 2.0, 2.0], [3.0, 2.0, 2.0]])
+    >>> result = ChargeEquilibration(PME((4.0, 4.0, 4.0), 1e-6), 1e-8)(atoms, [-100.0, 100.0], 1000.0)
+    >>> result.residual < 1e-8, result.charges.round(2)
+    (True, array([ 0.1, -0.1]))
     """
 
     charges: Any = None

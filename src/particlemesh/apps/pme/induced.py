@@ -49,6 +49,17 @@ class InducedResult(DipoleResult):
         Applications of the mesh and sums over pairs that they took.
     residual : float
         What is left of the equations, relative to the field of the permanent moments; below the tolerance.
+
+    Examples
+    --------
+    An atom in a cubic box of volume V, polarizability 1, in a field of 1, has the dipole ``1 / (1 - 4 pi / (3 V))``:
+
+    >>> import numpy as np
+    >>> from particlemesh.apps.pme import PME, InducedDipoles
+    >>> pme = PME((4.0, 4.0, 4.0), accuracy=1e-5)
+    >>> result = InducedDipoles(pme, 1e-8)(np.full((1, 3), 2.0), np.zeros(1), 1.0, field=[1.0, 0.0, 0.0])
+    >>> round(float(result.induced[0, 0]), 4), round(1 / (1 - 4 * np.pi / (3 * 64)), 4)
+    (1.07, 1.07)
     """
 
     induced: Any = None

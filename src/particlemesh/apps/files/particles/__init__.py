@@ -35,7 +35,16 @@ AXES = tuple(tuple(f"{stem}{x}" for x in NAMES[:n]) for n in (3, 2, 1) for stem 
 
 
 class Configuration(NamedTuple):
-    """All particles of a frame."""
+    """All particles of a frame.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from particlemesh.apps.files import Configuration
+    >>> configuration = Configuration(np.eye(3), np.array([1.0, 2.0, 3.0]), None)
+    >>> configuration.positions.shape, float(configuration.values.sum())
+    ((3, 3), 6.0)
+    """
 
     positions: np.ndarray  # (N, d)
     values: np.ndarray  # (..., N)
@@ -43,7 +52,19 @@ class Configuration(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Some of the particles of a file, in the file's order."""
+    """Some of the particles of a file, in the file's order.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from particlemesh.apps.files import open_particles
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/few.npz", positions=np.eye(3), charges=[1.0, 2.0, 3.0])
+    ...     with open_particles(f"{folder}/few.npz", values="charges") as particles:
+    ...         chunks = list(particles.chunks(size=2))
+    >>> [len(chunk.positions) for chunk in chunks], chunks[1].values
+    ([2, 1], array([3.]))
+    """
 
     positions: np.ndarray  # (n, d), float32 or float64
     values: np.ndarray  # (..., n), real or complex
@@ -75,6 +96,17 @@ class Particles:
         What was done to the numbers, because the file says so.
     unsaid : bool
         Whether the box that was returned last repeats along all axes because the file does not say.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from particlemesh.apps.files import open_particles
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/few.npz", positions=np.eye(3), charges=[1.0, 2.0, 3.0])
+    ...     with open_particles(f"{folder}/few.npz", values="charges") as particles:
+    ...         facts = particles.values, particles.ndim, particles.frames
+    >>> facts
+    (('charges',), 3, 1)
     """
 
     def __init__(self, reader: Reader, positions: str | None, values: str | float | None) -> None:
@@ -459,6 +491,16 @@ def read_particles(
     ------
     ImportError, ValueError
         As for :func:`open_particles`; if the file has no such frame; if a number is not finite.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from particlemesh.apps.files import read_particles
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/few.npz", positions=np.eye(3), charges=[1.0, 2.0, 3.0], box=[2.0, 2.0, 2.0])
+    ...     configuration = read_particles(f"{folder}/few.npz", values="charges")
+    >>> configuration.values, configuration.box.volume
+    (array([1., 2., 3.]), 8.0)
     """
     with open_particles(path, positions=positions, values=values, topology=topology) as particles:
         chunks = list(particles.chunks(frame=frame))
