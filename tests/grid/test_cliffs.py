@@ -7,7 +7,8 @@ import pytest
 import particlemesh as pm
 from grid_cases import BOXES, all_pairs
 from grid_checks import check_list, cloud
-from particlemesh.grid.sparse import close_gaps
+from particlemesh.grid.cpu.locate import cells_of, margins
+from particlemesh.grid.sparse import close_gaps, shape_of
 
 RNG = np.random.default_rng(3)
 
@@ -189,3 +190,25 @@ def test_one_large_radius_of_a_search_does_not_set_how_far_all_particles_search(
         np.testing.assert_allclose(full.vector, vectors, atol=1e-14)
     np.testing.assert_array_equal(grid.count(radii, order=order), within.sum(1))
     assert max(compared) <= 60 * (len(x) + within.sum()) and len(compared) == 6
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("far", [-100.0, 3e7])
+def test_one_place_is_found_beside_a_particle_far_away(backend, real, far):
+    """Gaps are closed to rounding then: a box much shorter than its distance from zero had billions of rows to read."""
+    x = np.random.default_rng(0).random((40, 3)).astype(real)
+    x[0], x[7], x[9] = far, x[8], x[8]
+    for radius in (0.0, 1e-9):
+        i, j = (backend.host(a) for a in pm.neighbour_list("ij", backend.array(x), (1.0,) * 3, radius, periodic=False))
+        assert sorted(zip(i.tolist(), j.tolist(), strict=True)) == [(7, 8), (7, 9), (8, 7), (8, 9), (9, 7), (9, 8)]
+
+
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("far", [0.0, 1.0, 1e5])
+def test_cells_are_not_thinner_than_rounding(real, far):
+    for name in ("open", "triclinic mixed", "skewed plane", "open line"):
+        matrix = np.asarray(BOXES[name].matrix) * 1e-4
+        box = pm.Box(matrix, np.full(len(matrix), far), BOXES[name].periodic)
+        cells = cells_of(box, shape_of(box, 0.0, 1, np.dtype(real)), 1, np.dtype(real))
+        rows, shape = margins(cells.origin, cells.inverse, cells.rows)[0] * cells.shape, np.array(cells.shape)
+        assert ((rows <= 1) | (shape == 1)).all()

@@ -234,7 +234,7 @@ def bad_particles(
         allowed = "keys below the number of buckets; negative ones take no part"
     else:
         allowed = "finite positions, at most 2**20 boxes away along periodic axes"
-        spans = [a for a in range(box.ndim) if not box.periodic[a]]
+        spans = [a for a in range(box.ndim) if not box.periodic[a] and status.outside]
         if systems:
             allowed += f", within the box of their system along open axes, and systems 0 to {systems - 1}"
         elif spans and box.orthorhombic:

@@ -93,10 +93,15 @@ def close_gaps(x: list[np.ndarray], box: Box, reach: float) -> list[np.ndarray]:
 
 
 def shape_of(box: Box, size: float, levels: int, dtype: np.dtype) -> tuple[int, ...]:
-    """Return cells of the finest level along each axis, no thinner than ``size`` and no more than can be numbered."""
+    """Return cells of the finest level along each axis, no thinner than ``size`` and no more than can be numbered.
+
+    Nor are they thinner than the rounding of fractions: a search reads all cells within it.
+    """
     thickness = 1 / np.linalg.norm(box.inverse, axis=1)
-    most = min(2.0**28, 1 / (32 * float(np.finfo(dtype).eps)))  # fractions do not resolve more cells
-    shape = [max(1, int(min(n, most))) for n in thickness / max(size, 1e-300) * (1 + 1e-12)]
+    rounding = np.finfo(dtype).eps * (np.abs(box.inverse) @ (np.abs(box.matrix).sum(0) + 2 * np.abs(box.origin)))
+    most = np.minimum(2.0**28, 1 / (32 * rounding))
+    cells = np.minimum(thickness / max(size, 1e-300) * (1 + 1e-12), most)
+    shape = [max(1, int(n)) for n in cells]
     while cells_in(tuple(shape), levels) > _MOST_CELLS:
         axis = shape.index(max(shape))
         shape[axis] //= 2
