@@ -13,7 +13,12 @@ def results(backend, mesh, x, field, name, window, options=None):
     with pm.Plan(mesh, window, dtype="float64", backend=backend.name, interpolation=name,
                  components=components, options=options) as plan:  # fmt: skip
         plan.set_positions(backend.array(x))
-        both = plan.value_and_gradient(backend.array(field))
+        try:
+            both = plan.value_and_gradient(backend.array(field))
+        except pm.MethodNotSuitable as error:
+            if backend.name == "cuda" or "of local memory" not in str(error):
+                raise
+            pytest.skip(f"{error} OpenCL of some GPUs has 48 KiB; CUDA and PoCL have more.")
         # Values alone are another kernel: it has more local memory for weights.
         alone = plan.interpolate(backend.array(field))
         return [backend.host(a) for a in (*both, alone)]
