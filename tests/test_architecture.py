@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3113,
     "distributed": 3820,
     "fourier": 2645,
-    "grid": 8355,
+    "grid": 8408,
     "interpolate": 3400,
     "kernels": 270,
     "methods": 750,

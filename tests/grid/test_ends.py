@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Open axes are fitted to the particles, where these are: a device sends ends to the host, and no positions."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ import particlemesh as pm
 from particlemesh import backends
 from particlemesh.arrays.positions import coordinates
 from particlemesh.box import Box
+from particlemesh.grid import neighbour_list
 from particlemesh.grid.ends import Cloud, Lattice, ends_on_device, ends_on_host
 from particlemesh.grid.neighbour_list import drop_grids
 from particlemesh.grid.systems import SystemBoxes, fitted
@@ -124,3 +127,71 @@ def test_a_device_sends_no_positions_where_axes_are_open(backend, monkeypatch, s
     known = pm.neighbour_list("ij", x, (1.0,) * 3, 0.06, periodic=(True, True, False), **host)
     result = np.stack([backend.host(i), backend.host(j)], 1)
     assert sorted(map(tuple, result)) == sorted(zip(*(a.tolist() for a in known), strict=True))
+
+
+def rows_of(backend, arrays):
+    """Pairs with their shifts and distances, sorted."""
+    i, j, shift, d = map(backend.host, arrays)
+    order = np.lexsort((*shift.T, j, i))
+    return i[order], j[order], shift[order], d[order]
+
+
+WHERE = {
+    "here": lambda x: x,
+    "far": lambda x: x + np.array([0, 3e4, -7e5]),
+    "apart": lambda x: np.where(np.arange(len(x))[:, None] % 2, x, x * (1, 1, 1e9)),
+    "beyond": lambda x: np.where(np.arange(len(x))[:, None] == 3, x + (0, 0, 1e24), x),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("periodic", [(False, False, False), (True, False, False), (True, True, False)])
+@pytest.mark.parametrize("real", ["f4", "f8"])
+@pytest.mark.parametrize("systems", [None, "even", "uneven"])
+def test_few_particles_are_compared_without_a_fit_and_give_the_same_list(
+    backend, monkeypatch, where, periodic, real, systems
+):
+    random = np.random.default_rng(sum(periodic))
+    count = 230 if systems is None else 1400
+    x = WHERE[where](random.random((count, 3)) * 1.7).astype(real)
+    options = {}
+    if systems is not None:  # most of the uneven ones are small, and one is not
+        odds = np.ones(9) if systems == "even" else np.array([1.0] * 8 + [40.0])
+        given = random.choice(9, count, p=odds / odds.sum()).astype("i4")
+        options = {"system": backend.array(given), "boxes": 1 + random.random((9, 3))}
+    radius = backend.array(random.random(count).astype(real) / 8) if where == "here" and systems is None else 0.21
+    lists, fits = [], []
+    fit = Lattice.fit
+    monkeypatch.setattr(Lattice, "fit", lambda *a: fits.append(1) or fit(*a))
+    for together in (neighbour_list._TOGETHER, 0):
+        monkeypatch.setattr(neighbour_list, "_TOGETHER", together)
+        arrays = pm.neighbour_list("ijSd", backend.array(x), (1.0, 1.3, 1.7), radius, periodic=periodic, **options)
+        lists.append(rows_of(backend, arrays))
+        if together:
+            crowded = systems == "uneven" and not any(periodic)
+            assert bool(fits) == (where == "beyond" or crowded)
+    assert len(lists[0][0]) > 50
+    for few, fitted_first in zip(*lists, strict=True):
+        np.testing.assert_array_equal(few, fitted_first)
+
+
+@pytest.mark.parametrize("matrix", BOXES)
+@pytest.mark.parametrize("periodic", [(False, False, False), (True, False, True)])
+def test_few_particles_in_leaning_boxes_and_bad_ones_go_the_same_way(backend, matrix, periodic):
+    x = np.random.default_rng(4).random((60, 3)) * 2 - 0.5
+    i = pm.neighbour_list("i", backend.array(x), BOXES[matrix], 0.6, periodic=periodic)
+    turns = np.array(list(itertools.product(*(range(-6, 7) if turned else [0] for turned in periodic))))
+    away = (x[:, None] - x[None]).reshape(-1, 1, 3) + turns @ BOXES[matrix]
+    assert len(backend.host(i)) == (np.linalg.norm(away, axis=2) <= 0.6).sum() - 60
+    x[7, 1] = np.nan
+    with pytest.raises(ValueError, match="1 not finite of 60 particles; the first is 7"):
+        pm.neighbour_list("i", backend.array(x), BOXES[matrix], 0.6, periodic=periodic)
+
+
+@pytest.mark.parametrize(
+    ("radius", "each"), [(0.0, [1, 1, 0, 0]), (1e-30, [2, 2, 2, 0]), (1e25, [3] * 4), (1e300, [3] * 4)]
+)
+def test_few_particles_are_found_with_radii_of_every_size(backend, radius, each):
+    x = np.array([[0.0, 0, 0], [0, 0, 0], [1e-31, 0, 0], [1, 2, 3]])
+    i = backend.host(pm.neighbour_list("i", backend.array(x), (1.0,) * 3, radius, periodic=False))
+    np.testing.assert_array_equal(np.bincount(i, minlength=4), each)

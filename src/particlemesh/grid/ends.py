@@ -7,6 +7,7 @@ The ends are found where the positions are, and the host reads no more than them
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from particlemesh.arrays.positions import Coordinates, frame_record
-from particlemesh.backends.base import Backend, Unread
+from particlemesh.backends.base import Backend, Record, Unread
+from particlemesh.backends.jit import compiled
 from particlemesh.box import Box
 
 _RUN = 32  # particles of a thread, as ends.c has it
@@ -30,11 +32,6 @@ class Cloud(NamedTuple):
     columns: Callable[[], list[np.ndarray]]
     system: Callable[[], np.ndarray] | None  # of each particle, on the host; None: one
 
-    @property
-    def size(self) -> np.ndarray:
-        """The largest magnitude of each coordinate (d, S)."""
-        return np.maximum(np.maximum(-self.ends[0], self.ends[1]), 0.0)
-
 
 @dataclass(frozen=True)
 class Lattice:
@@ -49,25 +46,15 @@ class Lattice:
         return np.sqrt((self.inverse**2).sum(1))
 
     @functools.cached_property
-    def deciding(self) -> list[int | None]:
-        """The one coordinate that decides the fraction along each axis; None where several do."""
+    def deciding(self) -> np.ndarray:
+        """The one coordinate that decides the fraction along each axis (d,); -1 where several do."""
         used = (self.inverse != 0).any(2)
-        return [int(axis.argmax()) if axis.sum() == 1 else None for axis in used]
+        return np.where(used.sum(1) == 1, used.argmax(1), -1)
 
-    def along(self, axis: int, cloud: Cloud) -> np.ndarray:
-        """Return the ends (2, S) of the fractions along an axis; 0 of systems without particles."""
-        row, b = self.inverse[axis], self.deciding[axis]
-        if b is not None:
-            low, high = row[b] * (cloud.ends[:, b] - self.origins[b])
-            low, high = np.minimum(low, high), np.maximum(low, high)
-        else:
-            x = cloud.columns()
-            system = np.zeros(len(x[0]), np.int64) if cloud.system is None else cloud.system()
-            terms = (r[system] * (column - o[system]) for r, column, o in zip(row, x, self.origins, strict=True))
-            with np.errstate(invalid="ignore"):  # of infinite places, which do not count
-                fractions = sum(terms)
-            low, high = ends_on_host([np.asarray(fractions)], system, row.shape[1])[:, 0]
-        return np.where(np.isfinite(both := np.stack([low, high])), both, 0.0)
+    @functools.cached_property
+    def leaning(self) -> list[int]:
+        """The axes along which several coordinates decide the fraction."""
+        return [*map(int, np.flatnonzero(self.deciding < 0))]
 
     def fit(self, cloud: Cloud, reach: float, periodic: np.ndarray, repeats: np.ndarray) -> np.ndarray:
         """Return the lengths of fitted boxes, and where they begin, both in fractions of these, (2, d, S).
@@ -77,22 +64,57 @@ class Lattice:
         ``repeats`` (d,) repeats for the search. Where a system is open along it, the axis gets so much room that no
         image is within reach.
         """
-        size = cloud.size + np.abs(self.origins)
-        near = np.minimum(reach, 4 * size.sum(0))  # no particles are farther apart
-        result = np.zeros((2, *self.origins.shape))
-        result[0] = 1
-        axes = np.flatnonzero(~periodic.all(1))
-        low, high = np.stack([self.along(int(axis), cloud) for axis in axes], 1)
-        across = self.across[axes]
-        # A build's fractions are rounded.
-        slack = 16 * np.finfo(cloud.dtype).eps * (np.abs(self.inverse[axes]) * size).sum(1)
-        span = np.maximum(np.maximum(high - low + 2 * slack, near * across), _LEAST)
-        begin = (low + high - span) / 2
-        step = np.exp2(np.floor(np.log2(span / _STEPS)))
-        first = np.floor(begin / step) * step
-        length = np.ceil((begin + span - first) / step) * step + 1.01 * reach * across * repeats[axes, None]
-        result[:, axes] = np.where(periodic[axes], result[:, axes], np.stack([length, first]))
-        return result
+        along = np.zeros((2, *self.origins.shape))
+        for axis in self.leaning:
+            if not periodic[axis].all():
+                along[:, axis] = self._along(axis, cloud)
+        eps = float(np.finfo(cloud.dtype).eps)
+        numbers = self.inverse, self.across, self.origins, self.deciding
+        return np.asarray(_fit(cloud.ends, along, *numbers, periodic, repeats, float(reach), eps))
+
+    def _along(self, axis: int, cloud: Cloud) -> np.ndarray:
+        """Return the ends (2, S) of the fractions along an axis that several coordinates decide."""
+        x, row = cloud.columns(), self.inverse[axis]
+        system = np.zeros(len(x[0]), np.int64) if cloud.system is None else cloud.system()
+        terms = (r[system] * (column - o[system]) for r, column, o in zip(row, x, self.origins, strict=True))
+        with np.errstate(invalid="ignore"):  # of infinite places, which do not count
+            fractions = sum(terms)
+        return ends_on_host([np.asarray(fractions)], system, row.shape[1])[:, 0]
+
+
+@compiled
+def _fit(ends, along, inverse, across, origins, deciding, periodic, repeats, reach, eps):
+    """Return the lengths and begins (2, d, S) of `Lattice.fit`; ``along`` are ends of axes that no coordinate decides.
+
+    NumPy would take twenty calls for it: longer than the list of a molecule.
+    """
+    axes, systems = origins.shape
+    result = np.zeros((2, axes, systems))
+    result[0] = 1
+    size = np.zeros(axes)
+    for s in range(systems):
+        for b in range(axes):
+            size[b] = max(-ends[0, b, s], ends[1, b, s], 0.0) + abs(origins[b, s])
+        near = min(reach, 4 * size.sum())  # no particles are farther apart
+        for a in range(axes):
+            if periodic[a, s]:
+                continue
+            b, low, high, rounding = deciding[a], along[0, a, s], along[1, a, s], 0.0
+            if b >= 0:
+                low = inverse[a, b, s] * (ends[0, b, s] - origins[b, s])
+                high = inverse[a, b, s] * (ends[1, b, s] - origins[b, s])
+                low, high = min(low, high), max(low, high)
+            low, high = low if np.isfinite(low) else 0.0, high if np.isfinite(high) else 0.0
+            for c in range(axes):
+                rounding += 16 * eps * abs(inverse[a, c, s]) * size[c]  # of a build's fractions
+            span = max(high - low + 2 * rounding, near * across[a, s], _LEAST)
+            begin = (low + high - span) / 2
+            step = math.ldexp(1.0, math.frexp(span / _STEPS)[1] - 1)
+            first = np.floor(begin / step) * step
+            length = np.ceil((begin + span - first) / step) * step
+            result[0, a, s] = length + 1.01 * reach * across[a, s] * repeats[a]
+            result[1, a, s] = first
+    return result
 
 
 def ends_on_host(x: list[np.ndarray], system: np.ndarray | None, count: int) -> np.ndarray:
@@ -124,21 +146,39 @@ def ends_on_device(x: Coordinates, backend: Backend, system: Any, count: int) ->
 
     ``system`` is native (N,) int32, or None. The call waits for the device.
     """
-    ndim = len(x.arrays)
+    ndim, narrow = len(x.arrays), max(x.count, *map(abs, x.strides)) < 2**31
     words = backend.empty((6 * count,), np.uint32)
     backend.clear(words)
     defines = {
-        "REAL_IS_DOUBLE": 0, "COORDINATE_IS_DOUBLE": int(x.dtype.itemsize == 8),
-        "NARROW_ITEMS": int(max(x.count, *map(abs, x.strides)) < 2**31),
+        "REAL_IS_DOUBLE": 0, "COORDINATE_IS_DOUBLE": int(x.dtype.itemsize == 8), "NARROW_ITEMS": int(narrow)
     }  # fmt: skip
     find = backend.kernel("grid/ends.c", "find_ends", defines)
     find(
         -(-x.count // _RUN), *x.arguments(), Unread(words) if system is None else system, words, x.count, count,
-        int(system is not None), x.record(), frame_record(Box((1.0,) * ndim)),
+        int(system is not None), x.record(), _frame(ndim),
     )  # fmt: skip
-    keys = np.asarray(backend.download(words)).reshape(2, 3, count)[:, 3 - ndim :]
-    bits = np.where(keys >> np.uint32(31), keys ^ np.uint32(1 << 31), ~keys)
-    ends = np.where(keys, bits.astype(np.uint32).view(np.float32).astype(np.float64), -np.inf)
-    beyond = keys.any() and not np.isfinite(ends[keys != 0]).all()
-    ends[0] *= -1
+    ends, beyond = _decoded(np.asarray(backend.download(words)).reshape(2, 3, count), ndim)
     return None if beyond else ends
+
+
+@compiled
+def _decoded(keys, axes):
+    """Return the ends (2, d, S) of the keys of ends.c, and whether one is beyond float32."""
+    ends, beyond = np.empty((2, axes, keys.shape[2])), False
+    bits = np.empty(1, np.uint32)
+    for side in range(2):
+        for a in range(axes):
+            for s in range(keys.shape[2]):
+                key = keys[side, 3 - axes + a, s]
+                bits[0] = key ^ np.uint32(0x80000000) if key >> np.uint32(31) else ~key
+                end = np.float64(bits.view(np.float32)[0])
+                beyond |= key != 0 and not np.isfinite(end)
+                end = end if key else -np.inf
+                ends[side, a, s] = end if side else -end
+    return ends, beyond
+
+
+@functools.cache
+def _frame(ndim: int) -> Record:
+    """Return a frame that leaves positions as they are."""
+    return frame_record(Box((1.0,) * ndim))

@@ -30,12 +30,13 @@ from particlemesh.grid.ends import Cloud, Lattice, ends_on_device, ends_on_host
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
-from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted
+from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted, widened
 from particlemesh.grid.uniform_grid import UniformGrid
 
 # A search on a GPU reads the cells along the last axis in one go: thinner ones there waste less of what it reads.
 _THINNER = 4
 _IN_COLUMNS = 150  # neighbours from which lists by clusters gain by cells of their own (H200)
+_TOGETHER = 256  # particles are compared with all others in less time than open axes are fitted to them
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
 _MOST_GRIDS, _MOST_BYTES, _MOST_KEPT_BOXES = 4, 1 << 28, 20_000  # that are kept for later calls
 _grids: dict[Any, tuple[UniformGrid, int]] = {}  # with bytes; no call uses these, the longest unused one first
@@ -150,16 +151,8 @@ def neighbour_list(
     kind = kind_of(columns[0]) if columns else None
     recorder = recorder_of(*columns, box, boxes) if kind is not None and kind.records else None
     if recorder is not None:
-        options = {
-            "half": half,
-            "system": system,
-            "boxes": boxes,
-            "backend": backend,
-            "threads": threads,
-            "most": most,
-            "sort_by": sort_by,
-            "of": of,
-        }
+        options: Any = dict(half=half, system=system, boxes=boxes, backend=backend, threads=threads)
+        options |= dict(most=most, sort_by=sort_by, of=of)
         return recorder.neighbour_list(quantities, positions, box, radius, periodic=periodic, **options)
     threads = None if threads is None else at_most_cores(common.threads(threads, backend))
     flags = None if periodic is None or type(periodic) is bool else _of_each(periodic)
@@ -175,21 +168,8 @@ def neighbour_list(
     place = home if backend is None else backends.current(backend)
     with kind.scope(x.user), home.scope(*x.arrays):
         call = _Call(
-            listed,
-            positions,
-            kind,
-            home,
-            place,
-            x,
-            domain,
-            reach,
-            radii,
-            half,
-            threads,
-            backend,
-            flags,
-            chosen,
-        )
+            listed, positions, kind, home, place, x, domain, reach, radii, half, threads, backend, flags, chosen
+        )  # fmt: skip
         try:
             arrays = call.answer(radius, system, boxes)
         except MemoryError:
@@ -278,13 +258,25 @@ class _Call:
 
     def dense(self, radius: Any) -> dict[str, Any] | None:
         """Search with a dense grid; None where sparse cells suit better."""
-        x, box, place = self.x, self.box, self.place
-        if x.count and not all(box.periodic):
+        x, box, thin = self.x, self.box, self.place.name != "cpu"
+        opened = x.count > 0 and not all(box.periodic)
+        if opened and x.count <= _TOGETHER and (wide := _widened(box)) is not None:
+            with contextlib.suppress(ValueError):  # of what is farther away, or wrong, which the fit tells apart
+                few_images(self.reach, wide)
+                shape = _flat_cells(wide.periodic, tuple(wide.lengths.tolist()), self.reach, x.count, 1, thin)
+                return self._in_cells(wide, shape, radius)
+        if opened:
             box = _fitted(box, self.cloud(), self.reach)
         if self.radii is not None and x.count and uneven(self.radii, box.ndim):
             return None
-        shape, doubtful = _dense_cells(box, self.reach, x.count, place.name != "cpu")
-        doubtful = doubtful or self.radii is not None
+        shape, doubtful = _dense_cells(box, self.reach, x.count, thin)
+        return self._in_cells(box, shape, radius, doubtful=doubtful or self.radii is not None)
+
+    def _in_cells(
+        self, box: Box, shape: tuple[int, ...], radius: Any, *, doubtful: bool = False
+    ) -> dict[str, Any] | None:
+        """Search with dense cells; None if the particles, where that is ``doubtful``, are too many of a cell."""
+        x, place = self.x, self.place
         if self.home.name == place.name == "cpu":
             return self._on_cpu(box, shape, doubtful=doubtful)
         with _grid(box, place, x.dtype, shape=shape, backend=self.named, threads=self.threads) as grid:
@@ -368,6 +360,10 @@ class _Call:
         if self.flags is not None and self.flags.shape != (count, self.box.ndim):
             raise ValueError(f"periodic has shape {self.flags.shape}; ({count}, {self.box.ndim}) is needed.")
         domains = self._domains(boxes, count)
+        if fits and not mixed and self.x.count <= _TOGETHER * count and domains.wide is not None:
+            arrays = self._together(radius, system, domains.wide)
+            if arrays is not None:
+                return arrays
         if fits:
             domains = fitted(domains, self.cloud(system, count, ids), self.reach, self.flags)
         most = (_CELLS_A_PARTICLE * self.x.count + _FEW_CELLS) / count
@@ -376,6 +372,21 @@ class _Call:
         options: Any = dict(shape=shape, systems=count, backend=self.named, threads=self.threads)
         with _grid(self.box, self.place, self.x.dtype, **options) as grid:
             return self._search(grid, radius, system=system, boxes=domains)
+
+    def _together(self, radius: Any, system: Any, wide: SystemBoxes) -> dict[str, Any] | None:
+        """Search with one cell along open axes; None if too many particles share one, or are farther away or wrong."""
+        count = self.x.count
+        thin = self.place.name != "cpu"
+        shape = _flat_cells(wide.box.periodic, wide.thickness, self.reach, count, wide.count, thin)
+        options: Any = dict(shape=shape, systems=wide.count, backend=self.named, threads=self.threads)
+        with _grid(self.box, self.place, self.x.dtype, **options) as grid, contextlib.suppress(ValueError):
+            grid.build(self.positions, check=False, system=system, boxes=wide)
+            lengths = np.diff(self._host(grid.cell_start)).astype(np.float64)
+            if float(lengths @ lengths) <= _TOGETHER * count:
+                arrays, status = self._listed(grid, radius), grid.status
+                if not (status.bad or status.fullest):
+                    return arrays
+        return None
 
     def _count(self, ids: np.ndarray) -> tuple[int, ...]:
         return _systems(ids) if self.flags is None else self.flags.shape[:1]
@@ -485,6 +496,23 @@ def _lattice(box: Box) -> Lattice:
 @functools.lru_cache(maxsize=64)
 def _fitted_box(box: Box, lengths: tuple[float, ...], begins: tuple[float, ...]) -> Box:
     return Box(box.matrix * np.array(lengths)[:, None], box.origin + np.array(begins) @ box.matrix, box.periodic)
+
+
+@functools.lru_cache(maxsize=64)
+def _widened(box: Box) -> Box | None:
+    wide = widened(box.matrix[None], box.origin[None], np.array(box.periodic))
+    return None if wide is None else Box(wide[0][0], wide[1][0], box.periodic)
+
+
+@functools.lru_cache(maxsize=64)
+def _flat_cells(
+    periodic: tuple[bool, ...], thickness: tuple[float, ...], reach: float, count: int, systems: int, thin: bool
+) -> tuple[int, ...]:
+    """Return cells of each of some systems with ``count`` particles in all, one along each open axis."""
+    some = tuple(t if turns else min(reach, 1e30) or 1.0 for t, turns in zip(thickness, periodic, strict=True))
+    most = max((_CELLS_A_PARTICLE * count + _FEW_CELLS) / systems, 1.0)
+    shape = _cells(some, reach, most, count / systems, thin=thin)
+    return tuple(n if turns else 1 for n, turns in zip(shape, periodic, strict=True))
 
 
 @functools.lru_cache(maxsize=64)

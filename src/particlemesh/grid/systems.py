@@ -19,6 +19,8 @@ from particlemesh.grid.ends import Cloud, Lattice
 # Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
 GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
 
+_FAR = 2.0**60  # from zero: float32 holds squares of distances within it
+
 
 class SystemBoxes:
     """Lattice vectors (S, d, d) and origins (S, d) of systems, in double precision; ``box`` has the periodic axes."""
@@ -47,6 +49,12 @@ class SystemBoxes:
     def lattice(self) -> Lattice:
         """What a fit of open axes needs."""
         return Lattice(np.ascontiguousarray(self.origins.T), np.ascontiguousarray(self.inverse.transpose(1, 2, 0)))
+
+    @functools.cached_property
+    def wide(self) -> SystemBoxes | None:
+        """The boxes with open axes that hold all particles, wherever they are; see `widened`."""
+        wide = widened(self.rows, self.origins, np.array(self.box.periodic))
+        return None if wide is None else SystemBoxes(self.box, *wide)
 
     @functools.cached_property
     def per(self) -> tuple[float, ...]:
@@ -126,6 +134,18 @@ def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> Sy
     if before is not None and np.array_equal(before.rows, rows):
         return before
     return SystemBoxes(box, rows, np.broadcast_to(box.origin, (count, box.ndim)))
+
+
+def widened(rows: np.ndarray, origins: np.ndarray, periodic: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return lattice vectors (S, d, d) and origins (S, d) whose open axes hold all particles; None if they can not.
+
+    Such an axis has one cell. Where it leans on a periodic one, the far origin would round positions.
+    """
+    lengths = np.diagonal(rows, axis1=1, axis2=2)
+    if periodic.any() and (rows != lengths[:, None] * np.eye(len(periodic))).any():
+        return None
+    lengths = np.where(periodic, lengths, 2 * _FAR)
+    return lengths[:, None] * np.eye(len(periodic)), np.where(periodic, origins, -_FAR)
 
 
 def fitted(boxes: SystemBoxes, cloud: Cloud, reach: float, periodic: np.ndarray | None = None) -> SystemBoxes:

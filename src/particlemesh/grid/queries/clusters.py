@@ -39,14 +39,16 @@ def members_of(cloud: Cloud, radius: float, least: int, least_of_few: int = FEW_
 def near_of(cells: Cells, radius: float) -> float:
     """Return the share of the particles within a radius of one of them, if all are spread evenly over open boxes.
 
-    0 if the radius is a box along a periodic axis, or more, or if columns of cells could not be counted in 32 bits.
+    An open axis with one cell counts as near: its particles are compared all the same. 0 if the radius is a box along a
+    periodic axis, or more, or if columns of cells could not be counted in 32 bits.
     """
     box, reach = cells.box, radius * cells.per
     rounding = margin_of(cells) * cells.per / np.sqrt((box.inverse**2).sum(1))  # of the smallest system
     columns = 3 * math.prod(3 * n + 2 for n in cells.shape[:-1])  # with images within reach of a cluster
     if ((reach + rounding) * np.array(box.periodic) > _MOST_REACH).any() or columns > MOST:
         return 0.0
-    return share_of_ball(reach) / max(cells.systems, 1)
+    together = ~np.array(box.periodic) & (np.array(cells.shape) == 1)
+    return share_of_ball(np.where(together, 1.0, reach)) / max(cells.systems, 1)
 
 
 def share_of_ball(reach: np.ndarray) -> float:
