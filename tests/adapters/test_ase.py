@@ -6,6 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
+import particlemesh as pm
+from grid_cases import rounding
 from images import near
 from particlemesh.adapters import ase as ours
 
@@ -48,6 +50,37 @@ def same_as_ase(seed):
 def test_random_cells_have_the_pairs_of_ase(request):
     quick = not request.config.getoption("--thorough")
     assert sum(map(same_as_ase, range(200 if quick else 10_000))) > 1000
+
+
+def list_like_ase(backend, seed):
+    """Compare a list by a backend, in either precision, with ASE's of the same numbers; return its pairs.
+
+    Cells are skewed, thin, large or small beside the radius; atoms are none, one, some, and far outside.
+    """
+    random = np.random.default_rng(seed)
+    real = np.dtype(random.choice(["f4", "f8"]))
+    rows, pbc = cell_of(random), tuple(bool(p) for p in random.random(3) < 0.6)
+    count = int(random.choice([0, 1, 2, 9, 30]))
+    far = np.where(pbc, random.choice([0, 2, 40]), random.choice([0, 2]))
+    x = (random.uniform(-far, 1 + far, (count, 3)) @ rows).astype(real)
+    box = pm.Box(rows, periodic=pbc)
+    images = np.linalg.norm(box.inverse, axis=1)[np.array(pbc)]
+    radius = float(random.uniform(0.05, 2.0)) * min(1.0, 2 / images.max(initial=1.0))
+    band = rounding(box, x, radius)
+    i, j, shift, distance = theirs.primitive_neighbor_list("ijSd", pbc, rows, x.astype("f8"), radius + band)
+    possible = set(listed(i, j, shift))
+    sure = distance < radius - band
+    arrays = pm.neighbour_list("ijS", backend.array(x), rows, radius, periodic=pbc)
+    mine = listed(*map(backend.host, arrays))
+    assert len(set(mine)) == len(mine), f"seed {seed}"
+    assert set(listed(i[sure], j[sure], shift[sure])) <= set(mine) <= possible, f"seed {seed}"
+    return len(mine)
+
+
+def test_random_cells_on_every_backend_have_the_pairs_of_ase(backend, request):
+    most = 1_000 if backend.name == "cuda" else 10_000
+    cases = range(most if request.config.getoption("--thorough") else 100)
+    assert sum(list_like_ase(backend, seed) for seed in cases) > 500
 
 
 @pytest.mark.parametrize("pbc", [(True, True, True), (False, True, False), (False, False, False)])
