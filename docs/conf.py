@@ -61,6 +61,7 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"particlemesh {release}"
 html_static_path = ["static"]
+html_search_scorer = str(ROOT / "docs" / "scorer.js")  # relative ones are looked for where the command runs
 html_css_files = ["math.css", "gallery.css", "figures.css"]
 html_theme_options = {
     "source_repository": SOURCE,

@@ -114,7 +114,7 @@ def demo(
 @app.command()
 def tune(
     backend: Annotated[str | None, _option("cuda, opencl or cpu; by default the first available one.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Less than a minute, with fewer problems.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure fewer problems, in less than a minute.")] = False,
     changed: Annotated[
         bool, typer.Option("--changed", help="Measure only methods whose code has changed; keep the other times.")
     ] = False,
@@ -135,10 +135,10 @@ def tune(
 
 @app.command()
 def warm() -> None:
-    """Compile what common calls need on the CPU, once, so that first calls do not wait.
+    """Compile once what common calls on the CPU need.
 
-    Plans of five windows, grids, neighbour lists, solvers, power spectra, NUFFT and PME are called once in each
-    dimension and precision, in several processes. Code for GPUs is compiled at its first use, in a second or two.
+    Later programs then start without a wait. The command calls plans of five windows, grids, neighbour lists, solvers,
+    power spectra, NUFFT and PME once in each dimension and precision, in several processes. Code for GPUs is compiled at its first use, in a second or two.
     """
     from particlemesh.command import warm
 
@@ -160,7 +160,7 @@ def brownian(
     ] = "rpy",
     integrator: Annotated[str, typer.Option(help="euler or midpoint.")] = "euler",
     accuracy: Annotated[float, typer.Option(help="Relative error of the mobility.")] = 1e-3,
-    shear_rate: Annotated[float, typer.Option(help="Of a flow along x that grows with y, in D/a².")] = 0.0,
+    shear_rate: Annotated[float, typer.Option(help="Shear rate of a flow along x that grows with y, in D/a².")] = 0.0,
     seed: Seed = 1,
     backend: Backend = "cpu",
     checkpoint: Checkpoint = Path("out/brownian.h5"),
@@ -188,7 +188,7 @@ def dem(
     count: Annotated[int, typer.Option(min=1, max=10**9, help="Number of spheres.")] = 8000,
     shape: Annotated[str, typer.Option(help="Initial state: column, which collapses, or rain.")] = "column",
     radius: Annotated[float, typer.Option(help="Mean radius in m.")] = 0.005,
-    polydispersity: Annotated[float, typer.Option(help="Radii vary by up to this part of the mean, below 0.9.")] = 0.0,
+    polydispersity: Annotated[float, typer.Option(help="Largest deviation of radii, as a fraction of their mean; below 0.9.")] = 0.0,
     contact: Annotated[str, typer.Option(help="Contact law: hertz or spring.")] = "hertz",
     young: Annotated[float, typer.Option(help="Young's modulus in Pa, for hertz.")] = 5e6,
     stiffness: Annotated[float, typer.Option(help="Spring constant in N/m, for spring.")] = 5e3,
@@ -198,13 +198,13 @@ def dem(
     gravity: Annotated[float, typer.Option(help="Acceleration in m/s², downwards.")] = 9.81,
     steps: Annotated[int | None, _option("Time steps; by default 4 free-fall times.", min=1, max=10**12)] = None,
     time_step: Annotated[
-        float | None, _option("In s; by default 0.1 of the critical one (hertz), or 1/63 of a contact (spring).")
+        float | None, _option("In s; by default 0.1 of the critical time step (hertz), or 1/63 of a contact's duration (spring).")
     ] = None,
     seed: Seed = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Bitwise reproducible results.")] = False,
     method: Annotated[str, typer.Option(help="Builder of the grid of cells, by name.")] = "auto",
-    backend: Annotated[str | None, typer.Option(help="cpu, cuda or opencl.", show_default="cpu")] = None,
+    backend: Annotated[str | None, _option("cpu, cuda or opencl; by default cpu.")] = None,
     trajectory: Annotated[Path | None, _option(f"Trajectory: {TRAJECTORIES}.")] = None,
     every: Annotated[int, typer.Option(min=1, help="Steps between frames of the trajectory.")] = 100,
     checkpoint: Checkpoint = Path("out/dem.h5"),
@@ -230,7 +230,7 @@ def distributed(
     particles: Annotated[float, typer.Option(help="Particles per rank, such as 1e6.")] = 1e5,
     nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of each rank's block.")] = 32,
     backend: Annotated[str, typer.Option(help="cpu, or cuda with one GPU per rank.")] = "cpu",
-    transport: Annotated[str, typer.Option(help="auto, host, mpi or nccl.")] = "auto",
+    transport: Annotated[str, typer.Option(help="How arrays of GPUs travel: host (through its memory), mpi, nccl, or auto.")] = "auto",
     repeats: Annotated[int, typer.Option(min=1, max=1000, help="Timed calls; their median is printed.")] = 5,
     out: Picture = Path("out/distributed.png"),
 ) -> None:
@@ -267,7 +267,7 @@ Offset = Annotated[float, typer.Option(help="Position of node 0 in mesh spacings
 Name = Annotated[str, typer.Option(help="Name, such as pcs or bspline6, or a family with --order.")]
 Order = Annotated[int | None, _option("Order of the window's family.")]
 Real = Annotated[str | None, _option("float32 or float64; by default that of the positions.")]
-Where = Annotated[str | None, _option("cpu, cuda or opencl.")]
+Where = Annotated[str | None, _option("cpu, cuda or opencl; by default cpu.")]
 Method = Annotated[str, typer.Option(help="Method, by name; auto: the least predicted time.")]
 Outside = Annotated[str, typer.Option(help="Particles beyond open faces: error, or lose (weight 0).")]
 Chunk = Annotated[int, typer.Option(min=1, max=10**9, help="Largest number of particles in memory.")]
@@ -277,7 +277,7 @@ Kind = Annotated[str, typer.Option(help="Kind of picture in 3-D: projection, sli
 Axis = Annotated[str, typer.Option(help="Axis of the projection, or normal to the slice: x, y, z; triclinic: a, b, c.")]
 At = Annotated[float | None, _option("Position of the slice; by default the middle.")]
 Level = Annotated[
-    float | None, _option("Value on the isosurface. Default: magnitudes beyond it are half of the sum of all.")
+    float | None, _option("Value on the isosurface; by default it encloses half of the sum of all magnitudes.")
 ]
 Scale = Annotated[str, typer.Option(help="Colour scale: linear or log.")]
 
@@ -373,7 +373,7 @@ def spectrum(
     dtype: Real = None, backend: Where = None, method: Method = "auto", chunk: Chunk = CHUNK, picture: Drawn = None,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Compute the power spectrum of the particles of a file, or of a field.
+    """Compute the power spectrum of particles or of a field.
 
     The box is periodic along all axes. Files PARTS may be larger than the memory.
     """
