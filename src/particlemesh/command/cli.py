@@ -138,7 +138,8 @@ def warm() -> None:
     """Compile once what common calls on the CPU need.
 
     Later programs then start without a wait. The command calls plans of five windows, grids, neighbour lists, solvers,
-    power spectra, NUFFT and PME once in each dimension and precision, in several processes. Code for GPUs is compiled at its first use, in a second or two.
+    power spectra, NUFFT and PME once in each dimension and precision, in several processes. Code for GPUs is compiled
+    at its first use, in a second or two.
     """
     from particlemesh.command import warm
 
@@ -188,7 +189,9 @@ def dem(
     count: Annotated[int, typer.Option(min=1, max=10**9, help="Number of spheres.")] = 8000,
     shape: Annotated[str, typer.Option(help="Initial state: column, which collapses, or rain.")] = "column",
     radius: Annotated[float, typer.Option(help="Mean radius in m.")] = 0.005,
-    polydispersity: Annotated[float, typer.Option(help="Largest deviation of radii, as a fraction of their mean; below 0.9.")] = 0.0,
+    polydispersity: Annotated[
+        float, typer.Option(help="Largest deviation of radii, as a fraction of their mean; below 0.9.")
+    ] = 0.0,
     contact: Annotated[str, typer.Option(help="Contact law: hertz or spring.")] = "hertz",
     young: Annotated[float, typer.Option(help="Young's modulus in Pa, for hertz.")] = 5e6,
     stiffness: Annotated[float, typer.Option(help="Spring constant in N/m, for spring.")] = 5e3,
@@ -198,7 +201,8 @@ def dem(
     gravity: Annotated[float, typer.Option(help="Acceleration in m/s², downwards.")] = 9.81,
     steps: Annotated[int | None, _option("Time steps; by default 4 free-fall times.", min=1, max=10**12)] = None,
     time_step: Annotated[
-        float | None, _option("In s; by default 0.1 of the critical time step (hertz), or 1/63 of a contact's duration (spring).")
+        float | None,
+        _option("In s; by default 0.1 of the critical step (hertz), or 1/63 of a contact's duration (spring)."),
     ] = None,
     seed: Seed = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
@@ -230,7 +234,9 @@ def distributed(
     particles: Annotated[float, typer.Option(help="Particles per rank, such as 1e6.")] = 1e5,
     nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of each rank's block.")] = 32,
     backend: Annotated[str, typer.Option(help="cpu, or cuda with one GPU per rank.")] = "cpu",
-    transport: Annotated[str, typer.Option(help="How arrays of GPUs travel: host (through its memory), mpi, nccl, or auto.")] = "auto",
+    transport: Annotated[
+        str, typer.Option(help="How arrays of GPUs travel: host (through its memory), mpi, nccl, or auto.")
+    ] = "auto",
     repeats: Annotated[int, typer.Option(min=1, max=1000, help="Timed calls; their median is printed.")] = 5,
     out: Picture = Path("out/distributed.png"),
 ) -> None:
