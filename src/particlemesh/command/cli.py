@@ -189,9 +189,7 @@ def dem(
     count: Annotated[int, typer.Option(min=1, max=10**9, help="Number of spheres.")] = 8000,
     shape: Annotated[str, typer.Option(help="Initial state: column, which collapses, or rain.")] = "column",
     radius: Annotated[float, typer.Option(help="Mean radius in m.")] = 0.005,
-    polydispersity: Annotated[
-        float, typer.Option(help="Largest deviation of radii, as a fraction of their mean; below 0.9.")
-    ] = 0.0,
+    polydispersity: Annotated[float, typer.Option(help="Largest relative deviation of radii, below 0.9.")] = 0.0,
     contact: Annotated[str, typer.Option(help="Contact law: hertz or spring.")] = "hertz",
     young: Annotated[float, typer.Option(help="Young's modulus in Pa, for hertz.")] = 5e6,
     stiffness: Annotated[float, typer.Option(help="Spring constant in N/m, for spring.")] = 5e3,
@@ -234,9 +232,7 @@ def distributed(
     particles: Annotated[float, typer.Option(help="Particles per rank, such as 1e6.")] = 1e5,
     nodes: Annotated[int, typer.Option(min=8, max=1024, help="Nodes per axis of each rank's block.")] = 32,
     backend: Annotated[str, typer.Option(help="cpu, or cuda with one GPU per rank.")] = "cpu",
-    transport: Annotated[
-        str, typer.Option(help="How arrays of GPUs travel: host (through its memory), mpi, nccl, or auto.")
-    ] = "auto",
+    transport: Annotated[str, typer.Option(help="How arrays of GPUs travel: auto, host, mpi or nccl.")] = "auto",
     repeats: Annotated[int, typer.Option(min=1, max=1000, help="Timed calls; their median is printed.")] = 5,
     out: Picture = Path("out/distributed.png"),
 ) -> None:
