@@ -199,8 +199,7 @@ def dem(
     gravity: Annotated[float, typer.Option(help="Acceleration in m/s², downwards.")] = 9.81,
     steps: Annotated[int | None, _option("Time steps; by default 4 free-fall times.", min=1, max=10**12)] = None,
     time_step: Annotated[
-        float | None,
-        _option("In s; by default 0.1 of the critical step (hertz), or 1/63 of a contact's duration (spring)."),
+        float | None, _option("In s; by default 0.1 of the critical step (hertz), or 1/63 of a contact (spring).")
     ] = None,
     seed: Seed = 1,
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
