@@ -195,3 +195,23 @@ def test_few_particles_are_found_with_radii_of_every_size(backend, radius, each)
     x = np.array([[0.0, 0, 0], [0, 0, 0], [1e-31, 0, 0], [1, 2, 3]])
     i = backend.host(pm.neighbour_list("i", backend.array(x), (1.0,) * 3, radius, periodic=False))
     np.testing.assert_array_equal(np.bincount(i, minlength=4), each)
+
+
+@pytest.mark.parametrize("systems", [False, True])
+@pytest.mark.parametrize("periodic", [(False,) * 3, (True, True, False)])
+@pytest.mark.parametrize(("unit", "far"), [(1e-100, 0), (1e-60, 0), (1.0, 0), (1.0, 2e18), (1.0, 1e25), (1e90, 0)])
+def test_leaning_boxes_take_any_unit_and_open_ones_any_place(backend, unit, far, periodic, systems):
+    far = 0 if any(periodic) else far
+    matrix = np.array([[1.0, 0, 0], [0.3, 1, 0], [0.2, 0.4, 1]])
+    x = np.array([[0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.2, 0.2, 0.3], [0.9, 0.9, 0.1]])
+    options = {"system": backend.array(np.zeros(4, "i4")), "boxes": unit * matrix[None]} if systems else {}
+    given = (x + (far, 0, 0)) * unit
+    i, j, d = pm.neighbour_list("ijd", backend.array(given), matrix * unit, 0.5 * unit, periodic=periodic, **options)
+    if far:  # the first coordinates are one number now
+        expected = {(a, b) for a in range(3) for b in range(3) if a != b}
+    else:
+        turns = np.array([(a, b, 0) for a in range(-2, 3) for b in range(-2, 3)] if any(periodic) else [(0, 0, 0)])
+        near = np.linalg.norm(x[None, :, None] - x[:, None, None] + turns @ matrix, axis=3) <= 0.5
+        expected = {(a, b) for a in range(4) for b in range(4) if a != b and near[a, b].any()}
+    assert {*zip(backend.host(i).tolist(), backend.host(j).tolist(), strict=True)} == expected
+    assert (backend.host(d) <= 0.5 * unit).all()

@@ -157,13 +157,16 @@ def ends_on_device(x: Coordinates, backend: Backend, system: Any, count: int) ->
         -(-x.count // _RUN), *x.arguments(), Unread(words) if system is None else system, words, x.count, count,
         int(system is not None), x.record(), _frame(ndim),
     )  # fmt: skip
-    ends, beyond = _decoded(np.asarray(backend.download(words)).reshape(2, 3, count), ndim)
+    ends, beyond = _decoded(np.asarray(backend.download(words)).reshape(2, 3, count), ndim, x.dtype.itemsize == 8)
     return None if beyond else ends
 
 
 @compiled
-def _decoded(keys, axes):
-    """Return the ends (2, d, S) of the keys of ends.c, and whether one is beyond float32."""
+def _decoded(keys, axes, doubles):
+    """Return the ends (2, d, S) of the keys of ends.c, and whether one is beyond float32.
+
+    Ends of doubles that are subnormal numbers of float32 are far from the particles, too.
+    """
     ends, beyond = np.empty((2, axes, keys.shape[2])), False
     bits = np.empty(1, np.uint32)
     for side in range(2):
@@ -172,7 +175,7 @@ def _decoded(keys, axes):
                 key = keys[side, 3 - axes + a, s]
                 bits[0] = key ^ np.uint32(0x80000000) if key >> np.uint32(31) else ~key
                 end = np.float64(bits.view(np.float32)[0])
-                beyond |= key != 0 and not np.isfinite(end)
+                beyond |= key != 0 and not (np.isfinite(end) and (not doubles or end == 0 or abs(end) > 1e-30))
                 end = end if key else -np.inf
                 ends[side, a, s] = end if side else -end
     return ends, beyond

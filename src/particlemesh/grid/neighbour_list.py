@@ -226,7 +226,9 @@ def _domain(box: Any, periodic: Any) -> Box:
     flags = [periodic] if periodic is None or type(periodic) is bool else periodic
     if lengths and (type(flags) is list or (type(flags) is tuple and all(type(flag) is bool for flag in flags))):
         return _made(box, True if periodic is None else periodic if type(periodic) is not list else tuple(periodic))
-    return checks.box_of(box, periodic)
+    domain = checks.box_of(box, periodic)
+    leans = not (domain.orthorhombic or any(domain.periodic))  # then it does not matter where lattice vectors point
+    return Box(domain.lengths, domain.origin, domain.periodic) if leans else domain
 
 
 @dataclass
@@ -393,10 +395,10 @@ class _Call:
 
     def _domains(self, boxes: Any, count: int) -> SystemBoxes:
         """Return the boxes of systems. Those of an earlier call have their inverses, also on the device."""
-        if count > _MOST_KEPT_BOXES:
-            return boxes_of(boxes, count, self.box, None)
         if boxes is None:
             return _boxes_of(self.box, count, None)
+        if count > _MOST_KEPT_BOXES:
+            return _straight(boxes_of(boxes, count, self.box, None))
         kind, array = operands.adopt(boxes, "boxes")
         with kind.scope(array):
             host = self._host(array)
@@ -433,7 +435,15 @@ def _boxes_of(box: Box, count: int, given: tuple[tuple[int, ...], str, bytes] | 
     if given is None:
         return boxes_of(None, count, box, None)
     shape, dtype, numbers = given
-    return boxes_of(np.frombuffer(numbers, dtype).reshape(shape), count, box, None)
+    return _straight(boxes_of(np.frombuffer(numbers, dtype).reshape(shape), count, box, None))
+
+
+def _straight(boxes: SystemBoxes) -> SystemBoxes:
+    """Return boxes with no lattice vector that leans, if no axis repeats: then it does not matter where they point."""
+    if any(boxes.box.periodic) or boxes.orthorhombic.all():
+        return boxes
+    lengths = np.linalg.norm(boxes.rows, axis=2)
+    return SystemBoxes(boxes.box, lengths[:, None] * np.eye(boxes.box.ndim), boxes.origins)
 
 
 def _of_each(periodic: Any) -> np.ndarray | None:
@@ -546,7 +556,7 @@ def _cells(thick: tuple[float, ...], reach: float, most: float, count: float, *,
         if neighbours >= _IN_COLUMNS:
             sizes = reach * columns(neighbours, ndim)
     # Cells of one size along all axes would be so many if they were of this size: much smaller ones need no trial.
-    sizes = np.maximum(sizes, (thickness.prod() / most) ** (1 / ndim) / _THINNER)
+    sizes = np.maximum(sizes, (thickness ** (1 / ndim)).prod() / most ** (1 / ndim) / _THINNER)
     while True:
         cells = tuple(max(1, int(min(n, 2.0**40))) for n in thickness / sizes * (1 + 1e-12))
         excess = math.prod(cells) / most

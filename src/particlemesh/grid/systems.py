@@ -69,9 +69,12 @@ class SystemBoxes:
     @functools.cached_property
     def scale(self) -> np.ndarray:
         """Edges of cubes of each system's volume, relative to that of the grid's box, (S,)."""
-        straight = self.orthorhombic.all()
-        volumes = np.diagonal(self.rows, axis1=1, axis2=2).prod(1) if straight else np.linalg.det(self.rows)
-        return (np.abs(volumes) / self.box.volume) ** (1 / self.box.ndim)
+        d = self.box.ndim  # roots first: products of lengths may be beyond float64
+        if self.orthorhombic.all():
+            edges = (np.diagonal(self.rows, axis1=1, axis2=2) ** (1 / d)).prod(1)
+        else:
+            edges = np.exp(np.linalg.slogdet(self.rows)[1] / d)
+        return np.asarray(edges / self.box.volume ** (1 / d))
 
     def table(self, dtype: np.dtype) -> np.ndarray:
         """Return the numbers (S, NUMBERS) of all systems, the same array every time.
@@ -137,15 +140,14 @@ def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> Sy
 
 
 def widened(rows: np.ndarray, origins: np.ndarray, periodic: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return lattice vectors (S, d, d) and origins (S, d) whose open axes hold all particles; None if they can not.
+    """Return lattice vectors (S, d, d) and origins (S, d) whose open axes hold all particles; None of leaning boxes.
 
     Such an axis has one cell. Where it leans on a periodic one, the far origin would round positions.
     """
-    lengths = np.diagonal(rows, axis1=1, axis2=2)
-    if periodic.any() and (rows != lengths[:, None] * np.eye(len(periodic))).any():
+    lengths, unit = np.diagonal(rows, axis1=1, axis2=2), np.eye(len(periodic))
+    if (rows != lengths[:, None] * unit).any():
         return None
-    lengths = np.where(periodic, lengths, 2 * _FAR)
-    return lengths[:, None] * np.eye(len(periodic)), np.where(periodic, origins, -_FAR)
+    return np.where(periodic, lengths, 2 * _FAR)[:, None] * unit, np.where(periodic, origins, -_FAR)
 
 
 def fitted(boxes: SystemBoxes, cloud: Cloud, reach: float, periodic: np.ndarray | None = None) -> SystemBoxes:
