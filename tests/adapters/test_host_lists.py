@@ -147,6 +147,8 @@ def test_wrong_calls_of_matscipy_are_named():
             of_matscipy.neighbour_list("ij", **given)
     with pytest.raises(TypeError, match=r"an ase\.Atoms is needed"):
         of_matscipy.neighbour_list("ij", x, 1.0)
+    with pytest.raises(TypeError, match=r"cutoff has shape \(3,\); give one number, or one for each of 2 atoms"):
+        of_matscipy.neighbour_list("ij", positions=x, cell=np.eye(3), cutoff=np.ones(3))
 
 
 # ---- vesin ---------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def module(name, **members):
 
 
 module("torch_sim", __path__=[str(Path(os.environ["TORCH_SIM_TESTS"]).parent / "torch_sim")])
-module("tests", __path__=[])
+module("tests", __path__=[os.environ["TORCH_SIM_TESTS"]])
 module("tests.conftest", DEVICE=torch.device("cpu"), DTYPE=torch.float64)
 
 from torch_sim import neighbors  # noqa: E402 - the package above

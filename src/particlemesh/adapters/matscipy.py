@@ -74,6 +74,8 @@ def neighbour_list(
     flags = [False] * 3 if pbc is None else pbc
     kinds = np.ones(len(x), np.int64) if numbers is None else numbers
     reach = cutoff.default_factory() if isinstance(cutoff, defaultdict) and cutoff.default_factory else cutoff
+    if np.ndim(reach) and np.shape(reach) != (len(x),):
+        raise TypeError(f"cutoff has shape {np.shape(reach)}; give one number, or one for each of {len(x)} atoms.")
     result = primitive_neighbor_list(quantities, flags, rows, x, reach, kinds)
     arrays = result if isinstance(result, tuple) else (result,)
     arrays = tuple(array if array.dtype == np.float64 else array.astype(np.int32) for array in arrays)
