@@ -102,9 +102,9 @@ left.set(
     title="Electric field of the wave",
     xlabel=r"time $\times\ \omega_p$",
     ylabel="field",
-    ylim=(5e-4, 3),
+    ylim=(5e-4, 60),
 )
-left.legend(loc="lower right")
+left.legend(loc="upper left")
 x, v = results["ik"][3]
 for beam, colour in ((slice(None, count), "C0"), (slice(count, None), "C1")):
     right.plot(x[beam], v[beam], ".", color=colour, markersize=2)
