@@ -110,7 +110,7 @@ def fields(body):
 def plain(text):
     """Return text of BibTeX without its mark-up."""
     text = re.sub(r"\\[\"'`^~=.vcHku]\s*\{?(\w)\}?", r"\1", text)
-    text = re.sub(r"(?<!`)`([^`']+)'(?!')", r"‘\1’", text)
+    text = re.sub(r"(?<!`)`([^`']+)'(?!')", "\u2018\\1\u2019", text)
     for old, new in (("``", "“"), ("''", "”"), ("---", "—"), ("--", "–"), ("{", ""), ("}", ""), ("\\", "")):
         text = text.replace(old, new)
     return text.replace("*", r"\*")
