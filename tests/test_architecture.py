@@ -44,7 +44,7 @@ TOP = {
 # folder gets something new.
 BUDGET = {
     ".": 921,
-    "adapters": 1604,
+    "adapters": 1606,
     "apps/brownian": 2256,
     "apps/dem": 2840,
     "apps/files": 3380,
@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3113,
     "distributed": 3820,
     "fourier": 2645,
-    "grid": 8408,
+    "grid": 8417,
     "interpolate": 3400,
     "kernels": 270,
     "methods": 750,
