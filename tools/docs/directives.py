@@ -139,10 +139,16 @@ def escape_stars(app, what, name, thing, options, lines):
             lines[i] = re.sub(r"(?<=, )\*(?=\w)", r"\\*", line)
 
 
+def without_aliases(app, what, name, thing, skip, options):
+    """Leave out the fields of named tuples, which their parameters describe: Python calls each an alias of a number."""
+    return True if (getattr(thing, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
 def setup(app):
     app.add_directive("methods", Methods)
     app.add_directive("options", Options)
     app.add_directive("references", References)
     app.add_directive("changelog", Changelog)
     app.connect("autodoc-process-docstring", escape_stars, priority=400)  # before napoleon, at 500
+    app.connect("autodoc-skip-member", without_aliases)
     return {"parallel_read_safe": True}
