@@ -123,9 +123,10 @@ def neighbour_list(
     Notes
     -----
     The call waits for the device, because the number of pairs decides the length of the results. Box and cells are
-    fitted to the particles. For that, a device finds how far particles reach along open axes. Copied to the host are an
-    array of radii, boxes of systems, and indices of systems where no boxes are given. Positions are where lattice
-    vectors lean along an open axis, or where cells are sparse.
+    fitted to the particles. For that, a device finds how far particles reach along open axes. Up to 256 particles, and
+    systems that have no more on average, are compared without a fit. Copied to the host are an array of radii, boxes of
+    systems, and indices of systems where no boxes are given. Positions are where lattice vectors lean along an open
+    axis, or where cells are sparse.
 
     N particles with k pairs take O(N log N + k), wherever they are. Where particles are clustered, only cells that
     hold particles are kept, and gaps along open axes are closed. Radii of many sizes are put on levels of cells; there
