@@ -165,7 +165,7 @@ def ends_on_device(x: Coordinates, backend: Backend, system: Any, count: int) ->
 def _decoded(keys, axes, doubles):
     """Return the ends (2, d, S) of the keys of ends.c, and whether one is beyond float32.
 
-    Ends of doubles that are subnormal numbers of float32 are far from the particles, too.
+    Doubles near zero count as beyond: as numbers of float32 they would be far from the particles.
     """
     ends, beyond = np.empty((2, axes, keys.shape[2])), False
     bits = np.empty(1, np.uint32)
