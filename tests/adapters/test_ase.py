@@ -79,7 +79,7 @@ def list_like_ase(backend, seed):
 
 def test_random_cells_on_every_backend_have_the_pairs_of_ase(backend, request):
     most = 1_000 if backend.name == "cuda" else 10_000
-    cases = range(most if request.config.getoption("--thorough") else 100)
+    cases = range(most if request.config.getoption("--thorough") else 40)
     assert sum(list_like_ase(backend, seed) for seed in cases) > 500
 
 
