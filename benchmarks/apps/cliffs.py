@@ -76,7 +76,7 @@ def touching(application: str, x: np.ndarray, diameters: np.ndarray) -> Call:
 
     def granular() -> None:
         law = Hertz(1e6, 0.3, restitution=0.5, friction=0.3)
-        Simulation(x, diameters / 2, density=1.0, contact=law, threads=1).run(10)
+        Simulation(x, diameters / 2, density=1.0, contact=law, overlaps="allow", threads=1).run(10)
 
     def chain() -> None:
         bonds = HarmonicBonds(np.stack([np.arange(1, len(x) - 1), np.arange(2, len(x))], 1), 1.0, 1.0)
