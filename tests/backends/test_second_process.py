@@ -60,7 +60,7 @@ def test_a_second_process_compiles_nothing(backend, first, second):
 def test_what_compiled_code_calls_has_machine_code_once_python_calls_it(backend):
     occupied, known = np.array([2, 3, 5, 8, 13]), set(_first_from.overloads)
     places = [_places(np.arange(10, 16), occupied, number, 2) for number in range(12)]
-    assert set(_first_from.overloads) == known and _first_from.part.overloads
+    assert set(_first_from.overloads) == known  # its part is not there either, if `_places` came from the disk
     firsts = [_first_from(occupied, number, 0) for number in range(12)]
     assert firsts == np.searchsorted(occupied, range(12)).tolist()
     assert places == [(10 + n, 10 + np.searchsorted(occupied, k + 2)) for k, n in enumerate(firsts)]
