@@ -18,6 +18,7 @@ where time goes; ``sent`` is what the busiest rank sends in bytes.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import statistics
 import sys
@@ -35,6 +36,7 @@ from distributed.trace import Stages, profile, table
 from harness.tables import RESULTS, Row, facts, short, write
 from particlemesh import backends
 from particlemesh import distributed as pmd
+from particlemesh.apps import nufft, pme
 from particlemesh.distributed.transports import Transport
 
 WINDOW, DTYPE = "bspline6", np.float32
@@ -60,6 +62,8 @@ GOALS = {
     "reproducible": Goal("deterministic, 10^8 a GPU: against Plan, whose bits depend on cuts", 0.95, 0.98),
     "positions": Goal("set_positions after a move of 0.1 cell", 1.3, 1.1, "times as long"),
     "grid": Goal("uniform grid and half pair list, 4*10^6 a GPU", 0.90, 0.95),
+    "pme": Goal("PME, 5*10^6 charges a GPU: energy, forces, virial", 0.90, 0.94),
+    "nufft": Goal("NUFFT types 1 and 2, 8 points a mode, 2.5*10^8 a GPU", 0.85, 0.90),
 }
 
 
@@ -285,6 +289,40 @@ class Bench:
         one = Work(lambda: alone.build(local).pairs(radius, half=True, quantities="ij"))
         return self.row("grid", one, over(self.world), over(self.watched), count)
 
+    def pme(self) -> Row:
+        """Return the row of electrostatics: as many charges for each rank, in a box that grows with their number."""
+        count, domain = self.count(5e6), self.domain()
+        charges = self.values(count, real=True) - DTYPE(0.5)
+        x, local = self.cloud(domain, count), self.generator.random((count, 3), dtype=DTYPE)
+        alone = pme.PME((1.0,) * 3)
+
+        def over(world: pmd.World) -> Work:
+            many = pme.DistributedPME(world, domain.mesh.box)
+            return Work(lambda: many(x, charges, check=False))
+
+        one = Work(lambda: alone(local, charges, check=False))
+        return self.row("pme", one, over(self.world), over(self.watched), count)
+
+    def nufft(self) -> Row:
+        """Return the row of both transforms: 512 x 256 x 256 modes for each rank."""
+        count, domain = self.count(2.5e8), pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), self.world.size, parts="slabs")
+        shape = (2 * self.edge, self.edge, self.edge)
+        turn, values = DTYPE(2 * np.pi), self.values(count, real=False)
+        x = [turn * axis for axis in self.cloud(domain, count).T]
+        local = [turn * axis for axis in self.generator.random((3, count), dtype=DTYPE)]
+
+        def both(plan: Callable[..., Any], n_modes: tuple[int, ...], points: list[Any]) -> Work:
+            first, second = (plan(kind, n_modes, eps=1e-4, dtype="complex64") for kind in (1, 2))
+            for each in (first, second):
+                each.setpts(*points)
+            return Work(lambda: second.execute(first.execute(values)))
+
+        def over(world: pmd.World) -> Work:
+            n_modes = tuple(n * many for n, many in zip(shape, self.cut, strict=True))
+            return both(functools.partial(nufft.DistributedPlan, world), n_modes, x)
+
+        return self.row("nufft", both(nufft.Plan, shape, local), over(self.world), over(self.watched), count)
+
     def rows(self, names: list[str]) -> Iterator[Row]:
         """Yield the rows of some figures."""
         figures = {
@@ -292,7 +330,7 @@ class Bench:
             "few": lambda: self.weak("few", 1e7), "strong": self.strong,
             "deterministic": lambda: self.weak("deterministic", 1e8, deterministic=True, over=True),
             "reproducible": lambda: self.weak("reproducible", 1e8, deterministic=True),
-            "positions": self.positions, "grid": self.grid,
+            "positions": self.positions, "grid": self.grid, "pme": self.pme, "nufft": self.nufft,
         }  # fmt: skip
         for name in names:
             yield figures[name]()
