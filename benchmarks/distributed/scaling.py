@@ -371,8 +371,8 @@ def main() -> None:
             print(f"{row['figure']}: {row['value']:.3f} {row['unit']} (goals {row['reach']}, {row['stretch']}); "
                   f"{row['seconds'] * 1e3:.3g} ms, one rank {row['one_s'] * 1e3:.3g} ms, of which waiting "
                   f"{row['exchange_s'] * 1e3:.3g} ms in {row['rounds']} rounds", flush=True)  # fmt: skip
-    if world.rank == 0 and not asked.trace:
-        print(write("distributed-scaling", rows[0]["device"], rows, asked.out))
+            if not asked.trace:  # after each, so that a run that is cut leaves what it has
+                print(write("distributed-scaling", row["device"], rows, asked.out))
 
 
 if __name__ == "__main__":

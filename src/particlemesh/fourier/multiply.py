@@ -17,7 +17,7 @@ from particlemesh.arrays.positions import check_size
 from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import default_threads, ranges, run
 from particlemesh.backends.jit import compiled
-from particlemesh.fourier.green import Divisor, table
+from particlemesh.fourier.green import Divisor
 from particlemesh.fourier.modes import Modes
 
 _SHARE = 4096  # modes that a thread or group sums at once
@@ -211,16 +211,29 @@ def strain_tables(
     last, ndim = len(modes.shape) - 1, len(modes.shape)
     numbers = modes.numbers(last)
     twice = modes.along(last, np.where((numbers == 0) | (2 * numbers == modes.shape[last]), 1.0, 2.0))
-    volume = np.prod(modes.shape) * modes.mesh.node_volume
-
-    def product(a: int, b: int) -> Callable[..., Any]:
-        return lambda *k: k[a] * k[b] * slope(sum(c**2 for c in k))
-
-    rows = []
-    for a, b in itertools.combinations_with_replacement(range(ndim), 2):
-        part = table(product(a, b), modes, of="k", zero=None, parameters={}, divisor=divisor, parts=True) / volume
-        rows.append(-twice * (part + (a == b) * factors / 2))
-    return np.stack(rows).reshape(len(rows), -1)
+    scale = -twice / (np.prod(modes.shape) * modes.mesh.node_volume)
+    for axis, nodes in enumerate(modes.shape):
+        if divisor is not None:
+            scale = scale / modes.along(axis, divisor(modes.numbers(axis), nodes, axis))
+    pairs = list(itertools.combinations_with_replacement(range(ndim), 2))
+    tables = np.zeros((len(pairs), *modes.spectrum_shape))
+    scale = np.broadcast_to(scale * modes.share(range(ndim)), modes.spectrum_shape)
+    for signs, region in modes.signs(range(ndim)):  # the slope takes longest, and serves all rows
+        k = [np.broadcast_to(c, modes.spectrum_shape)[region] for c in modes.vectors(signs)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_all = slope(modes.squares(signs)[region]) * scale[region]
+            for row, (a, b) in zip(tables, pairs, strict=True):
+                row[region] += k[a] * k[b] * of_all
+    if modes.has_zero:
+        tables.reshape(len(pairs), -1)[:, 0] = 0
+    bad = int(np.count_nonzero(~np.isfinite(tables).all(0)))
+    if bad:
+        raise ValueError(f"the slope of green is not finite at {bad} modes other than k = 0; give a function that is.")
+    halves = twice * factors / 2
+    for row, (a, b) in zip(tables, pairs, strict=True):
+        if a == b:
+            row -= halves
+    return tables.reshape(len(pairs), -1)
 
 
 class Strain:
@@ -241,7 +254,7 @@ class Strain:
     def __init__(
         self, backend: Backend, tables: list[NDArray[Any]], ndim: int, dtype: np.dtype, threads: int | None
     ) -> None:
-        whole = np.ascontiguousarray(np.stack(tables), dtype)
+        whole = np.stack(tables, dtype=dtype, casting="same_kind")
         self.backend, self.ndim, self.dtype = backend, ndim, dtype
         self.owners, self.terms, self.modes = whole.shape
         self.shares = max(1, -(-self.modes // _SHARE))

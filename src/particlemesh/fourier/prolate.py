@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from particlemesh import checks
+from particlemesh.backends.cpu import default_threads, ranges, run
+from particlemesh.backends.jit import compiled
 from particlemesh.fourier.green import Green
 from particlemesh.window import spheroidal
 
 Array = NDArray[np.float64]
+_MANY = 1 << 20  # numbers, from which on a compiled loop is worth compiling
 
 
 @dataclass(frozen=True)
@@ -142,12 +145,30 @@ class _Band(NamedTuple):
 
 def _within(coefficients: tuple[float, ...], square: Any, end: float) -> Any:
     """Return a polynomial of ``u = square / end``, and 0 from ``u = 1`` on; by operators that torch and JAX have."""
+    if isinstance(square, np.ndarray) and square.size > _MANY:
+        out = np.empty(square.shape)
+        given = np.array(coefficients), np.ascontiguousarray(square, np.float64).reshape(-1), end
+        run(_evaluate, default_threads(square.size), *given, out.reshape(-1))
+        return out
     inside = square < end
     x = square * inside * (2 / end) - 1
     value = x * 0 + coefficients[-1]
     for c in coefficients[-2::-1]:
         value = value * x + c
     return value * inside
+
+
+@compiled
+def _evaluate(coefficients, square, end, out, counter):
+    for begin, stop in ranges(counter, out.size, 1 << 14):
+        for i in range(begin, stop):
+            value = 0.0
+            if square[i] < end:
+                x = square[i] * (2 / end) - 1
+                value = coefficients[-1]
+                for n in range(len(coefficients) - 2, -1, -1):
+                    value = value * x + coefficients[n]
+            out[i] = value
 
 
 @lru_cache(maxsize=64)

@@ -68,6 +68,13 @@ def test_the_transform_is_that_of_the_smooth_part(bandwidth):
     np.testing.assert_allclose(green.smoothing_slope(k**2)[within], slope[within], rtol=0, atol=1e-8 * CUTOFF**2)
 
 
+def test_many_wavenumbers_have_the_factors_of_few():
+    green = ProlateGreen(12.0, 2.0)
+    k2 = np.linspace(0.1, 1.2 * green.edge**2, (1 << 20) + 1)
+    for function in (green.smoothing, green.smoothing_slope, green.slope):
+        np.testing.assert_allclose(function(k2)[1::999], function(k2[1::999]), rtol=1e-13, atol=1e-16)
+
+
 @pytest.mark.parametrize("bandwidth", [4.0, 7.0, 12.0, 17.0])
 def test_the_error_is_that_of_what_the_transform_leaves_out(bandwidth):
     split = Prolate(bandwidth, CUTOFF)
