@@ -105,12 +105,12 @@ def known(green: Any, parameters: dict[str, Any]) -> Green | None:
 
 def table(
     green: Any, modes: Modes, *, of: str, zero: float | None, parameters: dict[str, Any],
-    divisor: Divisor | None = None, parts: bool = False, slope: int | None = None,
+    divisor: Divisor | None = None, slope: int | None = None,
 ) -> NDArray[Any]:  # fmt: skip
     """Return a Green function at all modes; see :meth:`particlemesh.fourier.Transform.green`.
 
     ``divisor(numbers, nodes, axis)`` returns divisors for modes of an axis, such as the square of a window's transform.
-    For ``parts`` see :func:`both_signs`. With ``slope``, an axis, it is the derivative along this axis, divided by i.
+    With ``slope``, an axis, it is the derivative along this axis, divided by i.
     """
     checks.one_of(of, "of", ("k2", "k"))
     if zero is not None and not all(modes.mesh.periodic):
@@ -121,15 +121,14 @@ def table(
             raise ValueError(f"of is {of!r} beside green={green!r}, which is no function of yours: leave out of.")
         if not all(modes.mesh.periodic):
             return free_space(function, modes, divisor, slope)
-        with np.errstate(divide="ignore"):
-            values = both_signs(function, modes, "k2", parts=True)
+        values = both_signs(function, modes, "k2", parts=True)
     else:
         if not all(modes.mesh.periodic):
             raise ValueError(
                 f"green is a function and the mesh has open axes; in free space choose from {', '.join(NAMES)}."
             )
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = both_signs(green, modes, of, parts=parts)
+            values = both_signs(green, modes, of)
     first = (0,) * values.ndim
     if not modes.has_zero:
         pass
@@ -142,7 +141,7 @@ def table(
         raise ValueError(f"green is not finite at {bad} modes other than k = 0; give a function that is.")
     if divisor is not None:
         for axis, nodes in enumerate(modes.shape):
-            values = values / modes.along(axis, divisor(modes.numbers(axis), nodes, axis))
+            values /= modes.along(axis, divisor(modes.numbers(axis), nodes, axis))
     return values if slope is None else values * modes.slopes[slope]
 
 
@@ -154,21 +153,23 @@ def both_signs(function: Callable[..., Any], modes: Modes, of: str, *, parts: bo
     """
     axes = modes.oblique if of == "k2" else range(len(modes.shape))
     share = np.broadcast_to(modes.share(axes), modes.spectrum_shape)
-    total: Any = None
+    total = np.zeros(modes.spectrum_shape)
+
+    def write(signs: tuple[int, ...], region: tuple[slice, ...]) -> None:
+        with np.errstate(divide="ignore"):
+            total[region] += function(modes.squares(signs, region)) * share[region]
+
+    if parts:
+        modes.in_parts(axes, write)
+        return total
     for signs, region in modes.signs(axes):
         arguments = (modes.squares(signs),) if of == "k2" else modes.vectors(signs)
-        if parts:
-            arguments = tuple(np.broadcast_to(k, modes.spectrum_shape)[region] for k in arguments)
         result = np.asarray(function(*arguments))
         if result.dtype.kind not in "iufc":
             raise TypeError(f"green returns values of dtype {result.dtype}; numbers are needed.")
-        if not parts:
-            result = np.broadcast_to(result, modes.spectrum_shape)[region]
-        if total is None:
-            total = (result * share[region]).astype(np.result_type(result.dtype, np.float64))
-        else:
-            total[region] += result * share[region]
-    return np.asarray(total)
+        total = total.astype(np.result_type(result.dtype, total.dtype), copy=False)
+        total[region] += np.broadcast_to(result, modes.spectrum_shape)[region] * share[region]
+    return total
 
 
 def free_space(green: Green, modes: Modes, divisor: Divisor | None, slope: int | None = None) -> Array:

@@ -57,13 +57,13 @@ class Influence:
         """Return the factors of modes, of the potential or of its slope along an axis, without the i."""
         return self._table(modes, slope=slope) / (np.prod(modes.shape) * modes.mesh.node_volume)
 
-    def strain(self, modes: Modes, factors: NDArray[Any]) -> NDArray[Any]:
+    def strain(self, modes: Modes, factors: NDArray[Any], dtype: Any = np.float64) -> NDArray[Any]:
         """Return the tables of the virial for the factors of the potential."""
         if not all(modes.mesh.periodic):
             raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
         if self._slope is None:
             raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
-        return strain_tables(modes, factors, self._slope, self._divisor)
+        return strain_tables(modes, factors, self._slope, self._divisor, dtype)
 
     def peaks(self, modes: Modes, factors: NDArray[Any]) -> tuple[float, float]:
         """Return the largest ``k**2`` times the Green function at the highest modes, and at all."""

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from particlemesh.backends.cpu import available_threads
 from particlemesh.fourier.bands import mode_numbers
 from particlemesh.fourier.engines import good_size
 from particlemesh.mesh import Mesh
 
 Array = NDArray[np.float64]
+
+_PART = 1 << 17  # modes whose numbers stay in a cache
+_WHOLE = (slice(None),) * 3
 
 
 class Modes:
@@ -87,6 +94,15 @@ class Modes:
                 region[a] = slice(at - start, at - start + 1) if start <= at < stop else slice(0)
             yield tuple(-1 if a in flipped else 1 for a in range(len(self.shape))), tuple(region)
 
+    def in_parts(self, axes: Iterable[int], write: Callable[[tuple[int, ...], tuple[slice, ...]], None]) -> None:
+        """Call ``write`` with what `signs` yields, in parts that fit a cache, from several threads for one sign."""
+        for signs, (first, *others) in self.signs(axes):
+            rows, *more = (range(n)[along] for n, along in zip(self.spectrum_shape, (first, *others), strict=True))
+            step = max(1, _PART // max(1, math.prod(map(len, more))))
+            parts = [(slice(r, min(r + step, rows.stop)), *others) for r in range(rows.start, rows.stop, step)]
+            with ThreadPoolExecutor(available_threads()) if len(parts) > 1 else contextlib.nullcontext() as pool:
+                list((pool.map if pool else map)(functools.partial(write, signs), parts))
+
     def share(self, axes: Iterable[int]) -> Array:
         """Return the weight of each of a mode's signs, which broadcasts: a half for each highest mode."""
         halves = (self.along(a, np.where(2 * abs(self.numbers(a)) == self.shape[a], 0.5, 1.0)) for a in axes)
@@ -103,10 +119,10 @@ class Modes:
         products = self.rows @ self.rows.T
         return np.flatnonzero((products - np.diag(np.diag(products))).any(1)).tolist()
 
-    def vectors(self, signs: Sequence[int] = (1, 1, 1)) -> tuple[Array, ...]:
+    def vectors(self, signs: Sequence[int] = (1, 1, 1), region: Sequence[slice] = _WHOLE) -> tuple[Array, ...]:
         """Return the Cartesian components of k, which broadcast. For ``signs``, one per axis, see :meth:`numbers`."""
         ndim = len(self.shape)
-        numbers = [self.along(a, self.numbers(a, signs[a])) for a in range(ndim)]
+        numbers = [self.along(a, self.numbers(a, signs[a])[region[a]]) for a in range(ndim)]
         components = []
         for b in range(ndim):
             terms = [self.rows[a, b] * numbers[a] for a in range(ndim) if self.rows[a, b]]
@@ -118,10 +134,10 @@ class Modes:
         """Components of k, for derivatives by ik: a highest mode has no slope along its axis."""
         return self.vectors((0, 0, 0))
 
-    def squares(self, signs: Sequence[int] = (1, 1, 1)) -> Array:
-        """Return k**2, shape ``spectrum_shape``."""
-        total = np.zeros(self.spectrum_shape)
-        for component in self.vectors(signs):
+    def squares(self, signs: Sequence[int] = (1, 1, 1), region: Sequence[slice] = _WHOLE) -> Array:
+        """Return k**2 of modes, by default of all."""
+        total = np.zeros([len(range(n)[piece]) for n, piece in zip(self.spectrum_shape, region, strict=False)])
+        for component in self.vectors(signs, region):
             total += component**2
         return total
 

@@ -193,7 +193,7 @@ class Projection:
 
 
 def strain_tables(
-    modes: Modes, factors: NDArray[Any], slope: Callable[[NDArray[Any]], Any], divisor: Divisor | None
+    modes: Modes, factors: NDArray[Any], slope: Callable[[NDArray[Any]], Any], divisor: Divisor | None, dtype: Any
 ) -> NDArray[Any]:
     """Return tables (d (d + 1) / 2, modes), rows of the upper triangle, whose sums are the derivative.
 
@@ -207,32 +207,38 @@ def strain_tables(
         Derivative of the Green function by k**2.
     divisor : callable or None
         As for :func:`particlemesh.fourier.green.table`.
+    dtype : dtype
+        Of the tables: they take most of the time, and of the memory.
     """
-    last, ndim = len(modes.shape) - 1, len(modes.shape)
-    numbers = modes.numbers(last)
-    twice = modes.along(last, np.where((numbers == 0) | (2 * numbers == modes.shape[last]), 1.0, 2.0))
-    scale = -twice / (np.prod(modes.shape) * modes.mesh.node_volume)
-    for axis, nodes in enumerate(modes.shape):
-        if divisor is not None:
-            scale = scale / modes.along(axis, divisor(modes.numbers(axis), nodes, axis))
+    ndim = len(modes.shape)
+    numbers = modes.numbers(ndim - 1)
+    twice = modes.along(ndim - 1, np.where((numbers == 0) | (2 * numbers == modes.shape[-1]), 1.0, 2.0))
+    weights = [modes.share([axis]) for axis in range(ndim)]
+    if divisor is not None:
+        weights += [1 / modes.along(a, divisor(modes.numbers(a), nodes, a)) for a, nodes in enumerate(modes.shape)]
+    weights.append(-twice / (np.prod(modes.shape) * modes.mesh.node_volume))
+    weights = [np.broadcast_to(weight, modes.spectrum_shape) for weight in weights]
     pairs = list(itertools.combinations_with_replacement(range(ndim), 2))
-    tables = np.zeros((len(pairs), *modes.spectrum_shape))
-    scale = np.broadcast_to(scale * modes.share(range(ndim)), modes.spectrum_shape)
-    for signs, region in modes.signs(range(ndim)):  # the slope takes longest, and serves all rows
-        k = [np.broadcast_to(c, modes.spectrum_shape)[region] for c in modes.vectors(signs)]
+    tables = np.zeros((len(pairs), *modes.spectrum_shape), dtype)
+    halves = np.broadcast_to(twice / 2, modes.spectrum_shape)
+
+    def write(signs: tuple[int, ...], region: tuple[slice, ...]) -> None:
+        k = modes.vectors(signs, region)
         with np.errstate(divide="ignore", invalid="ignore"):
-            of_all = slope(modes.squares(signs)[region]) * scale[region]
-            for row, (a, b) in zip(tables, pairs, strict=True):
-                row[region] += k[a] * k[b] * of_all
-    if modes.has_zero:
-        tables.reshape(len(pairs), -1)[:, 0] = 0
-    bad = int(np.count_nonzero(~np.isfinite(tables).all(0)))
-    if bad:
-        raise ValueError(f"the slope of green is not finite at {bad} modes other than k = 0; give a function that is.")
-    halves = twice * factors / 2
-    for row, (a, b) in zip(tables, pairs, strict=True):
-        if a == b:
-            row -= halves
+            of_all = slope(modes.squares(signs, region))
+        for weight in weights:
+            of_all = of_all * weight[region]
+        if modes.has_zero and min(signs) > 0 and region[0].start == 0:
+            of_all[(0,) * ndim] = 0
+        if not np.isfinite(of_all).all():
+            raise ValueError("the slope of green is not finite at a mode other than k = 0; give a function that is.")
+        for row, (a, b) in zip(tables, pairs, strict=True):
+            part = k[a] * k[b] * of_all
+            if a == b and min(signs) > 0:  # all modes, once
+                part -= halves[region] * factors[region]
+            row[region] += part
+
+    modes.in_parts(range(ndim), write)
     return tables.reshape(len(pairs), -1)
 
 
@@ -243,19 +249,15 @@ class Strain:
     ----------
     backend : Backend
     tables : list of arrays (terms, modes)
-        One for all spectra, or one per system.
+        One for all spectra, or one per system, of the real type of the spectra.
     ndim : int
-    dtype : numpy.dtype
-        Real type of the spectra.
     threads : int, optional
         CPU threads.
     """
 
-    def __init__(
-        self, backend: Backend, tables: list[NDArray[Any]], ndim: int, dtype: np.dtype, threads: int | None
-    ) -> None:
-        whole = np.stack(tables, dtype=dtype, casting="same_kind")
-        self.backend, self.ndim, self.dtype = backend, ndim, dtype
+    def __init__(self, backend: Backend, tables: list[NDArray[Any]], ndim: int, threads: int | None) -> None:
+        whole = np.stack(tables) if len(tables) > 1 else tables[0][None]
+        self.backend, self.ndim, self.dtype = backend, ndim, whole.dtype
         self.owners, self.terms, self.modes = whole.shape
         self.shares = max(1, -(-self.modes // _SHARE))
         self.threads = default_threads(whole.size // 8) if threads is None else threads

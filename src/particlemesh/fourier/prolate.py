@@ -22,7 +22,8 @@ from particlemesh.fourier.green import Green
 from particlemesh.window import spheroidal
 
 Array = NDArray[np.float64]
-_MANY = 1 << 20  # numbers, from which on a compiled loop is worth compiling
+_MANY = 1 << 16  # numbers, from which on a compiled loop is worth compiling
+_BLOCK = 1 << 11  # numbers that stay in the nearest cache
 
 
 @dataclass(frozen=True)
@@ -160,15 +161,17 @@ def _within(coefficients: tuple[float, ...], square: Any, end: float) -> Any:
 
 @compiled
 def _evaluate(coefficients, square, end, out, counter):
-    for begin, stop in ranges(counter, out.size, 1 << 14):
+    x = np.empty(_BLOCK)
+    for begin, stop in ranges(counter, out.size, _BLOCK):
         for i in range(begin, stop):
-            value = 0.0
-            if square[i] < end:
-                x = square[i] * (2 / end) - 1
-                value = coefficients[-1]
-                for n in range(len(coefficients) - 2, -1, -1):
-                    value = value * x + coefficients[n]
-            out[i] = value
+            x[i - begin] = square[i] * (2 / end) - 1
+            out[i] = coefficients[-1]
+        for n in range(len(coefficients) - 2, -1, -1):
+            for i in range(begin, stop):
+                out[i] = out[i] * x[i - begin] + coefficients[n]
+        for i in range(begin, stop):
+            if not square[i] < end:
+                out[i] = 0.0
 
 
 @lru_cache(maxsize=64)

@@ -520,8 +520,8 @@ class Solver(MeshSolver):
         """Return the sums of the virial; their tables are made once for a box."""
         if work.strain is None:
             pairs = zip(self._each, self._by_box, strict=True)
-            tables = [self._influence.strain(modes, factors) for modes, factors in pairs]
-            work.strain = Strain(work.backend, tables, self.mesh.ndim, work.dtype, work.threads)
+            tables = [self._influence.strain(modes, factors, work.dtype) for modes, factors in pairs]
+            work.strain = Strain(work.backend, tables, self.mesh.ndim, work.threads)
         return work.strain
 
     # ---- a call ---------------------------------------------------------------------------------------
