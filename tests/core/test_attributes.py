@@ -86,8 +86,8 @@ OBJECTS = {name.removeprefix("apps."): make for name, make in public_calls.OBJEC
 RESULTS = ("Pairs", "Status", "Contacts", "Energy", "WallForces", "Spectrum", "Correlation")  # the caller's own
 # Plain records: functions read them when they are called, and nothing else does.
 RECORDS = {
-    pme.Result, pme.DipoleResult, pme.InducedResult, pme.EquilibrationResult, files.Account, files.Chunk,
-    files.Configuration, files.Field, files.Particles,
+    pme.Result, pme.DipoleResult, pme.MultipoleResult, pme.InducedResult, pme.EquilibrationResult, files.Account,
+    files.Chunk, files.Configuration, files.Field, files.Particles,
     files.Table,
 }  # fmt: skip
 # What can be set: the next call is that of an object constructed with the new value.

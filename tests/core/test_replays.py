@@ -16,6 +16,7 @@ from particlemesh.apps import nufft
 from particlemesh.apps.pme import PME, Dispersion
 from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.dipoles import Dipoles
+from particlemesh.apps.pme.multipoles import Multipoles
 from particlemesh.backends import tapes
 from particlemesh.fourier import Solver, VectorSolver
 from particlemesh.grid.queries.pair_lists import PairLists
@@ -65,6 +66,16 @@ def with_dipoles(made, x, q, dipoles):
     return *energies(made, x, q, dipoles=dipoles), made(x, q, dipoles=dipoles).torques
 
 
+def with_quadrupoles(made, x, q, quadrupoles, widths):
+    result = made(x, q, quadrupoles=quadrupoles, widths=widths)
+    return result.energies, result.forces, result.virial, result.field_gradients
+
+
+def symmetric(count):
+    half = 0.01 * numbers(count, 3, 3)
+    return half + half.swapaxes(1, 2)
+
+
 def electrostatics(**options):
     return PME((2.0,) * 3, cutoff=0.6, splitting=5.0, shape=16, window="bspline6", **options)
 
@@ -107,6 +118,13 @@ CALLS = {
         electrostatics(), with_dipoles,
         [lambda: 2 * RNG.random((N, 3)), functools.partial(numbers, N), lambda: 0.01 * numbers(N, 3)],
     ),
+    "PME with quadrupoles": (
+        electrostatics(), with_quadrupoles,
+        [
+            lambda: 2 * RNG.random((N, 3)), functools.partial(numbers, N), functools.partial(symmetric, N),
+            lambda: RNG.random(N) / 50,
+        ],
+    ),
     "dispersion": (
         Dispersion((2.0,) * 3, cutoff=0.6, splitting=5.0, shape=16, window="bspline6"), energies,
         [lambda: 2 * RNG.random((N, 3)), lambda: RNG.random(N)],
@@ -145,7 +163,8 @@ def test_a_call_is_replayed_as_one_for_any_arrays_of_its_form(backend, monkeypat
         expected = of(here, call)(*arrays)
         with monkeypatch.context() as patch:
             if turn > 4:
-                for where, what in ((pm.Plan, "spread"), (pm.Plan, "interpolate"), (Core, "step"), (Dipoles, "step")):
+                for where, what in ((pm.Plan, "spread"), (pm.Plan, "interpolate"), (Core, "step"), (Dipoles, "step"),
+                                    (Multipoles, "step")):  # fmt: skip
                     patch.setattr(where, what, refuse)
             got = of(there, call)(*map(backend.array, arrays))
         kept.append((got, expected))

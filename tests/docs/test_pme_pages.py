@@ -28,6 +28,10 @@ TESTS = {
         "-c_i c_j / r**6": "apps/pme/test_dispersion.py::test_",
         "exp(-2 pi gap / period)": "apps/pme/test_slab.py::test_",
         "minus the energy plus the sum of ``dipoles * fields``": "apps/pme/test_dipole_virial.py::test_",
+        r"q + \mu \cdot \nabla + \tfrac{1}{2} Q : \nabla \nabla": "apps/pme/test_multipoles.py::test_a_quadrupole_is",
+        r"2 \pi \, \mathrm{tr}(Q) / (3 V)": "apps/pme/test_multipoles.py::test_a_trace_raises",
+        r"\mathrm{erf}(r / w) / r": "apps/pme/test_multipoles.py::test_gaussians_that_overlap",
+        "``virial[2, 1] - virial[1, 2]``": "apps/pme/test_multipoles.py::test_everything_turns",
         "forces = -slopes": "docs/test_pme_pages.py::test_forces_of_charges_that_depend_on_positions",
     },
     "guide/autograd.rst": {

@@ -189,7 +189,9 @@ CALLS = {
     "apps.dem.DistributedSimulation": dict(world=RANKS["world"], positions=20 * X, **SPHERES | dict(radii=REACH + 0.1)),
     "apps.dem.DistributedSimulation.run": dict(steps=1),
     "apps.pme.PME": dict(box=FOUR, exclusions=np.array([[0, 1], [2, 3]])),
-    "apps.pme.PME.__call__": dict(positions=4 * X, charges=Q, dipoles=V),
+    "apps.pme.PME.__call__": dict(
+        positions=4 * X, charges=Q, dipoles=V, quadrupoles=T + T.swapaxes(1, 2), widths=REACH
+    ),
     "apps.pme.PME.reserve": dict(count=20),
     "apps.pme.DistributedPME": dict(world=RANKS["world"], box=FOUR),
     "apps.pme.DistributedPME.__call__": dict(positions=4 * X, charges=Q),

@@ -23,6 +23,7 @@ from particlemesh.checks import alone
 from particlemesh.fourier.engines import engine, plain
 from particlemesh.fourier.influence import Influence
 from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.moments import Moments, moments_of
 from particlemesh.fourier.multiply import Factors, Strain
 from particlemesh.mesh import Mesh, mesh_of
 from particlemesh.particles.systems import matrices
@@ -463,6 +464,54 @@ class Solver(MeshSolver):
         """
         return self._on_mesh(field, _outputs(out, "potential", "virial"))
 
+    @alone
+    def moment_fields(self, fields: Any, *, virial: bool = False, out: tuple[Any, ...] | None = None) -> Any:
+        r"""Return potential, slopes and second derivatives at the nodes, of charges, dipoles and quadrupoles there.
+
+        The density of a particle is ``(q - mu . grad + Q : grad grad / 2) delta``. Its moments are q, mu, and Q as the
+        coefficients of second derivatives: ``Q[a, a] / 2`` and, with a < b, ``Q[a, b]``. In 3-D these are 10 numbers,
+        in the order of the upper triangle: xx, xy, xz, yy, yz, zz. Each is spread by ``plan.spread``. All derivatives
+        are products with ik. So the energy is half of the sum of moments times results at the particles.
+
+        Parameters
+        ----------
+        fields : array (m, \*plan.mesh.field_shape)
+            Sums of moments at the nodes, as spread; m is 3, 6 or 10 in 1-D, 2-D or 3-D. With systems, the axis before
+            the last ones has theirs.
+        virial : bool
+            Also return the derivative of the energy by a strain of the box and of the particles in it. Wave vectors in
+            the density stay as they are.
+        out : tuple of arrays, optional
+            For the fields, and for the virial if asked for.
+
+        Returns
+        -------
+        array (m, \*plan.mesh.field_shape), or tuple
+            The potential, its first and its second derivatives, in the same order; and the virial (..., d, d).
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for :meth:`potential_field`.
+
+        Examples
+        --------
+        The field of a dipole is the slope of a potential of two charges:
+
+        >>> import numpy as np, particlemesh as pm
+        >>> from particlemesh.fourier import Solver
+        >>> solver = Solver(pm.Mesh((16, 16), (1.0, 1.0)), "bspline8", green="ewald", alpha=6.0)
+        >>> plan = solver.set_positions(np.array([[0.3, 0.4], [0.5, 0.5]])).plan
+        >>> dipole = np.zeros((6, 2))
+        >>> dipole[1, 0] = 1.0  # along x, of the first particle
+        >>> phi = plan.interpolate(solver.moment_fields(plan.spread(dipole)))[0, 1]
+        >>> bool(np.isclose(phi, -solver.gradient(np.array([1.0, 0.0]))[1, 0], rtol=1e-3))
+        True
+        """
+        names = ("fields", "virial")[: 1 + checks.flag(virial, "virial")]
+        results = self._on_mesh(fields, _outputs(out, *names), moments=moments_of(self.mesh.ndim))
+        return results if virial else results[0]
+
     def explain(self) -> str:
         """Return a description of the stages, their engines and memory, and of the plan's methods.
 
@@ -503,6 +552,7 @@ class Solver(MeshSolver):
         if work.by_box is not self._by_box:
             work.factors = Factors(work.backend, self._stacked(self._by_box), work.dtype, threads=work.threads)
             work.by_box, work.slopes, work.strain, work.slopes_fit = self._by_box, [], None, False
+            work.moments = None
             work.with_plans.clear()
             work.alone.clear()
         return work
@@ -606,32 +656,46 @@ class Solver(MeshSolver):
         leading = range(values.ndim - 2)  # the parts of a gradient are last
         work.backend.copy(slopes, values.transpose((*leading, values.ndim - 1, values.ndim - 2)))
 
-    def _on_mesh(self, field: Any, outs: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the potential at the nodes, and the virial if there is a second output."""
+    def _on_mesh(self, field: Any, outs: Sequence[Any], moments: int = 0) -> tuple[Any, ...]:
+        """Return the potential at the nodes, and the virial if there is a second output; or all fields of moments."""
         if len(self._plans) > 1:
             raise ValueError("an interlaced solver has two meshes: make one without, or call potential.")
         work, padded, inner = self._ready(), self._modes.padded, self._inner
         self._check_positions()
         strain = self._strain(work) if len(outs) > 1 else None
-        core = (*self._stack, *self._wide.field_shape)
-        operand = self._operand(work, field, core, len(core), "field", "fields")
+        lead = (moments,) if moments else ()
+        core = (*lead, *self._stack, *self._wide.field_shape)
+        operand = self._operand(work, field, core, len(core), "fields" if moments else "field", "fields")
+        if moments and operand.batch:
+            raise ValueError(f"fields have shape {operand.batch + core}; {core} is needed.")
+        if moments and work.moments is None:
+            systems = math.prod(self._stack)
+            work.moments = Moments(work.backend, self._each, systems, work.dtype, work.threads)
 
         def write(target: Any, *virials: Any) -> None:
             given, whole = operand.native, None
             if padded or not (plain(given) and plain(target)):
-                whole = work.take("field", (*operand.batch, *work.field_shape))
+                whole = work.take("field", (*operand.batch, *lead, *work.field_shape))
                 if padded:
                     work.backend.clear(whole)
                 work.backend.copy(whole[inner], given)
             spectrum = work.forward(given if whole is None else whole)
+            density = spectrum
+            if moments:
+                work.moments(spectrum, expand=False)
+                density = spectrum[0]
             if strain is not None:
-                work.write_virial(strain, spectrum, *virials)
-            potential = work.multiply_and_return(spectrum, target if whole is None else whole, into=True)
+                work.write_virial(strain, density, *virials)
+            flat = density.reshape(-1, *work.spectrum_shape)
+            work.factors(flat, flat)
+            if moments:
+                work.moments(spectrum, expand=True)
+            potential = work.engine.backward(spectrum, target if whole is None else whole)
             if whole is not None:
                 work.backend.copy(target, potential[inner])
 
         cores = [core, (*self._stack, *(self.mesh.ndim,) * 2)][: len(outs)]
-        return self._run(work, work.alone, "field", operand, field, outs, cores, write)
+        return self._run(work, work.alone, ("field", moments), operand, field, outs, cores, write)
 
 
 class _Work(Work):
@@ -644,17 +708,18 @@ class _Work(Work):
         self.factors: Factors
         self.slopes: list[Factors] = []
         self.strain: Strain | None = None
+        self.moments: Any = None
         self.slopes_fit = False  # whether the type holds slopes of the potential
 
     @property
     def nbytes(self) -> int:
         return super().nbytes + sum(t.nbytes for t in (self.factors, *self.slopes, self.strain) if t is not None)
 
-    def multiply_and_return(self, spectrum: Any, memory: Any, *, into: bool = False) -> Any:
-        """Return the potential of a spectrum, which is overwritten; on the CPU in new memory unless ``into``."""
+    def multiply_and_return(self, spectrum: Any, memory: Any) -> Any:
+        """Return the potential of a spectrum, which is overwritten; on the CPU in new memory."""
         flat = spectrum.reshape(-1, *self.spectrum_shape)
         self.factors(flat, flat)
-        return self.engine.backward(spectrum, None if self.on_cpu and not into else memory)
+        return self.engine.backward(spectrum, None if self.on_cpu else memory)
 
     def write_virial(self, strain: Strain, spectrum: Any, target: Any) -> None:
         """Write the derivatives by strain of the energies of spectra (..., *modes) to an array (..., d, d)."""

@@ -7,6 +7,7 @@ from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.dispersion import Dispersion
 from particlemesh.apps.pme.equilibration import ChargeEquilibration, EquilibrationResult
 from particlemesh.apps.pme.induced import InducedDipoles, InducedResult
+from particlemesh.apps.pme.multipoles import MultipoleResult
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.ranks import DistributedPME
 from particlemesh.apps.pme.slab import slab_correction
@@ -20,6 +21,7 @@ __all__ = [
     "EquilibrationResult",
     "InducedDipoles",
     "InducedResult",
+    "MultipoleResult",
     "PMEBatch",
     "Result",
     "slab_correction",

@@ -8,8 +8,12 @@
 #include "particles/coordinates.h"
 #include "particles/magnitude.h"
 
-#define TERMS 7    // energy and six terms of the virial
+#if MULTIPOLES
+#define TERMS 10  // energy and virial
+#else
+#define TERMS 7     // energy and six terms of the virial
 #define COLUMNS 11  // of sums: potential, field, six terms, particles in one place
+#endif
 
 // The first reading finds the largest magnitudes, the second one adds.
 #define MEASURE 0
@@ -56,7 +60,7 @@ DEVICE void join(GLOBAL u64* words, const i64 pass, const int system, PRIVATE u6
 
 // Groups take shares of the particles. Particles of a system mostly follow each other: a work-item joins what it has of
 // one system, and a group what its work-items have, before anything is joined in memory. The first reading writes energies
-// and forces. words: magnitudes (systems, TERMS), then sums (systems, TERMS).
+// and forces. words: magnitudes (systems, TERMS), then sums (systems, TERMS). Multipoles have rows of terms instead of sums.
 KERNEL assemble(GLOBAL const coordinate* RESTRICT charges, GLOBAL const coordinate* RESTRICT sums,
                 GLOBAL const coordinate* RESTRICT potential, GLOBAL const coordinate* RESTRICT gradient,
                 GLOBAL coordinate* RESTRICT energies, GLOBAL coordinate* RESTRICT forces,
@@ -76,18 +80,24 @@ KERNEL assemble(GLOBAL const coordinate* RESTRICT charges, GLOBAL const coordina
         for (int t = 0; t < TERMS; t++) own[t] = 0;
         for (i64 i = share * length + LOCAL_ID; i < end; i += GROUP_SIZE) {
             if (system[i] < 0 || system[i] >= systems) {
+#if !MULTIPOLES
                 energies[at.energies + i] = 0;
                 for (int a = 0; a < 3; a++) forces[at.forces + 3 * i + a] = 0;
                 if (has_fields) {
                     potentials[at.potentials + i] = 0;
                     for (int a = 0; a < 3; a++) fields[at.fields + 3 * i + a] = 0;
                 }
+#endif
                 continue;
             }
             if (system[i] != home) {
                 join(target, pass, home, own);
                 home = system[i];
             }
+#if MULTIPOLES
+            GLOBAL const coordinate* sum = sums + (TERMS + 1) * i;
+            if (pass == MEASURE && sum[TERMS] > 0) status[TOUCHING] = 1;
+#else
             GLOBAL const coordinate* sum = sums + COLUMNS * i;
             const coordinate q = charges[at.charges + i], scaled = f.coulomb * q;
             const coordinate whole = sum[0] + f.mesh * potential[i] - f.self * q, energy = scaled * whole / 2;
@@ -102,8 +112,13 @@ KERNEL assemble(GLOBAL const coordinate* RESTRICT charges, GLOBAL const coordina
                 if (sum[COLUMNS - 1] > 0) status[TOUCHING] = 1;
                 if (!(q - q == 0)) ATOMIC_MAX_U64(status + BAD, ~(u64)i);
             }
+#endif
             for (int t = 0; t < TERMS; t++) {
+#if MULTIPOLES
+                const real term = (real)sum[t];
+#else
                 const real term = t == 0 ? (real)energy : (real)scaled * sum[3 + t] / 2;
+#endif
                 if (pass == MEASURE) {
                     own[t] = joined(pass, own[t], (u64)MAGNITUDE(term));
                     continue;
@@ -150,6 +165,12 @@ KERNEL totals_of_systems(GLOBAL const u64* RESTRICT words, GLOBAL const coordina
         energy[at.energy + s] = (coordinate)total_of(words, systems, TERMS * s, crowd);
         const coordinate value = energy[at.energy + s];
         if (!(value - value == 0)) ATOMIC_MAX_U64(status + INFINITE, ~(u64)s);
+#if MULTIPOLES
+        for (int t = 0; t < (VIRIAL ? 9 : 0); t++) {
+            const real part = total_of(words, systems, TERMS * s + 1 + t, crowd);
+            virial[at.virial + 9 * s + t] = (coordinate)(part + (real)f.coulomb * f.mesh * mesh[9 * s + t]);
+        }
+#else
         for (int t = 0; t < 6; t++) {  // the order is 00, 11, 22, 12, 20, 01
             const int a = t < 3 ? t : (t - 2) % 3, b = t < 3 ? t : (t - 1) % 3;
             const real part = total_of(words, systems, TERMS * s + 1 + t, crowd)
@@ -157,5 +178,6 @@ KERNEL totals_of_systems(GLOBAL const u64* RESTRICT words, GLOBAL const coordina
             virial[at.virial + 9 * s + 3 * a + b] = (coordinate)part;
             virial[at.virial + 9 * s + 3 * b + a] = (coordinate)part;
         }
+#endif
     }
 }

@@ -228,7 +228,7 @@ class Batch(Core):
     def place(self, x: Coordinates, check: bool) -> None:
         self.solver.set_positions(native(x), system=self.owners, boxes=self.rows, check=check)
 
-    def neighbours(self, x: Coordinates, check: bool) -> None:
+    def build(self, x: Coordinates, check: bool) -> None:
         self.grid.build(native(x), system=self.owners, boxes=self.rows, check=check)
 
     @property
@@ -238,13 +238,12 @@ class Batch(Core):
             self._lattices = rows.copy(), self.upload([Images.of(row, self.dtype).numbers() for row in rows])
         return self._lattices[1]
 
-    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
+    def check_pairs(self, count: int) -> None:
         if not self.on_gpu:
             i, j = self.exclusions.pairs.T
-            apart = np.zeros(x.count, bool)
+            apart = np.zeros(count, bool)
             apart[i[self.owners[i] != self.owners[j]]] = True
             self.status[4] = word_of(apart)
-        return super().correct(x, charges, sums, virial)
 
     def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
         if not self.on_gpu:

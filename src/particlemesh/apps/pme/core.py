@@ -48,6 +48,7 @@ _ONES = 2**64 - 1  # ~i of a particle i
 _SHARE = 2048  # particles that a group adds up
 _MANY = 15  # charges in a cube of the cutoff, 64 neighbours
 _ALONE = contextlib.nullcontext()
+_CORES = {"dipoles": (3,), "quadrupoles": (3, 3)}  # shapes of numbers of a particle that have axes
 _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
 
 
@@ -112,6 +113,9 @@ class StepErrors(NamedTuple):
     negative: int | None  # the first particle with a negative number
     bad: int | None  # the first particle with a charge that is not finite
     other: int | None  # the first particle with another number that is not allowed
+    asymmetric: int | None  # the first particle with a quadrupole that is not symmetric
+    wide: int | None  # the first particle with a width that the cutoff does not serve
+    moment: int | None  # the first particle with a dipole, quadrupole or width that is not finite
 
 
 class Fields(NamedTuple):
@@ -225,6 +229,7 @@ class Core:
     weighted = True  # whether sums over neighbours are without the particle's own charge
     replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
     dipoles: Any = None  # what makes steps with dipoles
+    multipoles: Any = None  # what makes steps with dipoles, quadrupoles and widths
     systems = 0  # 0: all particles see each other
     owners: Any = None  # the system of each particle
 
@@ -257,7 +262,7 @@ class Core:
         self.close_functions: dict[Any, tuple[int, pm.PairFunction]] = {}  # with tables of so many particles
         self._memory: dict[str, Any] = {}
         self.branch = branch_of(backend)  # None: one half after the other
-        self.status = self.take("status", 5, np.dtype(np.uint64))  # words of `StepErrors`
+        self.status = self.take("status", len(StepErrors._fields), np.dtype(np.uint64))  # words of `StepErrors`
         self.sums: Any = None  # of the last step; their last column says which particles touch others
         self._replays, self._count = _Steps(self), -1  # repeats steps of so many particles
         self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last replayed step
@@ -305,8 +310,12 @@ class Core:
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         """Return the sums over neighbours with what excluded and scaled pairs lose or gain; the input may change."""
+        self.check_pairs(x.count)
         self.exclusions.add(self, x, self.function(len(charges), virial, listed=True), self.values(charges), sums)
         return sums
+
+    def check_pairs(self, count: int) -> None:
+        """Note in the status, on the CPU, a pair that cannot be excluded."""
 
     @functools.cached_property
     def lattices(self) -> Any:
@@ -317,10 +326,14 @@ class Core:
         """Give the mesh positions."""
         self.solver.set_positions(native(x), check=check)
 
+    def build(self, x: Coordinates, check: bool) -> None:
+        """Give the grid positions."""
+        self.grid.build(native(x), check=check)
+
     def neighbours(self, x: Coordinates, check: bool) -> None:
         """Prepare the sums over neighbours for positions."""
         if self.list is None:
-            self.grid.build(native(x), check=check)
+            self.build(x, check)
         else:
             self.list.update(x)
 
@@ -704,10 +717,10 @@ class Calculation(Fixed):
         """Bytes of memory held."""
         return 0 if self._core is None else self._core.nbytes
 
-    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH) -> Parameters:
-        """Return the parameters for so many particles, and warn if they do not reach the accuracy."""
+    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH, **more: float) -> Parameters:
+        """Return the parameters for so many particles, some of them given, and warn if they miss the accuracy."""
         accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
-        numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)}
+        numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)} | more
         chosen, expensive = choose(
             self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth, **numbers
         )
@@ -796,7 +809,7 @@ class Calculation(Fixed):
         sets: bool = False,
         **numbers: Any,
     ) -> tuple[Any, Coordinates, dict[str, kernels.Operand]]:
-        """Return backend, coordinates and numbers of the particles, of their type; vectors have the name "dipoles".
+        """Return backend, coordinates and numbers of the particles, of their type; "dipoles" are vectors.
 
         Without ``sets`` the numbers have no axes of sets.
         """
@@ -816,14 +829,14 @@ class Calculation(Fixed):
             )
         taken = {
             name: kernels.take(
-                array, (x.count, 3) if name == "dipoles" else (x.count,), name, batch=name != "dipoles", dtype=x.dtype,
+                array, (x.count, *_CORES.get(name, ())), name, batch=name not in _CORES, dtype=x.dtype,
                 backend=backend, upload=upload, dense=False,
             )
             for name, array in numbers.items()
         }  # fmt: skip
         for name, operand in taken.items():
             if operand.batch and not sets:
-                why = " with dipoles" if "dipoles" in numbers else ""
+                why = f" with {', '.join(list(numbers)[1:])}" if "charges" in numbers and len(numbers) > 1 else ""
                 raise ValueError(f"{name} has shape {operand.user.shape}; one set ({x.count},) is needed{why}.")
         return backend, x, taken
 

@@ -83,7 +83,7 @@ class Dipoles:
         self.core = core
         self._smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
         self.listed = [pair_function(NONE, v, close.LISTED, close.numbers(core, 0, 0)) for v in (False, True)]
-        self.factors = core.constant, core.split.mesh, core.split.itself, core.split.twist
+        self.factors = core.constant, core.split.mesh, core.split.itself, core.split.at_zero(1)
 
     def take(self, name: str, *shape: int) -> Any:
         """Return memory of the core, which keeps it."""

@@ -229,7 +229,7 @@ class Operator:
         core.solver.potential_field(density, out=field)
         core.solver.plan.gradient(field, out=slopes)
         vectors.add(out, slopes.reshape(out.shape), core.split.mesh)
-        vectors.add(out, mu.reshape(out.shape), -core.split.twist)
+        vectors.add(out, mu.reshape(out.shape), -core.split.at_zero(1))
         cutoff = core.parameters.cutoff
         function = _slopes(core.split, cutoff, core.dtype.itemsize == 4, thole)
         values = mu if thole is None else joined(core, count, 4, mu, roots)

@@ -12,6 +12,7 @@ from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.core import FLOOR, Calculation, Core, Result
 from particlemesh.apps.pme.dipoles import DipoleResult, Dipoles
 from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles, widest
 from particlemesh.apps.pme.split import SPLITS, Gaussian, Split
 from particlemesh.kernels import alone, checks
 
@@ -147,7 +148,9 @@ class PME(Calculation):
         return f"<PME: cutoff {p.cutoff:.4g}, {p.split}, mesh {nodes}, {p.window.name}>"
 
     @alone
-    def reserve(self, count: int, sets: int = 1, *, virial: bool = True, dipoles: bool = False) -> Self:
+    def reserve(
+        self, count: int, sets: int = 1, *, virial: bool = True, dipoles: bool = False, quadrupoles: bool = False
+    ) -> Self:
         """Choose parameters, and allocate for ``count`` particles and so many sets of charges.
 
         After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
@@ -156,22 +159,23 @@ class PME(Calculation):
         Parameters
         ----------
         count, sets : int
-        virial, dipoles : bool
-            Also for the virial, and for calls with dipoles.
+        virial, dipoles, quadrupoles : bool
+            Also for the virial, for calls with dipoles, and for those with quadrupoles or widths.
 
         Raises
         ------
         ValueError
             If the backend or dtype is not known: give them to PME, or call it before.
         """
-        if checks.flag(dipoles, "dipoles"):
+        kinds = [DipoleResult] * checks.flag(dipoles, "dipoles")
+        kinds += [MultipoleResult] * checks.flag(quadrupoles, "quadrupoles")
+        if kinds:
             self._choose_for_dipoles()
         count, core = self._before(count)
         virial = checks.flag(virial, "virial") and self._closed
         core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
-        if dipoles:
-            core.dipoles = core.dipoles or Dipoles(core)
-            core.dipoles.reserve(count, virial)
+        for kind in kinds:
+            self._steps(core, kind).reserve(count, virial)
         self._core = core
         return self
 
@@ -179,8 +183,8 @@ class PME(Calculation):
 
     @alone
     def __call__(
-        self, positions: Any, charges: Any, *, dipoles: Any = None, virial: bool = True, fields: bool = False,
-        check: bool = True, out: Result | None = None,
+        self, positions: Any, charges: Any, *, dipoles: Any = None, quadrupoles: Any = None, widths: Any = None,
+        virial: bool = True, fields: bool = False, check: bool = True, out: Result | None = None,
     ) -> Result:  # fmt: skip
         """Return energy, forces and virial.
 
@@ -196,14 +200,23 @@ class PME(Calculation):
         dipoles : array (N, 3), optional
             Point dipoles of the particles; with one set of charges. The result is a :class:`DipoleResult`, which has
             fields and torques. Its virial is at fixed dipoles. Dipoles need a finer mesh: give a smaller ``accuracy``.
+        quadrupoles : array (N, 3, 3), optional
+            Symmetric: ``Q[a, b]`` is the sum of ``charge * x_a * x_b`` about the particle, without a factor. Its energy
+            in a potential is ``sum(Q * second derivatives) / 2``. A trace has no field outside of the particle. It
+            shifts the potential in the box by ``2 pi / 3`` of it over the volume. It acts where Gaussians overlap.
+            The result is a :class:`MultipoleResult`. Every axis is periodic.
+        widths : array (N,), optional
+            Standard deviations of Gaussians in the place of points; 0 is a point. Two have ``erf(r / w) / r`` instead
+            of ``1 / r``, with ``w**2 = 2 * (s_i**2 + s_j**2)``. A particle's own Gaussian is left out. At the cutoff
+            they have to be points. The result is a :class:`MultipoleResult`.
         virial : bool
             Whether the result has a virial; those of boxes with open axes have none.
         fields : bool
-            Whether the result has potentials and fields; with dipoles it always has.
+            Whether the result has potentials and fields; with dipoles, quadrupoles or widths it always has.
         check : bool
             If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
         out : Result, optional
-            Whose arrays to write; with dipoles, a :class:`DipoleResult`.
+            Whose arrays to write; with dipoles, a :class:`DipoleResult`, with others a :class:`MultipoleResult`.
 
         Returns
         -------
@@ -219,6 +232,7 @@ class PME(Calculation):
         --------
         Two dipoles in line in a large box attract each other with ``-2 mu mu / r**3``:
 
+        >>> import math
         >>> import numpy as np, particlemesh as pm
         >>> from particlemesh.apps.pme import PME
         >>> pme = PME((24.0,) * 3, cutoff=6.0, splitting=0.9, shape=(64,) * 3, window="bspline8")
@@ -226,6 +240,12 @@ class PME(Calculation):
         >>> result = pme(x, np.zeros(2), dipoles=mu)
         >>> round(float(result.energy), 2), bool(np.allclose(result.torques, 0, atol=1e-6))
         (-2.0, True)
+
+        Two Gaussian charges in one large box attract each other with ``erf(r / w) / r``:
+
+        >>> result = pme(x, np.array([1.0, -1.0]), widths=np.full(2, 0.4))
+        >>> round(float(result.energy), 2), round(-math.erf(1 / 0.8), 2)
+        (-0.92, -0.92)
 
         Potential and field at a distance of 1 from a charge, where a probe without charge is:
 
@@ -235,18 +255,31 @@ class PME(Calculation):
         (1.0, 1.0)
         """
         virial, fields = checks.flag(virial, "virial") and self._closed, checks.flag(fields, "fields")
-        numbers = {"charges": charges} if dipoles is None else {"charges": charges, "dipoles": dipoles}
-        kind = Result if dipoles is None else DipoleResult
-        backend, x, taken = self._taken(positions, check, out, kind, sets=dipoles is None, **numbers)
-        if dipoles is not None:
+        given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}
+        numbers = {name: array for name, array in given.items() if array is not None or name == "charges"}
+        kind = {1: Result, 2: DipoleResult if "dipoles" in numbers else MultipoleResult}.get(
+            len(numbers), MultipoleResult
+        )
+        backend, x, taken = self._taken(positions, check, out, kind, sets=len(numbers) == 1, **numbers)
+        if kind is MultipoleResult and not self._closed:
+            raise ValueError(
+                f"the box is periodic along {self.box.periodic}; quadrupoles and widths need three periodic axes: "
+                "leave them out, or give a periodic box with a gap."
+            )
+        if len(numbers) > 1:
             if self._options["gradient"] != "window":
-                raise ValueError("gradient is 'ik', and dipoles need slopes of the window: leave out one of them.")
+                raise ValueError(
+                    f"gradient is 'ik', and {list(numbers)[1]} need slopes of the window: leave out one of them."
+                )
             self._choose_for_dipoles()
         with self._in_order(*taken.values()):
             core = self._core_for(x, backend, parameters.fourth_power, taken["charges"].native)
-            if dipoles is not None:
-                core.dipoles = core.dipoles or Dipoles(core)
-            step = core if dipoles is None else core.dipoles
+            if "widths" in taken and core is not self._core and self._given["cutoff"] is None:
+                largest = float(backend.download(taken["widths"].native).max(initial=0.0))
+                needed = 1.01 * largest / widest(1.0, max(core.parameters.error, FLOOR[x.dtype]))
+                if core.parameters.cutoff < needed < math.inf:
+                    core = self._make(x.count, x.dtype, backend, core.parameters.fourth, cutoff=needed)
+            step = self._steps(core, kind)
             result = core.result(step, kind, taken, x, virial, check, out, number=out is None, fields=fields)
             if check and not core.clean:
                 self._check(core)
@@ -293,11 +326,21 @@ class PME(Calculation):
         if self._split is not Gaussian and self._given["splitting"] is None and self._given["bandwidth"] is None:
             self._split, self._core = Gaussian, None
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
+    def _steps(self, core: Core, kind: type[Result]) -> Any:
+        """Return what makes steps with results of a kind."""
+        if kind is MultipoleResult:
+            core.multipoles = core.multipoles or Multipoles(core)
+            return core.multipoles
+        if kind is DipoleResult:
+            core.dipoles = core.dipoles or Dipoles(core)
+            return core.dipoles
+        return core
+
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Core:
         on_gpu = backend.name != "cpu"
         if on_gpu and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        chosen = self._chosen(count, dtype, on_gpu, fourth)
+        chosen = self._chosen(count, dtype, on_gpu, fourth, **more)
         return Core(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
             named=self._named, threads=self._threads, count=count, applications=self._applications,
@@ -315,5 +358,7 @@ class PME(Calculation):
         for what, first in (("charges", wrong.bad), ("dipoles", wrong.other)):
             if first is not None:
                 raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
+        if core.multipoles is not None:
+            core.multipoles.check(wrong, lambda k: f"particle {k}")
         if wrong.infinite is not None:
             raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")

@@ -179,14 +179,14 @@ class DistributedPME(PME):
         squares, fourths, counts = sums[:, sums[0] > 0]
         return float((fourths * counts / squares**2).max(initial=0.0)) or FOURTH
 
-    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH) -> Parameters:
+    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH, **more: float) -> Parameters:
         choose = super()._chosen
         first = self.world.rank == 0
-        mine = self.world.alike(lambda: ("parameters", choose(count, dtype, on_gpu, fourth) if first else None))
+        mine = self.world.alike(lambda: ("parameters", choose(count, dtype, on_gpu, fourth, **more) if first else None))
         return self.world.allgather(mine)[0]
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
-        chosen = self._chosen(count, dtype, backend.name != "cpu", fourth)
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Core:
+        chosen = self._chosen(count, dtype, backend.name != "cpu", fourth, **more)
         return RankCore(
             self.world, self.parts, self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions,
             named=None, threads=self._threads, count=count, **self._options,

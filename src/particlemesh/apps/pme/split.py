@@ -58,6 +58,10 @@ class Split:
     @property
     def itself(self) -> float:
         """What the mesh gives a particle of its own smooth part."""
+        return self.at_zero(0)
+
+    def at_zero(self, order: int) -> float:
+        """Return the smooth part at r = 0 after ``-2 d / d(r**2)`` so many times: with 1 a dipole's own field."""
         raise NotImplementedError
 
     @property
@@ -147,14 +151,8 @@ class Prolate(Split):
     def cutoff_of(cls, number: float, distance: float, error: float) -> None:
         return None
 
-    @property
-    def itself(self) -> float:
-        return 2 / math.pi * self._green.moment(0)
-
-    @property
-    def twist(self) -> float:
-        """What the mesh gives a dipole of its own field, over the dipole."""
-        return 2 / (3 * math.pi) * self._green.moment(2)
+    def at_zero(self, order: int) -> float:
+        return 2 / math.pi * self._green.moment(2 * order) / math.prod(range(1, 2 * order + 2, 2))
 
     @property
     def unit(self) -> tuple[Split, float]:
@@ -240,14 +238,8 @@ class Gaussian(Inverse):
     power = 3
     mesh = _FOUR_PI
 
-    @property
-    def itself(self) -> float:
-        return 2 * self.splitting / math.sqrt(math.pi)
-
-    @property
-    def twist(self) -> float:
-        """As for `Prolate`."""
-        return self.itself * 2 / 3 * self.splitting**2
+    def at_zero(self, order: int) -> float:
+        return 2 * self.splitting / math.sqrt(math.pi) * (2 * self.splitting**2) ** order / (2 * order + 1)
 
     @property
     def background(self) -> float:
@@ -392,19 +384,21 @@ def polynomials(split: Split, cutoff: float, single: bool, one: bool = False) ->
 
 
 @functools.lru_cache(maxsize=32)
-def with_derivatives(split: Split, cutoff: float, single: bool) -> Smooth:
-    """Return polynomials whose first three derivatives are the smooth part's, to rounding.
+def with_derivatives(split: Split, cutoff: float, single: bool, order: int = 3) -> Smooth:
+    """Return polynomials whose derivatives up to an order are the smooth part's, to rounding.
 
-    Those of values would take the rounding of values a million times. So the third derivative is fitted and integrated.
+    Those of values would take the rounding of values a million times. So the last derivative is fitted and integrated.
     """
     bent = _fitted(
-        lambda r2: split.bent(r2, 3), cutoff, max(1, math.ceil(split.variation(cutoff) / 3)), 8 if single else 17
+        lambda r2: split.bent(r2, order), cutoff, max(1, math.ceil(split.variation(cutoff) / 3)), 8 if single else 17
     )  # fmt: skip
     count, degree = bent.coefficients.shape
     middles = (np.arange(count) + 0.5) / bent.scale
-    first = [split.smooth(middles), *(split.bent(middles, n) / (n * bent.scale**n) for n in (1, 2))]
-    n = np.arange(degree)
-    rest = bent.coefficients / (bent.scale**3 * (n + 1) * (n + 2) * (n + 3))
+    first = [
+        split.smooth(middles),
+        *(split.bent(middles, n) / (math.factorial(n) * bent.scale**n) for n in range(1, order)),
+    ]
+    rest = bent.coefficients / (bent.scale**order * math.prod(np.arange(degree) + n for n in range(1, order + 1)))
     return Smooth(bent.scale, np.column_stack([*first, rest]))
 
 
