@@ -232,6 +232,7 @@ fourier.survey_spectrum: power multipoles observer line_of_sight interlaced comp
 fourier.Bands.to_modes fourier.Bands.to_nodes: sign
 fourier.Halves.half fourier.Halves.whole: conjugate
 fourier.Solver.reserve: channels virial
+fourier.Solver.moment_fields: virial
 fourier.Transform.compensation: use
 fourier.Transform.green: green zero compensation
 fourier.Transform.modes: interlaced

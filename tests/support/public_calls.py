@@ -140,6 +140,7 @@ CALLS = {
     "fourier.Solver.reserve": dict(count=40),
     "fourier.Solver.set_positions": dict(positions=X),
     "fourier.Solver.potential": dict(values=Q),
+    "fourier.Solver.moment_fields": dict(fields=RNG.random((10, *MESH.shape))),
     "fourier.VectorSolver.set_positions": dict(positions=X),
     "fourier.VectorSolver.field": dict(vectors=V.T),
     "fourier.Transform": dict(mesh=MESH),
