@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 860,
     "command": 3113,
     "distributed": 3820,
-    "fourier": 2690,
+    "fourier": 2833,
     "grid": 8417,
     "interpolate": 3400,
     "kernels": 270,
