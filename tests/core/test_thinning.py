@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which tests run where kernels compile slowly, and how workers share them out."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from thinning import thinned
+from thinning import read, thinned
 
 
 def items(test, backend, methods, cases, **marks):
@@ -45,6 +46,23 @@ def test_the_cpu_and_whole_tests_have_all_cases_and_turns_one_of_each():
     kept, _ = thinned(cpu + whole + turns)
     assert kept[:100] == cpu + whole
     assert [sum(item in kept for item in turns[n : n + 2]) for n in range(0, 12, 2)] == [1] * 6
+
+
+def test_long_tests_run_in_part_and_each_method_on_each_backend():
+    methods = [f"spread-{n}" for n in range(20)]
+    collected = [i for backend in ("cpu", "opencl") for i in items("test", backend, methods, 8)]
+    for seconds, most in ((0.001, 8), (0.004, 4), (0.1, 2)):
+        kept, _ = thinned(collected, {("file", "test"): seconds})
+        of = {(item.callspec.params["backend"], item.callspec.params["law"]) for item in kept}
+        assert of == {(backend, method) for backend in ("cpu", "opencl") for method in methods}
+        assert sum(item.callspec.params["backend"] == "cpu" for item in kept) == most * len(methods)
+
+
+def test_the_tests_that_have_costs_are_there():
+    texts = {path.stem: path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py")}
+    assert len(read()) > 300
+    gone = [(file, test) for file, test in read() if f"def {test}(" not in texts.get(file, "")]
+    assert len(gone) < 30, "write the costs anew: python tests/support/thinning.py junit.xml"
 
 
 TESTS = [

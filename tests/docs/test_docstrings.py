@@ -63,6 +63,7 @@ def _forgotten(monkeypatch):
         monkeypatch.setitem(METHODS, direction, METHODS[direction])
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", MODULES)
 def test_doctests(name):
     skip_without(name.split(".")[-1])
@@ -72,6 +73,7 @@ def test_doctests(name):
     assert results.failed == 0
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", WITH_EXAMPLES)
 def test_examples_of_pages(page):
     skip_without(page)

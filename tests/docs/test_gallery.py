@@ -102,6 +102,7 @@ def contents():
     return b"".join(path.read_bytes() for path in sorted(paths))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_finds_its_number(name, request, capsys, monkeypatch):
     """All with ``--thorough``; else one, and the gallery's build runs the rest."""

@@ -184,15 +184,12 @@ def test_sums_over_aliases(name):
 def test_power_is_compensated_by_the_sum_over_aliases(interlaced):
     mesh = pm.Mesh((8, 6), (1.0, 1.0))
     transform = Transform(mesh, "tsc")
-    total = np.zeros(transform.spectrum_shape)
-    n0, n1 = np.fft.fftfreq(8, 1 / 8), np.arange(4.0)
-    squares = window_of("tsc").fourier
-    reach = range(-30, 31)
-    for a in reach:
-        for b in reach:
-            if not (interlaced and (a + b) % 2):
-                x = squares(2 * np.pi * (n0 / 8 + a))[:, None] * squares(2 * np.pi * (n1 / 6 + b))
-                total += x**2
+    reach = np.arange(-30, 31)[:, None]
+    first, second = (
+        window_of("tsc").fourier(2 * np.pi * (n + reach)) ** 2 for n in (np.fft.fftfreq(8), np.arange(4) / 6)
+    )
+    counted = 1 - (reach + reach.T) % 2 * interlaced
+    total = np.einsum("ai,ab,bj->ij", first, counted, second)
     np.testing.assert_allclose(transform.compensation("power", interlaced=interlaced), 1 / total, rtol=1e-7)
 
 
