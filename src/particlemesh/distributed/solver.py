@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.kinds import kind_of
 from particlemesh.checks import alone
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.fft import FFT
@@ -21,6 +22,7 @@ from particlemesh.distributed.world import World, together
 from particlemesh.fourier.green import table
 from particlemesh.fourier.influence import Influence
 from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.multiply import Strain
 from particlemesh.window import DEFAULT, Window
 
 _ALIKE = 1e-6  # of a function's largest value: what processors may round in other ways
@@ -113,6 +115,7 @@ class Solver(checks.Fixed):
             domain, self.world, parts=parts, deterministic=options.get("deterministic", False), check=self._check,
             threads=options.get("threads"),
         )  # fmt: skip
+        self._threads = options.get("threads")
         self._modes = Modes(self.mesh, real=True, part=self.fft.part)
         self._size = math.prod(self._modes.shape)
 
@@ -234,7 +237,7 @@ class Solver(checks.Fixed):
             if given.native.dtype.kind == "c":
                 raise TypeError("values is complex; give real and imaginary parts as two channels.")
             if "v" in parts:
-                self._strain()
+                self._influence.check_virial(self._modes)
             return _NAMES[parts], given
 
         given = self.world.alike(accepted, self._check)
@@ -278,26 +281,30 @@ class Solver(checks.Fixed):
             self._tables[key] = xp.asarray(np.asarray(factors * self._size, kind))  # the inverse divides by the size
         return self._tables[key]
 
-    def _strain(self, xp: Any = np) -> Any:
-        """Return the tables (modes, terms) of the virial in a library, made at the first use."""
-        key = "strain", xp.__name__
+    def _strain(self, like: Any) -> Strain:
+        """Return the sums of the virial for numbers like these, made at the first use."""
+        dtype = like.real.dtype
+        kind: Any = kind_of(like)
+        key = "strain", kind.home, dtype
         if key not in self._tables:
-            self._tables[key] = xp.asarray(self._influence.strain(self._modes, self._factors).T)
+            tables = [self._influence.strain(self._modes, self._factors, dtype)]
+            self._tables[key] = Strain(kind.backend(like), tables, self.mesh.ndim, self._threads)
         return self._tables[key]
 
     def _virial(self, spectrum: Any) -> Any:
         """Return the derivatives (..., d, d) by strain of the energies of spectra, the same on every rank."""
-        ndim, xp = self.mesh.ndim, module_of(spectrum)
+        ndim, xp, real = self.mesh.ndim, module_of(spectrum), spectrum.real.dtype
+        batch = spectrum.shape[:-ndim]
 
         def summed() -> Any:
-            squares = (spectrum.real**2 + spectrum.imag**2).astype(np.float64)
-            return squares.reshape(math.prod(spectrum.shape[:-ndim]), self._factors.size) @ self._strain(xp)
+            strain, rows = self._strain(spectrum), math.prod(batch)
+            partial = xp.zeros(rows * strain.shares * strain.terms, np.float64 if xp is np else real)
+            totals = xp.empty((rows, ndim, ndim), real)
+            if rows:
+                strain(xp.ascontiguousarray(spectrum).reshape(rows, *self._factors.shape), partial, totals)
+            return totals.astype(np.float64)
 
-        terms = self.world.allreduce(self._worked(summed))
-        place = np.zeros((ndim, ndim), int)  # of each pair of axes among the terms
-        place[np.triu_indices(ndim)] = range(terms.shape[1])
-        virial = xp.take(terms, xp.asarray(np.maximum(place, place.T)), axis=1)
-        return virial.reshape(*spectrum.shape[:-ndim], ndim, ndim).astype(spectrum.real.dtype)
+        return self.world.allreduce(self._worked(summed)).reshape(*batch, ndim, ndim).astype(real)
 
     def _worked(self, work: Any) -> Any:
         """Return the result of local work, once no rank has failed in it."""

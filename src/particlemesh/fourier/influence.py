@@ -59,11 +59,15 @@ class Influence:
 
     def strain(self, modes: Modes, factors: NDArray[Any], dtype: Any = np.float64) -> NDArray[Any]:
         """Return the tables of the virial for the factors of the potential."""
+        self.check_virial(modes)
+        return strain_tables(modes, factors, self._slope, self._divisor, dtype)
+
+    def check_virial(self, modes: Modes) -> None:
+        """Raise a ValueError if there is no virial for these modes."""
         if not all(modes.mesh.periodic):
             raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
         if self._slope is None:
             raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
-        return strain_tables(modes, factors, self._slope, self._divisor, dtype)
 
     def peaks(self, modes: Modes, factors: NDArray[Any]) -> tuple[float, float]:
         """Return the largest ``k**2`` times the Green function at the highest modes, and at all."""
