@@ -53,7 +53,7 @@ BUDGET = {
     "apps/pme": 5270,
     "arrays": 815,
     "autograd": 1436,
-    "backends": 3323,
+    "backends": 3341,
     "choosing": 860,
     "command": 3113,
     "distributed": 3825,
@@ -410,7 +410,7 @@ def test_the_ways_of_calls_stay_short():
     """A reader of `spread` has that many files to read; ARCHITECTURE.md tells each way."""
     ways = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "ways"))
     files = {name: len(ways["entered"](call)) for name, call in ways["ways"]().items()}
-    most = {"spread": 8, "neighbour_list": 12, "PME": 30}
+    most = {"spread": 9, "neighbour_list": 12, "PME": 31}
     assert files.keys() == most.keys()
     assert {name: n for name, n in files.items() if n > most[name]} == {}, "tools/ways --files names them"
 

@@ -152,12 +152,12 @@ def test_models_alone_are_within_a_factor_of_two_on_common_processors():
 @pytest.mark.parametrize("support", [2, 6])
 @pytest.mark.parametrize("count", [300, 10**4, 10**6])
 def test_sums_in_integers_are_not_the_fastest_on_a_processor(shape, support, count):
-    """Measured on an EPYC they take 3 to 25 times as long as reals; predicted as faster, they spread along lines."""
+    """Measured on an EPYC they take 1 to 4 times as long as reals; predicted as faster, they spread along lines."""
     methods = {m.name: m for m in METHODS["spread"]}
     for dtype, components in (("float32", 1), ("float64", 2)):
         asked = problem(shape, support, dtype, components, count, backend=backends.current("cpu"), threads=1)
         integers, reals = (sum(methods[name].cost(asked)) for name in ("fixed_point", "colouring"))
-        assert integers > 1.5 * reals
+        assert integers > 1.15 * reals
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(2, 16), (16, 2), (4, 4), (1, 3)])

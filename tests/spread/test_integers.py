@@ -94,7 +94,7 @@ def test_any_parts_have_the_bits_of_one(backend, name, request):
     with pm.Plan(case.mesh, case.window, **options).set_positions(x) as plan:
         usual = getattr(plan, VERBS[case.order])(q)
     scale = np.abs(usual).reshape(*case.channels, -1).max(-1)[(..., *(None,) * case.mesh.ndim)]
-    eps = 40 * np.finfo(x.dtype).eps
+    eps = (40, 40, 200)[case.order] * np.finfo(x.dtype).eps  # a contribution has 51 bits of the largest possible one
     assert (np.abs(alone - usual) <= eps * scale).all()
 
 
@@ -152,8 +152,9 @@ def test_bounds_follow_from_the_fullest_cell_and_the_largest_value(backend):
     weight = 1.01**2 * 4  # of a node: in each of four cells a particle may give it all
     bounds = plan.bounds(q)
     assert bounds.dtype == np.int32
-    assert bounds.tolist() == [int(np.ceil(np.log2(7 * weight))), 2, -1, -1022, -9]
-    assert plan.set_positions(x[:0]).bounds(q[:, :0]).tolist() == [0] + [-1022] * 4
+    least = 12 if backend.name == "cpu" else 0  # there 11 bits are left beyond a contribution, of 1.01**2 at most
+    assert bounds.tolist() == [max(least, int(np.ceil(np.log2(7 * weight)))), 2, -1, -1022, -9]
+    assert plan.set_positions(x[:0]).bounds(q[:, :0]).tolist() == [least] + [-1022] * 4
     q = np.full(12, 1.0)
     plan.set_positions(x)
     assert plan.bounds(np.full(12, np.nan)).tolist() == [bounds[0], 2**20]

@@ -75,7 +75,7 @@ def _each(builder: ir.IRBuilder, work: Any, *values: Any) -> Any:
     return _join(builder, [work(*vectors) for vectors in zip(*(_split(builder, v) for v in values), strict=True)])
 
 
-_INDEX = ir.IntType(32)
+_BYTE, _INDEX, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
 def _pointer(context: Any, builder: ir.IRBuilder, array_type: types.Array, array: Any, index: Any) -> Any:
@@ -240,6 +240,25 @@ def fma(typing, a, b, c):
     return a(a, a, a), _lanewise(_multiply_add)
 
 
+_MAGIC = 1.5 * 2.0**52  # a float64 below 2**51 in size is added to it as an integer: the last bits of the sum
+
+
+def _tally(builder: ir.IRBuilder, a: Any, b: Any, total: Any) -> Any:
+    magic = ir.Constant(a.type, [_MAGIC] * a.type.count)
+    bits = builder.bitcast(_multiply_add(builder, a, b, magic), total.type)
+    return builder.add(total, builder.sub(bits, builder.bitcast(magic, total.type)))
+
+
+@intrinsic
+def add_product(typing, a, b, total):
+    """Return ``a * b + total``, lane by lane.
+
+    If totals are int64, float64 products are rounded to integers first. They are below 2**51 in size.
+    """
+    whole = isinstance(total.dtype, types.Integer)
+    return total(a, a, total), _lanewise(_tally if whole else _multiply_add)
+
+
 @intrinsic
 def mul(typing, a, b):
     """Return ``a * b``, lane by lane."""
@@ -248,14 +267,43 @@ def mul(typing, a, b):
 
 @intrinsic
 def add(typing, a, b):
-    """Return ``a + b``, lane by lane."""
-    return a(a, a), _lanewise(ir.IRBuilder.fadd)
+    """Return ``a + b`` of numbers or of integers, lane by lane."""
+    return a(a, a), _lanewise(ir.IRBuilder.add if isinstance(a.dtype, types.Integer) else ir.IRBuilder.fadd)
 
 
 @intrinsic
 def sub(typing, a, b):
     """Return ``a - b``, lane by lane."""
     return a(a, a), _lanewise(ir.IRBuilder.fsub)
+
+
+@intrinsic
+def scaled(typing, even, odd, scale):
+    """Return two numbers times two float64 as float64, or as they are if ``scale`` is None."""
+    plain = isinstance(scale, types.NoneType)
+    real = even if plain else types.float64
+
+    def build(context, builder, signature, arguments):
+        numbers = arguments[:2]
+        if not plain:
+            factors = cgutils.unpack_tuple(builder, arguments[2])
+            numbers = [context.cast(builder, number, even, real) for number in numbers]
+            numbers = [builder.fmul(*pair) for pair in zip(numbers, factors, strict=True)]
+        return context.make_tuple(builder, signature.return_type, numbers)
+
+    return types.UniTuple(real, 2)(even, odd, scale), build
+
+
+@intrinsic
+def rounded(typing, number, array):
+    """Return a number as ``array`` holds it: rounded if that holds integers."""
+
+    def build(context, builder, signature, arguments):
+        if not isinstance(array.dtype, types.Integer):
+            return arguments[0]
+        return builder.fptosi(_call(builder, f"llvm.rint.f{number.bitwidth}", arguments[0].type, arguments[0]), _LONG)
+
+    return array.dtype(number, array), build
 
 
 @intrinsic
@@ -435,8 +483,6 @@ def horner(table, offset, rows, at, width):
 
 
 # ---- comparisons of vectors of candidates: an integer with one bit per lane -----------------------------------------
-
-_BYTE, _LONG = ir.IntType(8), ir.IntType(64)
 
 
 def _bits(builder: ir.IRBuilder, flags: Any) -> Any:

@@ -29,6 +29,7 @@ from particlemesh.methods.launches import (
 )
 from particlemesh.particles.stencil import MISSING
 from particlemesh.particles.workspace import Workspace
+from particlemesh.spread.cpu.adding import Adding
 from particlemesh.window import Window
 
 _FILE = "spread/fixed_point.c"
@@ -41,7 +42,7 @@ class FixedPoint(KernelMethod):
     """Sums in 64-bit integers, scaled by a power of two; independent of order and of cuts, for any window.
 
     The unit follows from the largest value and the fullest cell, so that no sum can overflow. On the CPU, tiles of
-    integers take the place of atomic additions.
+    integers take the place of atomic additions, and a contribution has 51 bits.
     """
 
     name = "fixed_point"
@@ -71,13 +72,11 @@ class FixedPoint(KernelMethod):
         sums = 8 * problem.nodes * problem.components
         if problem.backend.name == "cpu":
             used = threads_for(problem.threads, problem.count)
-            # EPYC, one thread, 16 problems of 1, 2 and 3 axes, 10^3 to 10^6 particles: within 1.7 of the measured times
-            each = 6e-8 + problem.stencil * (3e-9 + 2.5e-9 * problem.components)
-            # The same EPYC, 65 problems of its table of times: within 2.4. On one axis particles are sorted first.
-            sort = 1.5e-8 if problem.mesh.ndim == 1 and not problem.sorted else 0.0
-            cells = min(problem.nodes * problem.filled, 1000 * problem.count) * 1.2e-11
-            prepare = 1.7e-5 + problem.count * (7e-9 + sort) / used + cells
-            return prepare, 1e-4 + (problem.count * each + sums * 0.9e-9) / used
+            # EPYC, one thread, 72 problems of 1, 2 and 3 axes, 300 to 10^6 particles. float32 is summed in float64.
+            prepare, reals = Adding.cost(problem)
+            reals *= 1.2 if problem.dtype.itemsize == 8 else 1.45
+            nodes = 1.25e-9 * problem.nodes * problem.components
+            return prepare + 3e-5 + problem.count * 2.5e-9 / used, 1e-4 + reals + nodes / used
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
         rate = 2.5e11 if sums < 40e6 else 0.9e11
         return 1e-5 + problem.count * 2e-11 + 8 * problem.nodes / 3e12, 1.3e-5 + adds / rate + 3 * sums / 3e12
@@ -182,21 +181,24 @@ class FixedPoint(KernelMethod):
     def bounds(self, workspace: Workspace, values: View, bounds: Any, *, gradient: bool, hessian: bool) -> None:
         form = Form(gradient, hessian=hessian)
         if self._host is not None:
-            bounds[:] = self._host.bounds(
-                self._host.quantities(values, _order(form)), share_of_node(workspace.window, workspace.mesh.ndim, form)
-            )
+            bounds[:] = self._bounds_of(workspace, values, form)
             return
         self._bound_nodes(workspace, form, bounds)
         for launch in self._for_values(workspace, values, form):
             first = 1 + launch[0].first * values.layout.parts
             self._bound_values(workspace, values, launch, bounds, first)
 
+    def _bounds_of(self, workspace: Workspace, values: View, form: Form) -> Any:
+        """Return bounds on the CPU."""
+        of = workspace.window, workspace.mesh.ndim, form
+        return self._host.bounds(values, _order(form), share_of_node(*of), peak_of(*of))
+
     def add_integers(
         self, workspace: Workspace, values: View, bounds: Any, sums: View, *, gradient: bool, hessian: bool
     ) -> None:
         form = Form(gradient, hessian=hessian)
         if self._host is not None:
-            self._host.add(self._host.quantities(values, _order(form)), _order(form), bounds, sums.numpy())
+            self._host.add(values, _order(form), bounds, sums.numpy())
             return
         for launch in self._for_values(workspace, values, form):
             group = launch[0]
@@ -220,10 +222,9 @@ class FixedPoint(KernelMethod):
     ) -> None:  # fmt: skip
         form = Form(gradient, hessian=hessian)
         if self._host is not None:
-            numbers = self._host.quantities(values, _order(form))
-            bounds = self._host.bounds(numbers, share_of_node(workspace.window, workspace.mesh.ndim, form))
-            whole = np.zeros(field.layout.shape, np.int64)
-            self._host.add(numbers, _order(form), bounds, whole)
+            bounds = self._bounds_of(workspace, values, form)
+            whole = np.empty(field.layout.shape, np.int64)
+            self._host.add(values, _order(form), bounds, whole, fresh=True)
             self._host.convert(whole, bounds, field.numpy(), adds=not fresh)
             return
         bounds = self._numbers(workspace)["bounds"]
@@ -266,17 +267,32 @@ def _record(group: Group, layout: Layout) -> Record:
 
 @functools.lru_cache(maxsize=64)
 def share_of_node(window: Window, ndim: int, form: Form) -> int:
-    """Return 256 times what a node gets at most of one particle in each cell around it, with values or slopes of 1.
+    """Return 256 times what a node gets at most of one particle in each cell around it, with values or slopes of 1."""
+    value, slope, curvature = _largest(window, np.sum)
+    most = ndim * slope * value ** (ndim - 1) if form.gradient else value**ndim
+    if form.hessian:
+        most = ndim * curvature * value ** (ndim - 1) + ndim * (ndim - 1) * slope**2 * value ** max(ndim - 2, 0)
+    return math.ceil(256 * most)
+
+
+@functools.lru_cache(maxsize=64)
+def peak_of(window: Window, ndim: int, form: Form) -> int:
+    """Return the exponent of the largest number that `spread_tiles` adds to a node at once."""
+    value, slope, curvature = _largest(window, np.max)
+    most = value**ndim
+    if form.gradient:
+        most = (1, 1, 2)[ndim - 1] * slope * value ** (ndim - 1)
+    if form.hessian:
+        most = curvature if ndim == 1 else max(curvature * value, slope**2)
+        most = value * (slope**2 + most) if ndim == 3 else most
+    return math.frexp(most)[1]
+
+
+def _largest(window: Window, total: Any) -> list[float]:
+    """Return the ``total`` of the largest weights of a stencil's nodes, of slopes, and of second derivatives.
 
     Weights are polynomials, sampled between their ends; one per cent covers what lies between samples.
     """
     z = np.linspace(-0.5, 0.5, 257)
-    value, slope, curvature = (
-        1.01 * np.abs(weights).max(0).sum()
-        for weights in (window.weights(z), window.derivative_weights(z), window.derivative_weights(z, 2))
-    )
-    most = ndim * slope * value ** (ndim - 1) if form.gradient else value**ndim
-    if form.hessian:
-        pairs = ndim * (ndim - 1) / 2
-        most = ndim * curvature * value ** (ndim - 1) + pairs * slope**2 * value ** max(ndim - 2, 0)
-    return math.ceil(256 * float(most))
+    weights = window.weights(z), window.derivative_weights(z), window.derivative_weights(z, 2)
+    return [1.01 * float(total(np.abs(some).max(0))) for some in weights]
