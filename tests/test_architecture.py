@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3380,
     "apps/mri": 681,
     "apps/nufft": 1700,
-    "apps/pme": 5270,
+    "apps/pme": 5289,
     "arrays": 815,
     "autograd": 1436,
     "backends": 3341,

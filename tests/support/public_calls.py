@@ -197,7 +197,10 @@ CALLS = {
     "apps.pme.DistributedPME": dict(world=RANKS["world"], box=FOUR),
     "apps.pme.DistributedPME.__call__": dict(positions=4 * X, charges=Q),
     "apps.pme.PMEBatch": dict(box=FOUR, systems=2),
-    "apps.pme.PMEBatch.__call__": dict(positions=4 * X, charges=Q, system=np.arange(20) % 2),
+    "apps.pme.PMEBatch.__call__": dict(
+        positions=4 * X, charges=Q, system=np.arange(20) % 2, dipoles=V, quadrupoles=T + T.swapaxes(1, 2), widths=REACH
+    ),
+    "apps.pme.PMEBatch.reserve": dict(count=20),
     "apps.pme.slab_correction": dict(positions=4 * X, charges=Q, box=FOUR),
     "apps.pme.Dispersion": dict(box=FOUR, **EWALD),
     "apps.pme.Dispersion.__call__": dict(positions=4 * X, coefficients=Q),

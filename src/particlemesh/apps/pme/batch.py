@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import Images, KnownPairs
+from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
 from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS
@@ -78,9 +80,47 @@ class PMEBatch(Calculation):
         self._arguments |= dict(systems=self.systems, coulomb_constant=coulomb_constant, deterministic=deterministic)
         self._known = KnownPairs()
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Batch:
+    @alone
+    def reserve(self, count: int, *, quadrupoles: bool = False) -> Self:
+        """Choose parameters, and allocate for ``count`` particles of all systems; see :meth:`PME.reserve`.
+
+        Systems and their boxes stay where they are: ``system`` is int32 on the device, and ``boxes`` on the host.
+
+        Parameters
+        ----------
+        count : int
+        quadrupoles : bool
+            Also for calls with dipoles, quadrupoles or widths.
+
+        Raises
+        ------
+        ValueError
+            If the backend or dtype is not known: give them to PMEBatch, or call it before.
+        """
+        if checks.flag(quadrupoles, "quadrupoles"):
+            self._choose_for_dipoles()
+        count, core = self._before(count)
+        core.reserve(count, 1, True)
+        if quadrupoles:
+            self._steps(core).reserve(count, True)
+        self._core = core
+        return self
+
+    def _choose_for_dipoles(self) -> None:
+        """As for `PME`."""
+        before = self._one._split
+        self._one._choose_for_dipoles()
+        if self._one._split is not before:
+            self._core = None
+
+    def _steps(self, core: Batch) -> Multipoles:
+        """Return what makes steps with multipoles."""
+        core.multipoles = core.multipoles or Multipoles(core)
+        return core.multipoles
+
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Batch:
         each = max(1, round(count / self.systems))
-        p = self._one._chosen(each, dtype, backend.name != "cpu", fourth)
+        p = self._one._chosen(each, dtype, backend.name != "cpu", fourth, **more)
         return Batch(
             self.box, p, backend, dtype, self._one.coulomb_constant, gradient="window",
             named=self._named, threads=self._threads, count=each, systems=self.systems,
@@ -89,8 +129,9 @@ class PMEBatch(Calculation):
 
     @alone
     def __call__(
-        self, positions: Any, charges: Any, system: Any, *, boxes: Any = None, exclusions: Any = None,
-        factors: Any = 0.0, fields: bool = False, check: bool = True, out: Result | None = None,
+        self, positions: Any, charges: Any, system: Any, *, dipoles: Any = None, quadrupoles: Any = None,
+        widths: Any = None, boxes: Any = None, exclusions: Any = None, factors: Any = 0.0, fields: bool = False,
+        check: bool = True, out: Result | None = None,
     ) -> Result:  # fmt: skip
         """Return energies, forces and virials of all systems.
 
@@ -101,6 +142,8 @@ class PMEBatch(Calculation):
         charges : array (N,)
         system : integers (N,)
             The system of each particle.
+        dipoles, quadrupoles, widths : array (N, 3), (N, 3, 3), (N,), optional
+            As for :class:`PME`. The result is a :class:`MultipoleResult`.
         boxes : array (S, 3) or (S, 3, 3), optional
             Lengths or lattice vectors of each system. Other boxes than before need new tables, which the host makes.
         exclusions : integers (M, 2), optional
@@ -108,7 +151,7 @@ class PMEBatch(Calculation):
         factors : float or array_like (M,)
             What the interaction of their nearest images is multiplied with, as for :class:`PME`.
         fields : bool
-            Whether the result has potentials and fields.
+            Whether the result has potentials and fields; with dipoles, quadrupoles or widths it always has.
         check : bool
             If False, bad particles and charges are not looked for; :meth:`check` raises their errors later.
         out : Result, optional
@@ -127,15 +170,23 @@ class PMEBatch(Calculation):
             first such particle is named, and its system.
         """
         checks.flag(fields, "fields")
-        backend, x, taken = self._taken(positions, check, out, Result, charges=charges)
+        given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}
+        numbers = {name: array for name, array in given.items() if array is not None or name == "charges"}
+        kind = Result if len(numbers) == 1 else MultipoleResult
+        backend, x, taken = self._taken(positions, check, out, kind, **numbers)
         rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
         with self._in_order(*taken.values()):
             owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
+            if kind is MultipoleResult:
+                self._choose_for_dipoles()
             core = self._core_for(x, backend, fourth_power, taken["charges"].native, owners)
+            if "widths" in taken:
+                core = self._for_widths(core, x.count, taken["widths"].native)
             core.owners, core.rows, core.exclusions = owners, rows, pairs
             try:
-                result = core.result(core, Result, taken, x, True, check, out, number=False, fields=fields)
+                step = core if kind is Result else self._steps(core)
+                result = core.result(step, kind, taken, x, True, check, out, number=False, fields=fields)
             except ValueError:
                 self._check_positions(core, x)
                 raise
@@ -168,6 +219,8 @@ class PMEBatch(Calculation):
             raise ValueError(f"{_particle(core, core.first_touching())} lies where another one lies: move one of them.")
         if wrong.bad is not None:
             raise ValueError(f"charges are not finite; the first is that of {_particle(core, wrong.bad)}.")
+        if core.multipoles is not None:
+            core.multipoles.check(wrong, functools.partial(_particle, core))
         if wrong.infinite is not None:
             raise ValueError(
                 f"the energy of system {wrong.infinite} is not finite: charges are too large, or particles too near "

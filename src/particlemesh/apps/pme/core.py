@@ -24,7 +24,7 @@ from particlemesh.apps.pme import direct
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of
-from particlemesh.apps.pme.split import NONE, Smooth, Split, polynomials
+from particlemesh.apps.pme.split import NONE, Smooth, Split, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
     Coordinates,
@@ -738,7 +738,7 @@ class Calculation(Fixed):
 
     # ---- what classes have of their own ---------------------------------------------------------------
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> Core:
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Core:
         """Return what a step needs, with parameters for so many particles, whose charges have a mean fourth power."""
         raise NotImplementedError
 
@@ -852,6 +852,16 @@ class Calculation(Fixed):
             return core
         self._fewest = x.count
         return self._make(x.count, x.dtype, backend, fourth(*backend.read(*charges)))
+
+    def _for_widths(self, core: Any, count: int, widths: Any) -> Any:
+        """Return the core, or one with a longer cutoff for Gaussians of native widths (N,), if it is free and new."""
+        if core is self._core or self._given["cutoff"] is not None:
+            return core
+        largest, p = float(core.owner.download(widths).max(initial=0.0)), core.parameters
+        needed = 1.01 * largest / widest(1.0, max(p.error, FLOOR[core.dtype]))
+        if not p.cutoff < needed < math.inf:
+            return core
+        return self._make(count, core.dtype, core.owner, p.fourth, cutoff=needed)
 
     def _look_at_error(self, known: Parameters, count: int) -> None:
         """Warn if parameters that were chosen for more particles miss their error with so few."""

@@ -103,8 +103,8 @@ class Dispersion(Calculation):
         """Cutoff, splitting, mesh and window in use, and the errors expected; None before the first call."""
         return None if self._core is None else self._core.parameters
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float) -> LennardJones:
-        p = self._chosen(count, dtype, backend.name != "cpu", fourth)
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> LennardJones:
+        p = self._chosen(count, dtype, backend.name != "cpu", fourth, **more)
         return LennardJones(
             self.box, p, backend, dtype, mixing=self.mixing, shift=self.shift, named=self._named,
             threads=self._threads, count=count,

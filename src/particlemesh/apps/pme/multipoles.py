@@ -22,13 +22,12 @@ from typing import Any
 import numba
 import numpy as np
 from numpy.polynomial import Polynomial
-from scipy.special import gammainccinv
 
 import particlemesh as pm
 from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import FLOOR, Core, StepErrors, check_powers, word_of
 from particlemesh.apps.pme.dipoles import MORE, DipoleResult, parameters_of
-from particlemesh.apps.pme.split import Smooth, with_derivatives
+from particlemesh.apps.pme.split import Smooth, widest, with_derivatives
 from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
 
 _FILE, _TOTALS = (Path(__file__).with_name(name) for name in ("multipoles.c", "batch.c"))
@@ -39,7 +38,6 @@ MOMENTS, VALUES = 10, 11  # with the squared width
 FORCE, BY_WIDTH, VIRIAL, COLUMNS = 10, 13, 14, 24
 UPPER = np.triu_indices(3)
 SYMMETRIC = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])  # where elements of a matrix are in its upper triangle
-_ORDER = 2.5  # of the incomplete gamma function: at the cutoff the force of a dipole on a charge is that of points
 
 
 @dataclass(repr=False)
@@ -76,15 +74,6 @@ class MultipoleResult(DipoleResult):
     """
 
     field_gradients: Any = None
-
-
-def widest(cutoff: float, error: float) -> float:
-    """Return the largest width of Gaussians that are points at a cutoff, up to an error.
-
-    >>> round(widest(10.0, 1e-6), 3)
-    1.18
-    """
-    return float(cutoff / (2 * math.sqrt(gammainccinv(_ORDER, error))))
 
 
 class Multipoles:

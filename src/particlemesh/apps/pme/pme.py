@@ -12,7 +12,7 @@ from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.core import FLOOR, Calculation, Core, Result
 from particlemesh.apps.pme.dipoles import DipoleResult, Dipoles
 from particlemesh.apps.pme.exclusions import Exclusions
-from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles, widest
+from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
 from particlemesh.apps.pme.split import SPLITS, Gaussian, Split
 from particlemesh.kernels import alone, checks
 
@@ -274,11 +274,8 @@ class PME(Calculation):
             self._choose_for_dipoles()
         with self._in_order(*taken.values()):
             core = self._core_for(x, backend, parameters.fourth_power, taken["charges"].native)
-            if "widths" in taken and core is not self._core and self._given["cutoff"] is None:
-                largest = float(backend.download(taken["widths"].native).max(initial=0.0))
-                needed = 1.01 * largest / widest(1.0, max(core.parameters.error, FLOOR[x.dtype]))
-                if core.parameters.cutoff < needed < math.inf:
-                    core = self._make(x.count, x.dtype, backend, core.parameters.fourth, cutoff=needed)
+            if "widths" in taken:
+                core = self._for_widths(core, x.count, taken["widths"].native)
             step = self._steps(core, kind)
             result = core.result(step, kind, taken, x, virial, check, out, number=out is None, fields=fields)
             if check and not core.clean:
