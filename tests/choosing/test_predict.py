@@ -11,9 +11,13 @@ import pytest
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh.backends import cpu as cpu_backend
-from particlemesh.choosing import predict
+from particlemesh.choosing import predict, tables
 from particlemesh.choosing.choice import METHODS
 from particlemesh.choosing.tables import Row
+from particlemesh.interpolate.octets import Octets
+from particlemesh.interpolate.ring import Ring
+from particlemesh.interpolate.shares import Local
+from particlemesh.interpolate.tile import Tile
 from particlemesh.methods.contract import Problem
 from particlemesh.spread.walk import Walk
 from particlemesh.spread.walk_fixed import WalkFixed
@@ -87,6 +91,23 @@ def test_more_particles_take_longer_to_walk(cloud):
 
 def test_a_cluster_is_walked_in_less_time():
     assert Walk.cost(problem((200, 200, 200), filled=0.01))[1] < 0.7 * Walk.cost(problem((200, 200, 200)))[1]
+
+
+@pytest.mark.parametrize("method", [Tile, Ring, Octets])
+def test_a_first_prediction_tries_few_tiles(method, monkeypatch):
+    """All measured problems are looked at, each once: a process would spend half a minute before its first step."""
+    tried = []
+    of = Local.of.__func__
+    monkeypatch.setattr(
+        Local, "of", classmethod(lambda cls, *given, **more: tried.append(1) or of(cls, *given, **more))
+    )
+    (table,) = (t for t in tables.shipped() if (t.device, t.backend) == ("NVIDIA H200", "cuda"))
+    timings = predict.Timings(GPU, table.rows, "")
+    for _ in range(2):
+        assert timings.ratios("interpolate", method).size
+    measured = sum(row.method == method.name for row in table.rows)
+    assert measured > 100
+    assert len(tried) < 200 * measured
 
 
 @pytest.mark.parametrize("chosen", [{"levels": 2}, {"levels": 3}, {"patch": 16}, {"form": "multiply"}])

@@ -8,7 +8,9 @@ import itertools
 import math
 import operator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from particlemesh.interpolate.ring import Ring
 from particlemesh.interpolate.shares import Lanes, Local
@@ -16,7 +18,7 @@ from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import MOST
 from particlemesh.orders import block_order
 from particlemesh.orders.block_order import Blocks, Cells
-from particlemesh.orders.block_tiles import MOST_LINES, Tiles
+from particlemesh.orders.block_tiles import MOST_LINES, Tiles, best_of
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Sizes
 
@@ -149,14 +151,14 @@ class Octets(Ring):
         return cls.ordering(problem) + 4e-6, slow * (8e-6 + seconds)
 
 
-def _held(blocks: Blocks, along: tuple[int, ...]) -> tuple[int, int, int]:
+def _held(blocks: Blocks, along: tuple[Any, ...]) -> tuple[int, int, int]:
     """Return the cells whose stencils are in local memory, for so many blocks of a step along each axis."""
     # Columns are as wide where blocks are narrow: what lies beyond the tile there has weight zero.
     x, y, z = (n * cells for n, cells in zip(along, blocks.cells, strict=True))
     return 2 * x, y + blocks.cells[1] - blocks.narrow[1], z + blocks.cells[2] - blocks.narrow[2]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)
 def _largest(
     axes: tuple[Axis, Axis, Axis], blocks: Blocks, lanes: OctetLanes, parts: int, size: int, room: int
 ) -> tuple[int, int, int]:
@@ -164,13 +166,14 @@ def _largest(
 
     A step takes about as long whatever it has, since few of its particles wait for each other.
     """
-
-    def rank(along: tuple[int, ...]) -> tuple[bool, float, float]:
-        local = Local.of(axes, _held(blocks, along), lanes, parts, 16 // size, size, apart=True)
-        cells = math.prod(map(operator.mul, along, blocks.cells))
-        full = local.reals * size > room
-        return (full, local.reals if full else -cells, local.copied)
-
     most = (max(1, _LEVELS // blocks.cells[0]), MOST_LINES, MOST_LINES)
-    lengths = (range(1, min(n, count) + 1) for n, count in zip(most, blocks.counts, strict=True))
-    return min(((x, y, z) for x, y, z in itertools.product(*lengths) if y * z <= MOST_LINES), key=rank)
+    along_x, y, along_z = (np.arange(1, min(n, count) + 1) for n, count in zip(most, blocks.counts, strict=True))
+    tried: list[Any] = []
+    for x, z in itertools.product(along_x, along_z):
+        local = Local.of(axes, _held(blocks, (x, y, z)), lanes, parts, 16 // size, size, apart=True)
+        tried.append([-math.prod(map(operator.mul, (x, y, z), blocks.cells)), local.reals, local.copied])
+    by_line = np.stack(tried, 2).reshape(3, len(y), len(along_x), len(along_z)).swapaxes(1, 2)  # (x, y, z)
+    cells, reals, copied = by_line
+    allowed = y[:, None] * along_z <= MOST_LINES
+    i, j, k = best_of(allowed, reals * size <= room, cells, reals, copied)
+    return int(along_x[i]), int(y[j]), int(along_z[k])

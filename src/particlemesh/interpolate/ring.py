@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from particlemesh.interpolate.shares import Lanes, Local
 from particlemesh.interpolate.tile import Tile
@@ -116,22 +118,23 @@ class Ring(Tile):
         return sizes.backend.units * cls.resident(sizes, parts, cls.threads(sizes, cls.lanes(sizes, parts), 0))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)
 def _across(
     axes: tuple[Axis, Axis, Axis], blocks: Blocks, lanes: Lanes, parts: int, size: int, step: int, room: int
 ) -> tuple[int, int]:
     """Return the blocks across a column, along y and z, that copy the fewest nodes in ``room`` bytes."""
-
-    def rank(across: tuple[int, int]) -> tuple[bool, float]:
-        tiles = block_tiles.tiles_of(blocks, (step, *across))
-        held = (2 * step * blocks.cells[0], *tiles.cells[1:])
+    y, along_z = (np.arange(1, min(block_tiles.MOST_LINES, count) + 1) for count in blocks.counts[1:])
+    tried: list[Any] = []
+    for z in along_z:
+        cells = block_tiles.cells_of(blocks, (step, y, z))
+        held = (2 * step * blocks.cells[0], *cells[1:])
         local = Local.of(axes, held, lanes, parts, 16 // size, size, apart=True)
-        full = local.reals * size > room
-        return (full, local.reals if full else local.copied * math.prod(tiles.counts[1:]))
-
-    most = block_tiles.MOST_LINES
-    lines = ((y, z) for y in range(1, most + 1) for z in range(1, most // y + 1))
-    return min((along for along in lines if along[0] <= blocks.counts[1] and along[1] <= blocks.counts[2]), key=rank)
+        columns = -(-blocks.counts[1] // y) * -(-blocks.counts[2] // z)
+        tried.append([local.copied * columns, local.reals])
+    copied, reals = np.stack(tried, 2)  # (y, z)
+    allowed = y[:, None] * along_z <= block_tiles.MOST_LINES
+    j, k = block_tiles.best_of(allowed, reals * size <= room, copied, reals)
+    return int(y[j]), int(along_z[k])
 
 
 def _steps(along: int, step: int, most: int, columns: int, at_once: int) -> int:

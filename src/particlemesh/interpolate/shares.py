@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +113,7 @@ class Local:
 
     @classmethod
     def of(
-        cls, axes: tuple[Axis, Axis, Axis], cells: tuple[int, ...], lanes: Lanes, parts: int, copy: int, size: int,
+        cls, axes: tuple[Axis, Axis, Axis], cells: Sequence[Any], lanes: Lanes, parts: int, copy: int, size: int,
         *, apart: bool = False,
     ) -> Local:  # fmt: skip
         """Return the nodes of a tile of ``cells``, which come in copies of so many reals of ``size`` bytes.
@@ -126,7 +128,7 @@ class Local:
         align = max(1, (step if sector else copy) // parts)
         z += align - 1
         chunks = -(-z * parts // copy)
-        pitch = _pitch(chunks * copy, lanes, size, step)
+        pitch = _pitch(int(chunks) * copy, lanes, size, step)
         if lanes.in_turn:  # lanes go on in the next level, as if it were the next row
             y += (axes[1].support - y) % lanes.y
         level = y * pitch
@@ -136,6 +138,7 @@ class Local:
         return cls((x, y, z), align, chunks, pitch, level, x * level + lanes.span, x * y * chunks * copy)
 
 
+@functools.lru_cache(maxsize=4096)  # predictions try thousands of tiles
 def _pitch(reals: int, lanes: Lanes, size: int, sector: int) -> int:
     """Return the reals from one row to the next, for rows of so many: in sectors, if banks allow that."""
     if lanes.y == 1:

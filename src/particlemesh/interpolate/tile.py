@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from typing import Any, ClassVar
+
+import numpy as np
 
 from particlemesh.arrays.operands import Layout, View
 from particlemesh.interpolate.shares import WEIGHTLESS, Lanes, Local, weightless
@@ -310,7 +311,7 @@ class Tile(ByBlock):
             )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)  # predictions ask for those of every measured problem
 def _tiles_for(
     axes: tuple[Axis, Axis, Axis],
     blocks: Blocks,
@@ -324,16 +325,18 @@ def _tiles_for(
     """Return the tiles that copy the fewest nodes, in ``room`` bytes; a group takes ``most`` cells, ``groups`` run."""
     everywhere = math.prod(axis.extent for axis in axes)
 
-    def rank(along: tuple[int, ...]) -> tuple[bool, float]:
-        tiles = block_tiles.tiles_of(blocks, along)
-        local = Local.of(axes, tiles.cells, lanes, parts, 16 // size, size)
-        parts_of_tile = max(1.0, math.prod(tiles.cells) / most)
-        copied = local.copied * (tiles.total * parts_of_tile + groups) / everywhere
-        return (local.reals * size > room, local.reals if local.reals * size > room else copied)
+    def up_to(axis: int, limit: int) -> np.ndarray:
+        return np.arange(1, min(limit, blocks.counts[axis], max(1, 64 // blocks.cells[axis])) + 1)
 
-    def up_to(axis: int, limit: int) -> range:
-        return range(1, min(limit, blocks.counts[axis], max(1, 64 // blocks.cells[axis])) + 1)
-
-    lines = itertools.product(up_to(1, block_tiles.MOST_LINES), up_to(2, block_tiles.MOST_LINES))
-    candidates = [(x, y, z) for y, z in lines if y * z <= block_tiles.MOST_LINES for x in up_to(0, 64)]
-    return block_tiles.tiles_of(blocks, min(candidates, key=rank))
+    x, y, along_z = up_to(0, 64), up_to(1, block_tiles.MOST_LINES)[:, None], up_to(2, block_tiles.MOST_LINES)
+    tried: list[Any] = []
+    for z in along_z:
+        cells = block_tiles.cells_of(blocks, (x, y, z))
+        local = Local.of(axes, cells, lanes, parts, 16 // size, size)
+        total = math.prod(-(-count // n) for n, count in zip((x, y, z), blocks.counts, strict=True))
+        copied = local.copied * (total * np.maximum(1.0, math.prod(cells) / most) + groups) / everywhere
+        tried.append([copied, local.reals])
+    copied, reals = np.stack(tried, 2)  # (y, z, x)
+    allowed = y * along_z <= block_tiles.MOST_LINES
+    j, k, i = block_tiles.best_of(allowed[:, :, None], reals * size <= room, copied, reals)
+    return block_tiles.tiles_of(blocks, (int(x[i]), int(y[j, 0]), int(along_z[k])))

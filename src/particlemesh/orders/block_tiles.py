@@ -80,12 +80,27 @@ def tiles_of(blocks: Blocks, along: tuple[int, ...]) -> Tiles:
     """Return tiles of so many blocks along each axis, or of all blocks where there are fewer."""
     x, y, z = (min(n, count) for n, count in zip(along, blocks.counts, strict=True))
     tile = (x, y, z)
-    cells = (
-        min(n * c, wide * c + (count - wide) * narrow)
-        for n, c, count, wide, narrow in zip(tile, blocks.cells, blocks.counts, blocks.wide, blocks.narrow, strict=True)
-    )
+    cells = map(int, cells_of(blocks, tile))
     counts = (-(-count // n) for n, count in zip(tile, blocks.counts, strict=True))
     return Tiles(tile, (*counts,), (*cells,))  # type: ignore[arg-type]
+
+
+def cells_of(blocks: Blocks, tile: tuple[Any, Any, Any]) -> list[Any]:
+    """Return the most cells of so many blocks along each axis: numbers, or arrays of them."""
+    sizes = zip(tile, blocks.cells, blocks.counts, blocks.wide, blocks.narrow, strict=True)
+    return [np.minimum(n * c, wide * c + (count - wide) * narrow) for n, c, count, wide, narrow in sizes]
+
+
+def best_of(allowed: Any, fits: Any, cost: Any, memory: Any, ties: Any = 0.0) -> tuple[int, ...]:
+    """Return where of allowed tiles the best is: of those that fit the least ``cost``, else the least memory.
+
+    Of equals it is that with the least ``ties``, of these the first. All are arrays, which broadcast.
+    """
+    ranks = np.where(allowed & fits, cost, np.inf)
+    if np.isinf(ranks).all():
+        ranks = np.where(allowed, memory, np.inf)
+    best = np.where(ranks == ranks.min(), ties, np.inf).argmin()
+    return tuple(map(int, np.unravel_index(best, ranks.shape)))
 
 
 def across(blocks: Blocks, cells: Sequence[int]) -> tuple[int, int]:
