@@ -58,6 +58,25 @@ def test_potentials_are_the_solvers(mesh, name, compensation):
         np.testing.assert_allclose(result.detach(), expected, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.filterwarnings("ignore:gradient='window' conserves energy")
+def test_moments_are_the_solvers_and_have_slopes(mesh):
+    x, _, cell = arrays(mesh)
+    count = (mesh.ndim + 1) * (mesh.ndim + 2) // 2
+    moments = torch.randn((count, 5), dtype=F64, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    solver = Solver(mesh, "bspline7", green="ewald", alpha=3.0).set_positions(x.detach().numpy())
+    fields = solver.moment_fields(solver.plan.spread(moments.detach().numpy()))
+    expected = solver.plan.interpolate(fields)
+
+    def values(x, moments, cell):
+        return potential(x, moments, mesh, window="bspline7", cell=cell, green="ewald", alpha=3.0, moments=True)
+
+    for box in (None, cell):
+        np.testing.assert_allclose(values(x, moments, box).detach(), expected, rtol=1e-9, atol=1e-9)
+    assert torch.autograd.gradcheck(values, (x, moments, cell), atol=1e-3, rtol=1e-4)
+    with pytest.raises(ValueError, match=rf"moments \({count}, N\) are needed"):
+        values(x, moments[1:], cell)
+
+
 @pytest.mark.parametrize("interlaced", [False, True])
 @pytest.mark.filterwarnings("ignore:gradient='window' conserves energy")
 def test_slopes_are_the_solvers_gradient(mesh, interlaced):

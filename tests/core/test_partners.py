@@ -308,7 +308,7 @@ apps.mri.MRIParticlemesh.to_images: weighted
 apps.mri.MRIParticlemesh.update_samples: unsafe
 autograd.torch.spread autograd.torch.interpolate autograd.torch.gradient autograd.torch.spread_gradient
     autograd.jax.spread autograd.jax.interpolate autograd.jax.gradient autograd.jax.spread_gradient: cell
-autograd.torch.potential autograd.jax.potential: cell green zero compensation interlaced system
+autograd.torch.potential autograd.jax.potential: cell green zero compensation interlaced system moments
 apps.nufft.nufft2d1 apps.nufft.nufft3d1: n_modes
 """
 PLAIN = ("Pairs", "Status", "Result", "neighbor_list")  # ends of names: rows of results, and another spelling

@@ -184,7 +184,8 @@ def spread_gradient(
 def potential(
     positions: Any, values: Any, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Any = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "auto", interlaced: bool = False, system: Any = None, **options: Any,
+    compensation: str | None = "auto", interlaced: bool = False, system: Any = None, moments: bool = False,
+    **options: Any,
 ) -> Any:  # fmt: skip
     """Potential at particles of the density that they carry; differentiable by positions, values, cell, kappa, alpha.
 
@@ -196,7 +197,7 @@ def potential(
     ----------
     positions, values, mesh, window, cell, **options
         As for :func:`spread`.
-    green, kappa, alpha, zero, compensation, interlaced, system
+    green, kappa, alpha, zero, compensation, interlaced, system, moments
         As for :func:`particlemesh.autograd.torch.potential`.
 
     Returns
@@ -226,5 +227,5 @@ def potential(
     transfers = [on(text) for text in potentials.texts(mesh, window, options, interlaced, systems)]
     return potentials.potential(
         jnp, frame, transfers, mesh, values, tables, lambda array, at, terms: array.at[..., at].add(terms),
-        green=green, kappa=kappa, alpha=alpha, zero=zero,
+        green=green, kappa=kappa, alpha=alpha, zero=zero, moments=moments,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from particlemesh import Mesh, Window, checks
 from particlemesh.autograd.frame import Frame
 from particlemesh.autograd.pool import text_of
 from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.moments import moments_of
 
 GREENS = ("poisson", "yukawa", "ewald")
 
@@ -64,7 +65,7 @@ def texts(
 def potential(
     xp: Any, frame: Frame, transfers: Sequence[Callable[[bool, Any], Any]], mesh: Mesh, values: Any,
     tables: Sequence[Any], add: Callable[[Any, Any, Any], Any], *, green: Any, kappa: Any, alpha: Any, zero: Any,
-    transforms: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None,
+    transforms: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None, moments: bool = False,
 ) -> Any:  # fmt: skip
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`.
 
@@ -72,6 +73,9 @@ def potential(
     ``add(array, index, terms)`` returns an array with terms added to some of the numbers along its last axis.
     ``transforms`` are those of the library, forward and back, unless they are over ranks.
     """
+    number = moments_of(mesh.ndim)
+    if checks.flag(moments, "moments") and tuple(values.shape[:-1]) != (number,):
+        raise ValueError(f"values have shape {tuple(values.shape)}; moments ({number}, N) are needed.")
     if "complex" in str(values.dtype):
         raise TypeError("values are complex; give real and imaginary parts as two channels.")
     function, at_zero = _green(xp, green, kappa, alpha, zero)
@@ -95,8 +99,33 @@ def potential(
     forward, inverse = transforms or (
         lambda field: xp.fft.rfftn(field, None, axes), lambda spectrum: xp.fft.irfftn(spectrum, mesh.shape, axes)
     )  # fmt: skip
-    results = [transfer(False, inverse(forward(transfer(True, values) * scale) * modes)) for transfer in transfers]
+    k = _slopes(xp, frame, numbers[:, :count], mesh, modes.shape) if moments else None
+    results = [
+        transfer(False, inverse(_products(xp, modes, k, forward(transfer(True, values) * scale))))
+        for transfer in transfers
+    ]
     return results[0] if len(results) == 1 else (results[0] + results[1]) / 2
+
+
+def _slopes(xp: Any, frame: Frame, numbers: Any, mesh: Mesh, shape: tuple[int, ...]) -> list[Any]:
+    """Return components of wave vectors for mode numbers (d, m); highest modes have no slope."""
+    flat = xp.stack([xp.where(2 * abs(n) == size, 0.0 * n, n) for n, size in zip(numbers, mesh.shape, strict=True)])
+    k = frame.wavenumbers(flat)
+    return [k[..., a, :].reshape(shape) for a in range(mesh.ndim)]
+
+
+def _products(xp: Any, modes: Any, k: Sequence[Any] | None, spectra: Any) -> Any:
+    """Return spectra times factors of modes; with k as `particlemesh.fourier.Solver.moment_fields` of (m, ...)."""
+    if k is None:
+        return spectra * modes
+    pairs = [(a, b) for n, a in enumerate(k) for b in k[n:]]
+    density, second = spectra[0], 1 + len(k)
+    for a, slope in enumerate(k):
+        density = density - 1j * slope * spectra[1 + a]
+    for n, (a, b) in enumerate(pairs):
+        density = density - a * b * spectra[second + n]
+    whole = density * modes
+    return xp.stack([whole, *(1j * a * whole for a in k), *(-a * b * whole for a, b in pairs)])
 
 
 def _green(xp: Any, green: Any, kappa: Any, alpha: Any, zero: Any) -> tuple[Callable[[Any], Any], Any]:

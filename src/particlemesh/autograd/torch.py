@@ -235,7 +235,8 @@ def _tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[
 def potential(
     positions: Tensor, values: Tensor, mesh: Mesh, *, window: Window | str = DEFAULT, cell: Tensor | None = None,
     green: Any = "poisson", kappa: Any = None, alpha: Any = None, zero: Any = None,
-    compensation: str | None = "auto", interlaced: bool = False, system: Tensor | None = None, **options: Any,
+    compensation: str | None = "auto", interlaced: bool = False, system: Tensor | None = None, moments: bool = False,
+    **options: Any,
 ) -> Tensor:  # fmt: skip
     """Potential at particles of the density that they carry, as :class:`particlemesh.fourier.Solver` computes it.
 
@@ -266,10 +267,14 @@ def potential(
     system : integer tensor (N,), optional
         The system of each particle, of many in one call, which do not see each other. Then ``cell`` has the lattice
         vectors of all systems (S, d, d).
+    moments : bool
+        Values (m, N) are charges, dipoles and quadrupoles of the particles, and so are results. See
+        :meth:`particlemesh.fourier.Solver.moment_fields`.
 
     Returns
     -------
     tensor (..., N)
+        With `moments` (m, N): the potential, its slopes and its second derivatives.
 
     Raises
     ------
@@ -301,5 +306,5 @@ def potential(
     transfers = [on(text) for text in _texts(mesh, window, constant(options), interlaced, systems)]
     return potentials.potential(
         torch, frame, transfers, mesh, values, tables, lambda array, at, terms: array.index_add(-1, at, terms),
-        green=green, kappa=kappa, alpha=alpha, zero=zero,
+        green=green, kappa=kappa, alpha=alpha, zero=zero, moments=moments,
     )  # fmt: skip

@@ -15,18 +15,19 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import erfc
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme import direct
+from particlemesh.apps.pme import direct, multipoles
 from particlemesh.apps.pme.batch import PMEBatch
-from particlemesh.apps.pme.core import cells, check_finite
+from particlemesh.apps.pme.core import FLOOR, cells, check_finite
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.exclusions import NEIGHBOURS, Exclusions, nearest
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
-from particlemesh.apps.pme.split import SPLITS, Split, polynomials
+from particlemesh.apps.pme.split import SPLITS, Split, polynomials, widest, with_derivatives
 from particlemesh.kernels import kind_of
 
 
@@ -41,11 +42,14 @@ class Library(NamedTuple):
         ``like(numbers, array)`` returns an array of numbers with the dtype and device of ``array``.
     add : callable
         ``add(terms, index, count)`` returns the sums (count, ...) of terms (n, ...) with each index.
+    erfc : callable
+        The complementary error function.
     """
 
     xp: Any
     like: Callable[[Any, Any], Any]
     add: Callable[[Any, Any, int], Any]
+    erfc: Callable[[Any], Any] = erfc
 
     def totals(self, terms: Any, cell: Any, system: Any) -> Any:
         """Return the sum of terms (n, ...), or the sums (S, ...) of systems, of which each has a cell."""
@@ -85,20 +89,24 @@ class Facts(NamedTuple):
 
     pairs: str  # what the sum over pairs has to know
     times: float  # the potential of the mesh
-    itself: float
+    itself: tuple[float, ...]  # the smooth part of charges, dipoles, quadrupoles at their own places
     constant: float  # Coulomb's
 
 
-def choose(pme: Any, charges: Any, system: Any) -> None:
-    """Choose the parameters of a PME that has none, for charges whose numbers are known."""
+def choose(pme: Any, charges: Any, system: Any, moments: bool) -> None:
+    """Choose the parameters of a PME that has none, for charges whose numbers are known, and perhaps other moments."""
+    if moments:
+        pme._choose_for_dipoles()
     if pme._core is None:
         owners = None if system is None else kernels.to_host(system, "system")
         fourth = fourth_power(kernels.to_host(charges, "charges"), owners)
         pme.core(charges.shape[0], np.dtype(name_of(charges)), kind_of(charges).backend(charges), fourth)  # type: ignore[union-attr]  # it is an array
 
 
-def facts_of(pme: Any, count: int, name: str, like: Any) -> Facts:
+def facts_of(pme: Any, count: int, name: str, like: Any, moments: bool = False) -> Facts:
     """Return the facts of a PME, whose parameters are chosen at its first use for so many particles."""
+    if moments:
+        pme._choose_for_dipoles()
     try:
         p = pme.parameters
     except RuntimeError:  # none are chosen yet
@@ -107,8 +115,10 @@ def facts_of(pme: Any, count: int, name: str, like: Any) -> Facts:
         p = pme.core(count, np.dtype(name), backend).parameters
     split = p.split
     key = next(key for key, kind in SPLITS.items() if type(split) is kind)
-    text = json.dumps([p.cutoff, key, *dataclasses.astuple(split)])
-    return Facts(text, split.mesh, split.itself, float(pme.arguments["coulomb_constant"]))
+    most = widest(p.cutoff, max(p.error, FLOOR[np.dtype(name)]))
+    text = json.dumps([p.cutoff, most, key, *dataclasses.astuple(split)])
+    itself = tuple(map(split.at_zero, range(3)))
+    return Facts(text, split.mesh, itself, float(pme.arguments["coulomb_constant"]))
 
 
 def of_mesh(pme: Any) -> tuple[pm.Mesh, dict[str, Any]]:
@@ -120,7 +130,7 @@ def of_mesh(pme: Any) -> tuple[pm.Mesh, dict[str, Any]]:
 @functools.lru_cache(maxsize=64)
 def split_of(text: str) -> tuple[float, Split]:
     """Return cutoff and split from their text."""
-    cutoff, key, *numbers = json.loads(text)
+    cutoff, _, key, *numbers = json.loads(text)
     return cutoff, SPLITS[key](*numbers)
 
 
@@ -156,37 +166,120 @@ def matrix_of(pme: Any, cell: Any, like: Callable[[Any], Any]) -> Any:
 
 
 def energy(
-    library: Library, facts: Facts, x: Any, q: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any],
+    library: Library, facts: Facts, x: Any, values: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any],
     near: Any, far: Any,
 ) -> Any:  # fmt: skip
     """Return the energy (), or energies (S,) of systems, from both halves.
 
     Parameters
     ----------
+    values : array (N,) or (N, 11)
+        Charges, or what `values_of` returns.
     pairs : tuple of arrays (M,)
         Excluded or scaled pairs i, j and their factors minus 1.
     near : array () or (S,)
         Sums over pairs within the cutoff, without Coulomb's constant.
-    far : array (N,)
-        Potentials of the mesh for ``4 pi`` times the charges, background included.
+    far : array (N,) or (10, N)
+        Potentials of the mesh for ``4 pi`` times the charges, background included; or those of all moments.
     """
-    total = near + library.totals(q * far / 2 - facts.itself / 2 * (q * q), cell, system)
+    charge, twist, bend = facts.itself
+    if values.ndim > 1:
+        q, squares, trace = values[:, 0], values[:, :10] ** 2, values[:, 4] + values[:, 7] + values[:, 9]
+        of_matrix = (squares * library.like(_TWICE, values))[:, 4:].sum(1)
+        itself = charge * q * q + twist * (squares[:, 1:4].sum(1) - q * trace)
+        each = (moments_of(library, values) * far).sum(0) - itself - bend / 4 * (trace * trace + 2 * of_matrix)
+    else:
+        each = values * far - charge * values**2
+    each = each / 2
+    total = near + library.totals(each, cell, system)
     if len(pairs[0]):
-        total = total + excluded(library, x, q, cell, system, pairs)
+        total = total + excluded(library, x, values, cell, system, pairs)
     return facts.constant * total
 
 
-def excluded(library: Library, x: Any, q: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any]) -> Any:
+def excluded(library: Library, x: Any, values: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any]) -> Any:
     """Return the energies of pairs i, j times a number, without Coulomb's constant; of one or many systems."""
     i, j, weights = pairs
-    weights, inverse, home = library.like(weights, q), library.xp.linalg.inv(cell), None
+    weights, inverse, home = library.like(weights, x), library.xp.linalg.inv(cell), None
     boxes = cell, inverse
     if system is not None:
         home = system[i]
         boxes = cell[home], inverse[home]
         weights = weights + library.xp.where(home == system[j], 0.0, math.nan)
     d = nearest(library.xp, x[j] - x[i], *boxes, library.like(NEIGHBOURS, x))
-    return library.totals(weights * q[i] * q[j] / (d * d).sum(1) ** 0.5, cell, home)
+    if values.ndim > 1:
+        return library.totals(weights * pair_energies(library, None, d, values[i], values[j]), cell, home)
+    return library.totals(weights * values[i] * values[j] / (d * d).sum(1) ** 0.5, cell, home)
+
+
+# ---- multipoles --------------------------------------------------------------------------------------------------
+
+_TWICE = [1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0, 2.0, 1.0]  # how often a number is among the elements of moments
+_ELEMENTS = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]  # of a matrix, in rows
+_HALVES = [1.0, 1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 0.5, 1.0, 0.5]  # of numbers, as coefficients of derivatives
+
+
+def values_of(library: Library, x: Any, q: Any, dipoles: Any, quadrupoles: Any, widths: Any) -> Any:
+    """Return charges (N,), or rows (N, 11): charge, dipole, upper triangle of the quadrupole, width."""
+    given = {"dipoles": (dipoles, (3,)), "quadrupoles": (quadrupoles, (3, 3)), "widths": (widths, ())}
+    if all(array is None for array, _ in given.values()):
+        return q
+    for name, (array, core) in given.items():
+        if array is not None and tuple(array.shape) != (*q.shape, *core):
+            raise ValueError(f"{name} has shape {tuple(array.shape)}; {(*q.shape, *core)} is needed.")
+        if array is not None and array.dtype != q.dtype:
+            raise TypeError(f"{name} have dtype {array.dtype} and charges {q.dtype}; give one dtype.")
+    xp, zero = library.xp, 0 * q[:, None]
+    parts = [zero] * 11
+    parts[0] = q[:, None]
+    if dipoles is not None:
+        parts[1:4] = [dipoles[:, a : a + 1] for a in range(3)]
+    if quadrupoles is not None:
+        parts[4:10] = [(quadrupoles[:, a, b] + quadrupoles[:, b, a])[:, None] / 2 for a, b in _ELEMENTS]
+    if widths is not None:
+        parts[10] = widths[:, None]
+    return xp.concatenate(parts, 1)
+
+
+def moments_of(library: Library, values: Any) -> Any:
+    """Return coefficients of derivatives (10, N) from rows (N, 11), or charges as they are."""
+    return values if values.ndim == 1 else values.T[:10] * library.like(_HALVES, values)[:, None]
+
+
+def pair_energies(library: Library, split: Split | None, d: Any, a: Any, b: Any) -> Any:
+    """Return energies (M,) of pairs of rows (M, 11) at vectors d (M, 3) from a to b, minus a split's smooth part."""
+    xp, r2, wide = library.xp, (d * d).sum(1), a[:, 10] ** 2 + b[:, 10] ** 2
+
+    def matrices(rows: Any) -> Any:
+        return xp.stack([rows[:, k] for k in (4, 5, 6, 5, 7, 8, 6, 8, 9)], 1).reshape(-1, 3, 3)
+
+    def fading(beta: Any) -> list[Any]:
+        terms = [library.erfc(beta * r2**0.5) / r2**0.5]
+        rising = 2 / math.sqrt(math.pi) * beta * xp.exp(-(beta**2) * r2)
+        for n in range(4):
+            terms.append(((2 * n + 1) * terms[-1] + rising) / r2)
+            rising = rising * (2 * beta**2)
+        return terms
+
+    if split is None:
+        c = [math.prod(range(1, 2 * n, 2)) / r2 ** (n + 0.5) for n in range(5)]
+    else:
+        c = split.sharps(r2, 5, fading)
+    lack = fading((2 * xp.where(wide > 0, wide, 1.0)) ** -0.5)
+    c0, c1, c2, c3, c4 = (near - xp.where(wide > 0, less, 0.0) for near, less in zip(c, lack, strict=True))
+    (p, mu, left), (q, nu, right) = ((v[:, 0], v[:, 1:4], matrices(v)) for v in (a, b))
+    along_i, along_j, across = (mu * d).sum(1), (nu * d).sum(1), (mu * nu).sum(1)
+    left_d, right_d = (left * d[:, None]).sum(2), (right * d[:, None]).sum(2)
+    twice_i, twice_j, both = (left_d * d).sum(1), (right_d * d).sum(1), (left * right).sum((1, 2))
+    trace_i, trace_j = (m[:, 0, 0] + m[:, 1, 1] + m[:, 2, 2] for m in (left, right))
+    of_j = along_j + trace_j / 2
+    # What the moments of b make at a, as in `multipoles`: V is -nu c(n + 1) + Q d c(n + 2).
+    potential, slope, bend = (
+        q * near - of_j * next_ + twice_j / 2 * last for near, next_, last in ((c0, c1, c2), (c1, c2, c3), (c2, c3, c4))
+    )
+    total = p * potential + along_i * slope + across * c1 - (mu * right_d).sum(1) * c2
+    turned = (left_d * nu).sum(1) * c2 - (left_d * right_d).sum(1) * c3
+    return total + (twice_i * bend + 2 * turned - trace_i * slope + both * c2) / 2
 
 
 def by_cell(xp: Any, x: Any, cell: Any, by_x: Any, virial: Any) -> Any:
@@ -266,30 +359,59 @@ def matrix_for(model: Any, kind: Any, x: Any, numbers: Any, cell: Any, like: Cal
 
 
 def pair_sums(
-    library: Library, text: str, x: Any, q: Any, cell: Any, system: Any, on_gpu: bool
+    library: Library, text: str, x: Any, values: Any, cell: Any, system: Any, on_gpu: bool
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the energy of pairs within the cutoff, or that of each system, and its slopes by positions, charges, cell.
+    """Return the energy of pairs within the cutoff, or that of each system, and its slopes by positions, values, cell.
 
-    Arrays are of NumPy or torch, which the library is.
+    Values are charges (N,), or rows (N, 11). Arrays are of NumPy or torch, which the library is.
     """
-    cutoff, split = split_of(text)
-    smooth = polynomials(split, cutoff, name_of(x) == "float32", on_gpu)
-    check_finite(q, "charges")
+    (cutoff, split), single = split_of(text), name_of(x) == "float32"
+    given, plain = values, values.ndim == 1
+    if plain:
+        check_finite(values, "charges")
+        function = direct.pair_function(polynomials(split, cutoff, single, on_gpu), 1, True)
+    else:
+        check_finite(values, "charges, dipoles, quadrupoles or widths", 0)
+        function = multipoles.pair_function(with_derivatives(split, cutoff, single, 5))
+        _check_widths(values[:, 10], text)
+        given = library.xp.concatenate([values[:, :10], values[:, 10:] ** 2], 1)
     rows, box = boxes_of(cell)
     many = {} if system is None else dict(system=system, boxes=rows)
     sums = (
         pm.UniformGrid(box, cell_size=cells(box, cutoff), systems=len(rows) if many else None)
         .build(x, **many)
-        .stream(cutoff, direct.pair_function(smooth, 1, True), q)
+        .stream(cutoff, function, given)
     )
-    if float(sums[:, 10].sum()) > 0:
+    if float(sums[:, -1].sum()) > 0:
         raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
-    by_x = -q[:, None] * sums[:, 1:4]
-    upper = q[:, None] * sums[:, 4:10] / 2
-    strain = library.xp.stack([upper[:, [0, 5, 4]], upper[:, [5, 1, 3]], upper[:, [4, 3, 2]]], 1)
+    if plain:
+        by_x, by_values, each = -values[:, None] * sums[:, 1:4], sums[:, 0], values * sums[:, 0]
+        upper = values[:, None] * sums[:, 4:10] / 2
+        strain = library.xp.stack([upper[:, [0, 5, 4]], upper[:, [5, 1, 3]], upper[:, [4, 3, 2]]], 1)
+    else:
+        halves = library.like(_HALVES, values)
+        by_x = -sums[:, multipoles.FORCE : multipoles.BY_WIDTH]
+        by_width = 2 * values[:, 10:] * sums[:, multipoles.BY_WIDTH : multipoles.VIRIAL]
+        by_values = library.xp.concatenate([sums[:, :10] * halves, by_width], 1)
+        each = (values[:, :10] * by_values[:, :10]).sum(1)
+        strain = sums[:, multipoles.VIRIAL : -1].reshape(-1, 3, 3).swapaxes(1, 2) / 2
     turned = library.totals(strain - x[:, :, None] * by_x[:, None], cell, system)
     by_cell = library.xp.linalg.solve(cell.swapaxes(-1, -2), turned)
-    return library.totals(q * sums[:, 0], cell, system) / 2, by_x, sums[:, 0], by_cell
+    return library.totals(each, cell, system) / 2, by_x, by_values, by_cell
+
+
+def _check_widths(widths: Any, text: str) -> None:
+    """Raise an error if widths (N,) are negative, or Gaussians are no points at the cutoff."""
+    cutoff, most, *_ = json.loads(text)
+    if not len(widths):
+        return
+    if float(widths.min()) < 0:
+        raise ValueError(f"widths are negative: particle {int(widths.argmin())} has {float(widths.min()):g}.")
+    if float(widths.max()) > most:
+        raise ValueError(
+            f"widths are larger than {most:.3g}, so that Gaussians are no points at the cutoff of {cutoff:.3g}: "
+            f"particle {int(widths.argmax())} has {float(widths.max()):g}. Give the PME a longer cutoff."
+        )
 
 
 def boxes_of(cell: Any) -> tuple[np.ndarray, pm.Box]:

@@ -21,8 +21,8 @@ __all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
 
 
 def energy(
-    pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, cell: Any = None, exclusions: Any = None,
-    factors: Any = 0.0,
+    pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, dipoles: Any = None,
+    quadrupoles: Any = None, widths: Any = None, cell: Any = None, exclusions: Any = None, factors: Any = 0.0,
 ) -> Any:  # fmt: skip
     """Return the energy of periodic charges, or of many systems; differentiable once, in reverse mode.
 
@@ -38,6 +38,8 @@ def energy(
     charges : array (N,)
     system : integers (N,), optional
         For a PMEBatch of S systems: the system of each particle.
+    dipoles, quadrupoles, widths : array (N, 3), (N, 3, 3), (N,), optional
+        As for :func:`particlemesh.apps.pme.torch.energy`.
     cell : array (3,) or (3, 3), optional
         Lengths, or lattice vectors as rows, instead of those of ``pme.box``. For a PMEBatch, those of each system:
         (S, 3) or (S, 3, 3).
@@ -65,20 +67,25 @@ def energy(
     [1.0, -1.0]
     """
     x, q = jnp.asarray(positions), jnp.asarray(charges)
-    cell, system = (None if a is None else jnp.asarray(a) for a in (cell, system))
+    cell, system, *others = (
+        None if a is None else jnp.asarray(a) for a in (cell, system, dipoles, quadrupoles, widths)
+    )
     derivatives.check(pme, x, q, system, exclusions)
+    values = derivatives.values_of(_JAX, x, q, *others)
+    moments = values.ndim > 1
     if not any(isinstance(a, jax.core.Tracer) for a in (q, system)):
-        derivatives.choose(pme, q, system)
-    facts = derivatives.facts_of(pme, x.shape[0], derivatives.name_of(x), x)
+        derivatives.choose(pme, q, system, moments)
+    facts = derivatives.facts_of(pme, x.shape[0], derivatives.name_of(x), x, moments)
     matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype)).astype(x.dtype)
     known = derivatives.pairs_of(pme, exclusions, factors, x.shape[0])
     if system is not None and not isinstance(system, jax.core.Tracer):
         derivatives.check_systems(known.pairs, np.asarray(system))
     mesh, options = derivatives.of_mesh(pme)
-    far = potential(x, q * facts.times, mesh, cell=matrix, system=system, **options)
-    near = _pairs(facts.pairs, x, q, matrix, system)
+    sources = derivatives.moments_of(_JAX, values) * facts.times
+    far = potential(x, sources, mesh, cell=matrix, system=system, moments=moments, **options)
+    near = _pairs(facts.pairs, x, values, matrix, system)
     pairs = *known.pairs.T, known.factors - 1
-    return derivatives.energy(_JAX, facts, x, q, matrix, system, pairs, near, far)
+    return derivatives.energy(_JAX, facts, x, values, matrix, system, pairs, near, far)
 
 
 def _like(numbers: Any, array: Any) -> Any:
@@ -95,7 +102,7 @@ def _add_on_host(terms: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
     return total
 
 
-_JAX = derivatives.Library(jnp, _like, _add)
+_JAX = derivatives.Library(jnp, _like, _add, jax.scipy.special.erfc)
 _NUMPY = derivatives.Library(np, lambda numbers, array: np.asarray(numbers, array.dtype), _add_on_host)
 
 
@@ -158,7 +165,8 @@ def _on_host(function: Any, shapes: Any, *arrays: Any, owners: tuple[Any, ...] =
 def _backward(facts: str, kept: tuple[Any, ...], slope: Any) -> tuple[Any, ...]:
     by_x, by_q, by_cell, system = kept
     each = slope if system is None else slope[system]
-    return each[..., None] * by_x, each * by_q, slope[..., None, None] * by_cell, None
+    of_values = each if by_q.ndim == 1 else each[..., None]
+    return each[..., None] * by_x, of_values * by_q, slope[..., None, None] * by_cell, None
 
 
 _pairs.defvjp(_forward, _backward)

@@ -99,6 +99,13 @@ class Split:
         """Return the interaction minus its smooth part, up to the cutoff, for arrays of a library with ``erfc``."""
         raise NotImplementedError
 
+    def sharps(self, r2: Any, count: int, fading: Callable[[float], list[Any]]) -> list[Any]:
+        """Return the same at r**2, and what ``-2 d / d(r**2)`` makes of it again and again.
+
+        ``fading(beta)`` are these of ``erfc(beta r) / r``.
+        """
+        raise NotImplementedError
+
     def transform(self, k2: Array) -> Array:
         """Return the transform of the smooth part at k**2."""
         raise NotImplementedError
@@ -183,6 +190,10 @@ class Prolate(Split):
 
     def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
         return 1 / r - self._green.potential(r**2)
+
+    def sharps(self, r2: Any, count: int, fading: Callable[[float], list[Any]]) -> list[Any]:
+        odd = [math.prod(range(1, 2 * n, 2)) for n in range(count)]
+        return [odd[n] / r2 ** (n + 0.5) - (-2) ** n * self._green.potential(r2, n) for n in range(count)]
 
     def transform(self, k2: Array) -> Array:
         return np.asarray(4 * math.pi * self._green(k2))
@@ -272,6 +283,9 @@ class Gaussian(Inverse):
 
     def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
         return erfc(self.splitting * r) / r
+
+    def sharps(self, r2: Any, count: int, fading: Callable[[float], list[Any]]) -> list[Any]:
+        return fading(self.splitting)
 
     def transform(self, k2: Array) -> Array:
         return np.asarray(4 * math.pi * np.exp(-k2 / (4 * self.splitting**2)) / k2)

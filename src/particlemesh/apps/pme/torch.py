@@ -23,9 +23,10 @@ __all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
 
 def energy(
     pme: PME | PMEBatch, positions: Tensor, charges: Tensor, system: Tensor | None = None, *,
+    dipoles: Tensor | None = None, quadrupoles: Tensor | None = None, widths: Tensor | None = None,
     cell: Tensor | None = None, exclusions: Any = None, factors: Any = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Return the energy of periodic charges, or of many systems; differentiable by positions, charges and cell.
+    """Return the energy of periodic charges, or of many systems; differentiable by all tensors.
 
     First derivatives take the pair function of :class:`particlemesh.apps.pme.PME`. If they are differentiated in their
     turn (``create_graph=True``), the sum over pairs is made of tensors, whose memory grows with the number of pairs.
@@ -42,6 +43,9 @@ def energy(
         Of the same dtype and device.
     system : integer tensor (N,), optional
         For a PMEBatch of S systems: the system of each particle.
+    dipoles, quadrupoles, widths : tensor (N, 3), (N, 3, 3), (N,), optional
+        As for a call of a PME. Of quadrupoles the symmetric part counts. Second derivatives of Gaussians that overlap
+        need float64.
     cell : tensor (3,) or (3, 3), optional
         Lengths, or lattice vectors as rows, instead of those of ``pme.box``. Gradients by it are at fixed positions.
         For a PMEBatch, those of each system: (S, 3) or (S, 3, 3).
@@ -80,28 +84,31 @@ def energy(
     >>> bool(torch.isclose(both[0], energy(pme, x, q), rtol=1e-5)), both.shape
     (True, torch.Size([2]))
     """
-    tensors = {"cell": cell, "system": system}
+    tensors = {"dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths, "cell": cell, "system": system}
     for name, given in {"positions": positions, "charges": charges, **tensors}.items():
         if not (isinstance(given, Tensor) or (given is None and name in tensors)):
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     derivatives.check(pme, positions, charges, system, exclusions)
+    values = derivatives.values_of(TORCH, positions, charges, dipoles, quadrupoles, widths)
+    moments = values.ndim > 1
     if not torch.compiler.is_compiling():
-        derivatives.choose(pme, charges.detach(), system)
+        derivatives.choose(pme, charges.detach(), system, moments)
     count, name = index(positions.shape[0]), derivatives.name_of(positions)
-    facts = derivatives.Facts(*_facts(pme, count, name, str(positions.device)))
+    facts = derivatives.Facts(*_facts(pme, count, name, str(positions.device), moments))
     matrix = derivatives.matrix_of(pme, cell, positions.new_tensor).to(positions.dtype)
     pairs, weights = (a.to(positions.device) for a in _excluded(pme, exclusions, factors, count))
     if system is not None and len(pairs) and not torch.compiler.is_compiling():
         derivatives.check_systems(pairs, system)
-    near = _pairs(positions, charges, matrix, system, facts.pairs)[0]
+    near = _pairs(positions, values, matrix, system, facts.pairs)[0]
     mesh, options = derivatives.of_mesh(pme)
-    far = potential(positions, charges * facts.times, mesh, cell=matrix, system=system, **options)
-    return derivatives.energy(TORCH, facts, positions, charges, matrix, system, (*pairs.T, weights), near, far)
+    sources = derivatives.moments_of(TORCH, values) * facts.times
+    far = potential(positions, sources, mesh, cell=matrix, system=system, moments=moments, **options)
+    return derivatives.energy(TORCH, facts, positions, values, matrix, system, (*pairs.T, weights), near, far)
 
 
 @torch.compiler.assume_constant_result
-def _facts(pme: Any, count: int, name: str, device: str) -> Any:
-    return tuple(derivatives.facts_of(pme, count, name, torch.empty(0, device=device)))
+def _facts(pme: Any, count: int, name: str, device: str, moments: bool) -> Any:
+    return tuple(derivatives.facts_of(pme, count, name, torch.empty(0, device=device), moments))
 
 
 @torch.compiler.assume_constant_result
@@ -118,7 +125,7 @@ def _add(terms: Tensor, at: Tensor, count: int) -> Tensor:
     return terms.new_zeros((count, *terms.shape[1:])).index_add(0, at, terms)
 
 
-TORCH = derivatives.Library(torch, _like, _add)
+TORCH = derivatives.Library(torch, _like, _add, torch.erfc)
 
 
 # ---- the sum over pairs within the cutoff ---------------------------------------------------------------
@@ -152,8 +159,8 @@ def _backward(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         value = _by_tensors(ctx.facts, x, q, cell, system)
         return *torch.autograd.grad(value, views, slope, create_graph=True), None, None
     each = slope if system is None else slope[system]
-    by_cell = slope[..., None, None] * slopes[2]
-    return each[..., None] * slopes[0], each * slopes[1], by_cell, None, None
+    by_cell, of_values = slope[..., None, None] * slopes[2], each if q.ndim == 1 else each[..., None]
+    return each[..., None] * slopes[0], of_values * slopes[1], by_cell, None, None
 
 
 _pairs.register_autograd(_backward, setup_context=_setup)
@@ -166,6 +173,8 @@ def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor |
     i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True, **many))
     home = None if system is None else system[i]
     between = x[j] - x[i] + (shifts.to(x.dtype)[:, None] @ (cell if home is None else cell[home]))[:, 0]
+    if q.ndim > 1:
+        return TORCH.totals(derivatives.pair_energies(TORCH, split, between, q[i], q[j]), cell, home)
     return TORCH.totals(q[i] * q[j] * split.sharp(between.norm(dim=1), torch.erfc), cell, home)
 
 
