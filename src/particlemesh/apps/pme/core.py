@@ -248,7 +248,9 @@ class Core:
         self.backend: Any = kept(backend) if self.on_gpu else backend
         # Twice the energy of a charge q is ``constant * q * (sum + mesh * potential - itself * q)``.
         self.factors = constant, split.mesh, split.itself
-        options = dict(options, dtype=dtype.name, backend=named or backend.name, threads=self.threads)
+        # Arrays of another device or context than the current one bring their backend to grid and solver.
+        named = named or (backend.name if backend == kernels.backend(backend.name) else None)
+        options = dict(options, dtype=dtype.name, backend=named, threads=self.threads)
         # Nearest images are sought in a box in which nothing wraps around along open axes.
         self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
         sides = cells(box, parameters.cutoff + (skin or 0.0), count * self.on_gpu)
