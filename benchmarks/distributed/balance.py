@@ -4,7 +4,8 @@
 Seven tenths of the particles are in 2,000 clusters, whose masses follow a power law. Equal blocks stand beside cuts by
 recursive bisection on 32 boxes an axis, and on all planes of nodes, as ``Plan.balanced`` cuts. No cut of nodes gives
 less than ``densest``, the particles of the fullest node. ``windows`` are the nodes of all parts with the ghosts of six
-nodes, over those of the mesh. Writes ``results/distributed-balance-DEVICE.csv``.
+nodes, over those of the mesh. One mesh serves any number of ranks; then meshes have 256 nodes cubed for a rank.
+Seconds are those of one process. Writes ``results/distributed-balance-DEVICE.csv``.
 
     python benchmarks/distributed/balance.py [--particles N] [--nodes K] [--out DIR]
 """
@@ -23,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, 
 import particlemesh as pm
 from harness.place import Place
 from harness.tables import RESULTS, short, write
-from particlemesh.distributed import Domain, Plan
+from particlemesh.distributed import Domain
+from particlemesh.distributed.domain import cut_by_particles
 from particlemesh.distributed.windows import reach_of
 
 RANKS, BOXES = (8, 64, 512, 1024, 4096), 32
@@ -47,22 +49,23 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1024)
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
-    place = Place("cpu")
-    x, mesh = cloud(asked.particles), pm.Mesh((asked.nodes,) * 3, (1.0,) * 3)
-    cells = pm.locate(x, mesh, window="bspline6").cells
-    filled, rows = np.unique(np.ravel_multi_index(tuple(cells.T % asked.nodes), mesh.shape), return_counts=True)[1], []
+    place, rows = Place("cpu"), []
+    x = cloud(asked.particles)
     boxes = np.histogramdd(x, bins=[np.arange(BOXES + 1) / BOXES] * 3)[0]
-    for ranks in RANKS:
-        blocks, plan = Domain(mesh, ranks), Plan(Domain(mesh, 1, per_rank=ranks), window="bspline6")
-        begin = time.perf_counter()
-        planes = plan.balanced(x)
+    for ranks, nodes in [(ranks, asked.nodes) for ranks in RANKS] + [(n, round(256 * n ** (1 / 3))) for n in RANKS[1:]]:
+        mesh = pm.Mesh((nodes,) * 3, (1.0,) * 3)
+        cells = pm.locate(x, mesh, window="bspline6").cells % nodes
+        filled = np.unique(np.ravel_multi_index(tuple(cells.T), mesh.shape), return_counts=True)[1]
+        columns = tuple(np.ascontiguousarray(axis) for axis in cells.T)
+        blocks, begin = Domain(mesh, ranks), time.perf_counter()
+        planes = cut_by_particles(blocks, columns, lambda counts: counts.astype(np.int64), 1.0, 0.0)
         seconds = time.perf_counter() - begin
         for cut, domain in (("blocks", blocks), (f"{BOXES} boxes", blocks.balanced(boxes)), ("planes", planes)):
-            held = np.bincount(domain.part_of(cells), minlength=ranks)
+            held = np.bincount(domain.part_of(columns), minlength=ranks)
             windows = domain.windows(reach_of(6, 3))[1].prod(1).sum() / mesh.size
             rows.append(
                 dict(
-                    place.facts, ranks=ranks, cut=cut, particles=asked.particles, nodes=asked.nodes,
+                    place.facts, ranks=ranks, cut=cut, particles=asked.particles, nodes=nodes,
                     densest=short(filled.max() / held.mean()), fullest=short(held.max() / held.mean()),
                     windows=short(windows), seconds=short(seconds) if cut == "planes" else "",
                 )

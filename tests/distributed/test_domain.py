@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import particlemesh as pm
 from particlemesh.distributed import Domain
-from particlemesh.distributed.domain import cut_by_particles
+from particlemesh.distributed.domain import _cut_once, cut_by_particles
 from particlemesh.distributed.windows import Crops, copies, mesh_of, reach_of
+from ranks import on_threads
 
 
 def by_particles(domain, cells, particle=1.0, node=0.0):
@@ -221,3 +222,31 @@ def test_errors_of_methods():
     with pytest.raises(ValueError, match="rank is 4"):
         domain.parts(4)
     assert "4 ranks: 2x8" in repr(domain)
+
+
+@pytest.mark.parametrize(("seed", "parts", "over"), [(2, 48, 1.0), (3, 48, 1.0), (5, 48, 1.2), (5, 96, 1.0)])
+def test_rounds_bring_the_heaviest_part_of_clusters_near_to_the_densest_node(seed, parts, over):
+    """Nothing cuts a node: its particles over the mean of a part bound the heaviest from below."""
+    rng, count, shape = np.random.default_rng(seed), 40_000, (64,) * 3
+    masses = rng.pareto(1.0, 60) + 1
+    cluster = rng.choice(60, count, p=masses / masses.sum())
+    x = rng.random((60, 3))[cluster]
+    x = x + 0.02 * rng.standard_normal((count, 3)) * rng.pareto(2.5, count)[:, None]
+    cells = tuple(np.ascontiguousarray(axis) for axis in (x % 1 * 64).astype(np.int64).T % 64)
+    densest = np.unique(np.ravel_multi_index(cells, shape), return_counts=True)[1].max()
+    domain = Domain(pm.Mesh(shape, (1.0,) * 3), parts)
+
+    def held(made):
+        return np.bincount(made.part_of(cells), minlength=parts)
+
+    once = _cut_once(domain, cells, None, lambda counts: counts, 1.0, 0.0)
+    best = by_particles(domain, cells)
+    assert held(best).sum() == count and sum(part.size for part in best.parts()) == 64**3
+    assert densest <= held(best).max() < held(once).max()
+    assert held(best).max() <= over * max(densest, count / parts)
+
+    def on_rank(world):
+        mine = tuple(axis[world.rank :: world.size] for axis in cells)
+        return cut_by_particles(domain, mine, lambda counts: world.allreduce(counts.astype(np.int64)), 1.0, 0.0)
+
+    assert on_threads(3, on_rank) == [best] * 3

@@ -22,6 +22,8 @@ Nodes: TypeAlias = tuple[int, ...]
 PARTS = "blocks", "pencils", "slabs", "bisection"
 Reach: TypeAlias = Sequence[tuple[int, int]]  # ghost nodes below and above, per axis
 EQUAL = 1.01  # weights of the heavier side, of two cuts that are equally good
+ROUNDS, EVEN = 4, 1.25  # of cutting by particles, at most; the heaviest part over the mean that ends them
+ONE = 16  # what a particle counts at first, of whole numbers: sums do not depend on the ranks
 
 
 class Cut(NamedTuple):
@@ -598,6 +600,9 @@ def cut_by_particles(
 ) -> Domain:
     """Return a domain cut by halving the weight of particles and nodes, from the particles on every plane of nodes.
 
+    Planes through a dense cluster do not halve it well. Where a part has too much, its particles then count more, those
+    of light parts less, and the domain is cut again; the most even of these cuts is returned.
+
     Parameters
     ----------
     domain
@@ -605,21 +610,43 @@ def cut_by_particles(
     cells
         An integer array (N,) per axis: those of this rank, of any image.
     total
-        Adds an array over all ranks. It is called once for all boxes of one depth.
+        Adds an array over all ranks. It is called once for all boxes of one depth, and once for each round.
     particle, node
         Weights of a particle and of a node.
     """
-    mesh, parts = domain.mesh, domain.size * domain.per_rank
-    xp, axes = module_of(cells[0]), range(mesh.ndim)
+    mesh, xp = domain.mesh, module_of(cells[0])
     folded = zip(cells, mesh.shape, mesh.periodic, strict=True)
     cells = [cell % nodes if periodic else cell.clip(0, nodes - 1) for cell, nodes, periodic in folded]
+    best, least, factors = domain, np.inf, None
+    for _ in range(ROUNDS):
+        made = _cut_once(domain, cells, factors, total, particle, node)
+        part = made.part_of(tuple(cells))
+        held = particle * total(xp.bincount(part, minlength=len(made.parts())))
+        held = held + node * np.array([one.size for one in made.parts()])
+        if held.max() < least:
+            best, least = made, float(held.max())
+        if least <= EVEN * held.mean() or made.parts()[int(held.argmax())].size == 1:  # no cut divides a node
+            break
+        change = np.sqrt(np.clip(held / held.mean(), 1 / 4, 4))
+        factors = xp.rint((ONE if factors is None else factors) * xp.asarray(change)[part]).clip(1, ONE**2)
+    return best
+
+
+def _cut_once(
+    domain: Domain, cells: Sequence[Any], factors: Any, total: Callable[[Any], np.ndarray], particle: float, node: float
+) -> Domain:
+    """Return cuts for particles that count ``factors`` / `ONE` each; see `cut_by_particles`."""
+    mesh, parts = domain.mesh, domain.size * domain.per_rank
+    xp, axes = module_of(cells[0]), range(mesh.ndim)
+    if factors is not None:
+        particle = particle / ONE
     cuts: dict[tuple[Nodes, Nodes, int], Cut] = {}
     boxes, at = [((0,) * mesh.ndim, mesh.shape, parts)] * (parts > 1), xp.zeros(cells[0].shape[0], np.int64)
     while boxes:
         lower, upper = (np.array([box[n] for box in boxes], np.int64) for n in (0, 1))
         sizes, ends = upper - lower, np.cumsum(upper - lower, 0)
         first = xp.asarray(ends - upper)  # of each box, the place of node 0 among the planes of all
-        planes = [xp.bincount(first[at, a] + cells[a], minlength=int(ends[-1, a])) for a in axes]
+        planes = [xp.bincount(first[at, a] + cells[a], factors, int(ends[-1, a])) for a in axes]
         counts = np.split(total(xp.concatenate(planes)), np.cumsum(ends[-1])[:-1])
 
         def below(axis: int, n: int, sizes: Any = sizes, ends: Any = ends, counts: Any = counts) -> np.ndarray:
@@ -642,6 +669,7 @@ def cut_by_particles(
         if not cut_again.all():
             inside = at >= 0
             at, cells = at[inside], [cell[inside] for cell in cells]
+            factors = None if factors is None else factors[inside]
         boxes = [box for box in children if box[2] > 1]
     return domain._cut(lambda *box: cuts[box])
 
