@@ -52,7 +52,7 @@ def main() -> None:
     place, rows = Place("cpu"), []
     x = cloud(asked.particles)
     boxes = np.histogramdd(x, bins=[np.arange(BOXES + 1) / BOXES] * 3)[0]
-    for ranks, nodes in [(ranks, asked.nodes) for ranks in RANKS] + [(n, round(256 * n ** (1 / 3))) for n in RANKS[1:]]:
+    for ranks, nodes in [(ranks, asked.nodes) for ranks in RANKS] + [(n, round(256 * n ** (1 / 3))) for n in RANKS[2:]]:
         mesh = pm.Mesh((nodes,) * 3, (1.0,) * 3)
         cells = pm.locate(x, mesh, window="bspline6").cells % nodes
         filled = np.unique(np.ravel_multi_index(tuple(cells.T), mesh.shape), return_counts=True)[1]

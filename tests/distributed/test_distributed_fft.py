@@ -170,6 +170,8 @@ def test_remap_goes_anywhere_and_back():
             assert array.tobytes() == local(field, [part]).tobytes()
         back = Remap(target, source, world)(moved)
         assert back.tobytes() == given.tobytes()
+        parts = [domain.parts() for domain in (source, Domain(mesh, 3, parts="slabs"))]  # one part for each rank
+        assert Remap(*parts, world)(given).tobytes() == local(field, [parts[1][world.rank]]).tobytes()
         return True
 
     assert all(on_threads(3, work))
@@ -241,6 +243,8 @@ def test_errors_before_any_message():
     world, mesh = World(), mesh_of((4, 4))
     with pytest.raises(ValueError, match="cut for 2 ranks and the world has 1"):
         FFT(Domain(mesh, 2), world)
+    with pytest.raises(ValueError, match="there are 2 parts; give one for each of 1 ranks"):
+        Remap(Domain(mesh, 2).parts(), Domain(mesh, 1), world)
     with pytest.raises(ValueError, match="give one mesh"):
         Remap(Domain(mesh, 1), Domain(mesh_of((4, 5)), 1), world)
     with pytest.raises(ValueError, match="parts"):

@@ -390,8 +390,8 @@ class Remap(checks.Fixed):
 
     Parameters
     ----------
-    source, target : Domain
-        Of one mesh, with as many ranks as the world.
+    source, target : Domain, or tuple of Parts
+        Of one mesh, with as many ranks as the world. Parts are one for each rank, and hold each node once.
     world : World
     check : bool
         As for :class:`FFT`.
@@ -406,12 +406,12 @@ class Remap(checks.Fixed):
     """
 
     def __init__(self, source: Any, target: Any, world: Any, *, check: bool = True) -> None:
-        if source.mesh.shape != target.mesh.shape:
-            raise ValueError(f"the domains have {source.mesh.shape} and {target.mesh.shape} nodes; give one mesh.")
         self.world, self._check = world, checks.flag(check, "check")
-        self._layout = layout_of(source, world)
-        self._transfer = Transfer(self._layout, layout_of(target, world), world.rank)
-        self._alike = f"{hash_of(source)} to {hash_of(target)}"
+        before, after = layout_of(source, world), layout_of(target, world)
+        if before.shape != after.shape:
+            raise ValueError(f"the domains have {before.shape} and {after.shape} nodes; give one mesh.")
+        self._transfer = Transfer(before, after, world.rank)
+        self._alike = str(zlib.crc32(repr((before, after)).encode()))
 
     def __call__(self, field: Any) -> Any:
         r"""Return the rank's nodes of a field on the target.

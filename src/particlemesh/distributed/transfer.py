@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from particlemesh.distributed.domain import check_ranks
+from particlemesh.distributed.domain import Domain, check_ranks
 from particlemesh.distributed.packing import Boxed, Packing, sections
 from particlemesh.distributed.staging import Staged, batch_of, several
 from particlemesh.distributed.transports import module_of
@@ -383,17 +383,23 @@ def moves(nodes: Partition, modes: tuple[int, ...], kind: str, rank: int) -> lis
 # ---- what a rank gives and gets ---------------------------------------------------------------------------------
 
 
-def layout_of(domain: Any, world: Any) -> Partition:
-    """Return the parts of all ranks of a domain.
+def layout_of(cuts: Any, world: Any) -> Partition:
+    """Return the parts of all ranks of a domain, or of one part for each rank.
 
     Raises
     ------
     ValueError
-        If the domain was made for another number of ranks.
+        If they are for another number of ranks.
     """
-    check_ranks(domain, world)
-    parts = tuple(tuple(ranges(part) for part in domain.parts(rank)) for rank in range(domain.size))
-    return Partition(tuple(domain.mesh.shape), parts)
+    if isinstance(cuts, Domain):
+        check_ranks(cuts, world)
+        of_ranks = tuple(tuple(ranges(part) for part in cuts.parts(rank)) for rank in range(cuts.size))
+        return Partition(tuple(cuts.mesh.shape), of_ranks)
+    parts = tuple(cuts)
+    if len(parts) != world.size:
+        raise ValueError(f"there are {len(parts)} parts; give one for each of {world.size} ranks, or a Domain.")
+    ends = zip(*(part.upper for part in parts), strict=True)
+    return Partition(tuple(map(max, ends)), tuple((ranges(part),) for part in parts))
 
 
 def ranges(part: Any) -> Part:

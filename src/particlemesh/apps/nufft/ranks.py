@@ -236,7 +236,9 @@ class RankNonUniform(NonUniform):
         super().set_points(points, frequencies)
         del self._points
         here = self.outer.domain.parts(self.world.rank)[0], pmd.Part(*zip(*self.inner.part, strict=True))
-        self._boxes = list(zip(*self.world.allgather(here), strict=True))
+        outer, inner = zip(*self.world.allgather(here), strict=True)
+        with self._agreement("nodes"):
+            self._inwards, self._outwards = (pmd.Remap(*way, self.world) for way in ((outer, inner), (inner, outer)))
 
     def _agreement(self, call: str) -> Any:
         return self.world.agreement(f"{call} of a DistributedPlan")
@@ -268,26 +270,10 @@ class RankNonUniform(NonUniform):
         return Ranks(self.world, *given, parts=self._parts, **options)
 
     def _to_inner(self, nodes: Any) -> Any:
-        return self._moved(nodes, self._boxes[0], self._boxes[1], self.inner.shape)
+        return self._inwards(nodes)
 
     def _to_outer(self, modes: Any) -> Any:
-        return self._moved(modes, self._boxes[1], self._boxes[0], self._boxes[0][self.world.rank].shape)
-
-    def _moved(self, array: Any, source: Any, target: Any, shape: tuple[int, ...]) -> Any:
-        """Return this rank's part of the target, of an array (b, ...) that ranks have in parts of the source."""
-        rank, rows, into, places = self.world.rank, {}, {}, {}
-        with self._agreement("nodes"):
-            out = self.backend.empty((array.shape[0], *shape), array.dtype)
-            for r in range(self.world.size):
-                if (shared := _shared(source[rank], target[r])) is not None:
-                    rows[r] = array[(..., *_slices(shared, source[rank]))].copy()
-                if (shared := _shared(source[r], target[rank])) is not None:
-                    places[r] = (..., *_slices(shared, target[rank]))
-                    into[r] = self.backend.empty((array.shape[0], *shared.shape), array.dtype)
-        self.world.exchange(rows, into)
-        for r, place in places.items():
-            out[place] = into[r]
-        return out
+        return self._outwards(modes)
 
 
 class _Once:
@@ -298,15 +284,3 @@ class _Once:
 
     def clear(self) -> None:
         """Forget nothing."""
-
-
-def _shared(one: pmd.Part, two: pmd.Part) -> pmd.Part | None:
-    """Return the nodes that two parts share."""
-    lower = tuple(map(max, one.lower, two.lower))
-    shared = pmd.Part(lower, tuple(map(min, one.upper, two.upper)))
-    return shared if all(a < b for a, b in zip(*shared, strict=True)) else None
-
-
-def _slices(nodes: pmd.Part, part: pmd.Part) -> tuple[slice, ...]:
-    """Return nodes in the array of a part."""
-    return tuple(slice(a - low, b - low) for a, b, low in zip(*nodes, part.lower, strict=True))
