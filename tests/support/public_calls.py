@@ -212,6 +212,9 @@ CALLS = {
         folder / "b.xyz", X, pm.Box((1.0,) * 3), [0], [1], **flags
     ),
     "apps.files.write_field": written,
+    "apps.files.write_field_parts": lambda folder, field=FIELD, **flags: files.write_field_parts(
+        folder / "f.h5", field, **RANKS, **flags
+    ),
     "distributed.World.alike": lambda _, **flags: RANKS["world"].alike(lambda: ("a sum", 2), **flags),
     "apps.files.writing_table": table,
     "apps.files.interpolate_particles": of_file(files.interpolate_particles, OUT, MESH, "cic"),

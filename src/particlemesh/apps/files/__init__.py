@@ -14,6 +14,7 @@ from particlemesh.apps.files.libraries import endings as endings
 from particlemesh.apps.files.libraries import plain as plain
 from particlemesh.apps.files.pairs import particles_pairs
 from particlemesh.apps.files.particles import Chunk, Configuration, Particles, open_particles, read_particles
+from particlemesh.apps.files.parts import read_field_parts, write_field_parts
 from particlemesh.apps.files.replacing import check_free as check_free
 from particlemesh.apps.files.replacing import replacing as replacing
 from particlemesh.apps.files.tables import Table, check_table, writing_table
@@ -21,5 +22,6 @@ from particlemesh.apps.files.tables import Table, check_table, writing_table
 __all__ = [
     "Account", "Chunk", "Configuration", "Field", "Particles", "Table", "check_field", "check_table",
     "interpolate_particles", "open_particles", "particles_pairs", "particles_spectrum", "read_field",
-    "read_particles", "spread_particles", "write_bonds", "write_field", "writing_table",
+    "read_field_parts", "read_particles", "spread_particles", "write_bonds", "write_field", "write_field_parts",
+    "writing_table",
 ]  # fmt: skip

@@ -106,27 +106,42 @@ class OpenPMD(FieldFormat):
     @classmethod
     def write(cls, path: Path, field: Field) -> None:
         with hdf5.sealing(cls.load(), path, hdf5.MARK) as file:
-            put_mesh(start(file), field.name, field.values, field.mesh)
+            batch = field.values.shape[: field.values.ndim - field.mesh.ndim]
+            flat = field.values.reshape(-1, *field.mesh.shape)
+            put_mesh(
+                start(file), field.name, batch, field.mesh, lambda at, label, n: at.create_dataset(label, data=flat[n])
+            )
 
     @classmethod
     def read(cls, path: Path) -> Field:
         with hdf5.opened(path) as file:
-            if "openPMD" not in file.attrs or not len(file["data"]):
-                raise FileError("it is no file of openPMD, as fields are: was it written by write_field?")
-            meshes = groups(file, -1).get("meshes", {})
-            if not len(meshes):
-                raise FileError("its last iteration has no meshes")
-            name = next(iter(meshes))
-            record = meshes[name]
+            record, name = cls.record(file)
             (mesh, axes), components = mesh_of(record), components_of(record)
-            if len({tuple(np.ravel(part.attrs.get("position", 0.0))) for part in components}) > 1:
-                raise FileError(f"the components of {name} are at different places of a cell; one mesh has one place")
             parts = [np.ascontiguousarray(values_of(part).transpose(axes)) for part in components]
             if any(part.shape != mesh.shape for part in parts):
                 raise FileError(f"the components of {name} have different shapes")
-            batch = tuple(int(n) for n in record.attrs.get("particlemesh_batch", [len(parts)]))
             scalar = components[0] is record
-            return Field(parts[0] if scalar else np.stack(parts).reshape(*batch, *mesh.shape), mesh, name)
+            values = parts[0] if scalar else np.stack(parts).reshape(*cls.batch(record, parts), *mesh.shape)
+            return Field(values, mesh, name)
+
+    @staticmethod
+    def record(file: Any) -> tuple[Any, str]:
+        """Return the first mesh of the last iteration, and its name."""
+        if "openPMD" not in file.attrs or not len(file["data"]):
+            raise FileError("it is no file of openPMD, as fields are: was it written by write_field?")
+        meshes = groups(file, -1).get("meshes", {})
+        if not len(meshes):
+            raise FileError("its last iteration has no meshes")
+        name = next(iter(meshes))
+        places = {tuple(np.ravel(part.attrs.get("position", 0.0))) for part in components_of(meshes[name])}
+        if len(places) > 1:
+            raise FileError(f"the components of {name} are at different places of a cell; one mesh has one place")
+        return meshes[name], name
+
+    @staticmethod
+    def batch(record: Any, components: list[Any]) -> tuple[int, ...]:
+        """Return the batch axes of a field with several components."""
+        return tuple(int(n) for n in record.attrs.get("particlemesh_batch", [len(components)]))
 
 
 class VTI(FieldFormat):

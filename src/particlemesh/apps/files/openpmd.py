@@ -7,6 +7,7 @@ Attributes ``particlemesh_*`` have what the standard has no word for: lattice ve
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,17 +55,17 @@ def start(file: Any) -> Any:
     return iteration.create_group("meshes")
 
 
-def put_mesh(meshes: Any, name: str, values: np.ndarray, mesh: Mesh) -> None:
-    """Write a field (..., *mesh.shape); batch axes become components."""
-    batch = values.shape[: values.ndim - mesh.ndim]
+def put_mesh(
+    meshes: Any, name: str, batch: tuple[int, ...], mesh: Mesh, put: Callable[[Any, str, int], Any]
+) -> None:  # fmt: skip
+    """Write a field; batch axes become components, and ``put(group, label, n)`` makes the dataset of each."""
     if batch:
         record = meshes.create_group(name)
         count = math.prod(batch)
         labels = LABELS[:count] if count == mesh.ndim else tuple(map(str, range(count)))
-        flat = values.reshape(count, *mesh.shape)
-        components = [record.create_dataset(label, data=part) for label, part in zip(labels, flat, strict=True)]
+        components = [put(record, label, n) for n, label in enumerate(labels)]
     else:
-        record = meshes.create_dataset(name, data=values)
+        record = put(meshes, name, 0)
         components = [record]
     whole = np.floor(mesh.offset)  # the standard's positions within a cell are 0 to 1
     for component in components:
@@ -101,11 +102,11 @@ def shape_of(component: Any) -> tuple[int, ...]:
     return tuple(map(int, component.attrs["shape"])) if hasattr(component, "keys") else component.shape
 
 
-def values_of(component: Any) -> np.ndarray:
-    """Return the values of a component in SI units; those without a unit in their own type."""
+def values_of(component: Any, here: Any = ()) -> np.ndarray:
+    """Return the values of a component, or some of them, in SI units; those without a unit in their own type."""
     unit = float(component.attrs.get("unitSI", 1.0))
     constant = hasattr(component, "keys")
-    values = np.full(shape_of(component), component.attrs["value"]) if constant else component[()]
+    values = np.full(shape_of(component), component.attrs["value"])[here] if constant else component[here]
     return values if unit == 1 else values * unit
 
 
