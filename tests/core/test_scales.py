@@ -73,12 +73,16 @@ def of_spectrum(matrix):
     return result, (-1, 3, 3, 3, 0)
 
 
-def of_pme(periodic=True, dipoles=False, **options):
+def of_pme(periodic=True, dipoles=False, quadrupoles=False, **options):
     def result(unit, real, backend):
         box, x = placed(BOX, unit, periodic, real)
         lengths = {"skin": options["skin"] * unit} if "skin" in options else {}
         pme = PME(box, cutoff=0.3 * unit, splitting=10 / unit, shape=(12,) * 3, window="bspline4", **lengths)
         moments = {"dipoles": backend.array((VECTORS * unit).astype(real))} if dipoles else {}
+        if quadrupoles:
+            half = VECTORS[:, None] * VECTORS[::-1, :, None] * unit**2 / 10
+            moments["quadrupoles"] = backend.array((half + half.swapaxes(1, 2)).astype(real))
+            moments["widths"] = backend.array((0.01 * unit * np.abs(CHARGES)).astype(real))
         made = pme(backend.array(x), backend.array(CHARGES.astype(real)), **moments)
         return (made.energy, made.forces) if made.virial is None else (made.energy, made.forces, made.virial)
 
@@ -121,12 +125,13 @@ CASES = {
     "pme skin": of_pme(skin=0.05),
     "pme slab": of_pme(periodic=(True, True, False)),
     "pme dipoles": of_pme(dipoles=True),
+    "pme quadrupoles": of_pme(dipoles=True, quadrupoles=True),
     "dispersion": (of_dispersion, (-6, -7, -6)),
     "nufft3": (of_nufft, (0,)),
 }  # fmt: skip
 # Units that the types hold: others may be refused.
 HELD = {"f4": (1e-8, 1e8), "f8": UNITS}
-REFUSED = {"dispersion": {"f4"}, "pme dipoles": {"f4"}}
+REFUSED = {"dispersion": {"f4"}, "pme dipoles": {"f4"}, "pme quadrupoles": {"f4", "f8"}}
 
 
 @pytest.mark.backends("cpu")

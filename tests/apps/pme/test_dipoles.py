@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, PMEBatch, dipoles, direct, dispersion, operators
+from particlemesh.apps.pme import PME, PMEBatch, dipoles, direct, dispersion, multipoles, operators
 from particlemesh.apps.pme.split import Gaussian, Prolate, SixthPower, polynomials, with_derivatives
 from particlemesh.backends import cuda
 from particlemesh.fourier.influence import Influence
@@ -148,6 +148,10 @@ FUNCTIONS = {
         )
         for name, virial in (("dipoles", False), ("dipoles with virial", True))
     },
+    "multipoles": (
+        multipoles.pair_function(with_derivatives(Prolate(12.0, 1.2), 1.2, True, 5)),
+        lambda q, mu: np.concatenate([q[:, None], mu, mu, mu - q[:, None], abs(q[:, None]) / 50 * (q > 0)[:, None]], 1),
+    ),
     **{
         name: (
             dispersion.pair_function(
@@ -190,10 +194,11 @@ def test_functions_of_pairs_compile_for_cuda(name, double):
     [
         lambda split: direct.pair_function(polynomials(split, 1.2, True), 2, True),
         lambda split: dipoles.pair_function(with_derivatives(split, 1.2, True), True),
+        lambda split: multipoles.pair_function(with_derivatives(split, 1.2, True, 5)),
         lambda split: operators._slopes(split, 1.2, True, None),
         lambda split: operators._slopes(split, 1.2, True, 0.39),
     ],
-    ids=["charges", "dipoles", "slopes", "damped slopes"],
+    ids=["charges", "dipoles", "multipoles", "slopes", "damped slopes"],
 )
 def test_other_splittings_and_cutoffs_compile_nothing(function):
     """The code does not depend on how many polynomials a smooth part takes: a user tries many parameters."""

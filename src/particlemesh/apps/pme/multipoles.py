@@ -174,10 +174,7 @@ class Multipoles:
         core = self.core
         core.backend.clear(core.status)
         scratch = self._scratch(x.count)
-        if isinstance(given, list):
-            q, rest = given[0][0], {a.ndim - 1: a[0] for a in given[1:]}
-        else:
-            q, rest = given[0], {}
+        q, rest = given[0][0], {a.ndim - 1: a[0] for a in given[1:]}
         (self._pack if core.on_gpu else self._pack_on_cpu)(q, rest, scratch)
         smooth = functools.partial(self._smooth_half, x, scratch, "virial" in out, check)
         with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.in_background(smooth):
@@ -202,13 +199,12 @@ class Multipoles:
     def _pack(self, q: Any, rest: dict[int, Any], scratch: dict[str, Any]) -> None:
         """Write what mesh and pairs take, by a kernel, and say which numbers are bad."""
         core, (values, moments) = self.core, (scratch["values"], scratch["moments"])
-        given = [rest.get(axes, Unread(q)) for axes in (2, 3, 1)]
-        there = [int(axes in rest) for axes in (2, 3, 1)]
-        places = core.at(q), *(core.at(a) if is_there else 0 for a, is_there in zip(given, there, strict=True))
-        limits = core.record(self.most, 64 * float(np.finfo(core.dtype).eps))
+        names = 2, 3, 1  # axes of dipoles, quadrupoles, widths
+        places = Record("=7q", *(core.at(rest.get(n, q)) for n in (0, *names)), *(int(n in rest) for n in names))
         self._kernel("pack")(
-            len(values), q, *given, moments, values, core.status, len(values), Record("=7q", *places, *there), limits
-        )
+            len(values), q, *(rest.get(n, Unread(q)) for n in names), moments, values, core.status, len(values), places,
+            core.record(self.most, 64 * float(np.finfo(core.dtype).eps)),
+        )  # fmt: skip
 
     @np.errstate(all="ignore")  # bad numbers have errors of their own
     def _pack_on_cpu(self, q: Any, rest: dict[int, Any], scratch: dict[str, Any]) -> None:
@@ -236,10 +232,10 @@ class Multipoles:
         core, rows, virial = self.core, scratch["rows"], "virial" in out
         count, systems = len(rows), max(core.systems, 1)
         names = ("energies", "forces", "potentials", "fields", "torques", "field_gradients")
-        natives, factors = [out[name] for name in names], core.record(*self.factors)
+        natives = [out[name] for name in names]
         self._kernel("assemble")(
             count, scratch["values"], scratch["sums"], scratch["mesh"], scratch["slopes"], *natives, rows, count,
-            Record("=6q", *map(core.at, natives)), factors,
+            Record("=6q", *map(core.at, natives)), core.record(*self.factors),
         )  # fmt: skip
         words, owners, crowd = self._words(), self._owners(count), count.bit_length()
         core.backend.clear(words)
@@ -257,8 +253,8 @@ class Multipoles:
         whole = core.record(*self.factors[:3])
         for reading in range(2):
             kernel("assemble")(
-                shares * core.backend.group_size, *[Unread(rows)] * 1, rows, *[Unread(rows)] * 2,
-                *[Unread(energy)] * 4, words, owners, core.status, count, systems, shares, reading, crowd, 0, at, whole,
+                shares * core.backend.group_size, Unread(rows), rows, *[Unread(rows)] * 2, *[Unread(energy)] * 4,
+                words, owners, core.status, count, systems, shares, reading, crowd, 0, at, whole,
             )  # fmt: skip
         kernel("totals_of_systems")(
             systems, words, of_strain[0], energy, of_strain[1], core.status, systems, crowd, at, whole
