@@ -111,6 +111,17 @@ def test_an_excluded_pair_has_no_energy_at_any_distance():
         call(PME(BOX, **FINE), x * 0 + x[0], q, mu, quad, s)
 
 
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.parametrize("distance", [1e-4, 1e-2, 0.3])
+def test_an_excluded_pair_costs_float32_no_digits(backend, distance):
+    x, q, mu, quad, s = system(BOX)
+    x[1] = x[0] + distance * np.array([0.6, 0.64, 0.48])
+    given = [a.astype("f4") for a in (x, q, mu, quad, s)]
+    exact = call(PME(BOX, **FINE, exclusions=[[0, 1]]), *(a.astype("f8") for a in given))
+    single = call(PME(BOX, **FINE, exclusions=[[0, 1]]), *map(backend.array, given))
+    close(single, exact, 1e-5, backend.host)
+
+
 def test_without_quadrupoles_and_widths_it_is_the_result_of_dipoles():
     x, q, mu, quad, s = system(BOX)
     pme = PME(BOX, **FINE)

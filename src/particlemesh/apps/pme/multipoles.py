@@ -376,7 +376,8 @@ def _statements() -> list[str]:
 
 # c0 to c5 are the interaction minus the smooth part, w0 to w4 its slope by the sum of both squared widths, each
 # ``-2 d / d(r**2)`` of the one before. Where Gaussians overlap much, e0 to e5 of ``erf(...) / r`` are Boys functions,
-# since differences would lose digits. Particles in one place have minus the smooth part.
+# since differences would lose digits. A pair that is left out is multiplied with 0 before powers of its distance could
+# overflow. Particles in one place have minus the smooth part.
 _INTERACTION = """
 const real one_half = (real)0.5;
 real c[6] = {-p[3], -p[4], -p[ROWS - 2], 0, 0, 0}, w[5] = {0, 0, 0, 0, 0};
@@ -384,7 +385,7 @@ if (r2 > 0) {
     const real t = r2 * p[0];
     const i64 at = ROWS + (TERMS + 1) * (i64)(t < p[2] ? t : p[2]);
     const real s = t - p[at + TERMS], inverse = (real)1 / r2, square = a[10] + b[10];
-    real bent[6] = {p[at + TERMS - 1], 0, 0, 0, 0, 0}, e[6] = {sqrt(inverse), 0, 0, 0, 0, 0};
+    real bent[6] = {p[at + TERMS - 1], 0, 0, 0, 0, 0}, e[6] = {whole * sqrt(inverse), 0, 0, 0, 0, 0};
     for (int n = TERMS - 2; n >= 0; n--) {
         for (int m = 5; m > 0; m--) bent[m] = bent[m] * s + bent[m - 1];
         bent[0] = bent[0] * s + p[at + n];
@@ -392,10 +393,10 @@ if (r2 > 0) {
     for (int n = 0; n < 5; n++) e[n + 1] = (2 * n + 1) * e[n] * inverse;
     const real beta2 = square > 0 ? one_half / square : (real)0, z = beta2 * r2;
     if (square > 0 && z < 60) {
-        const real first = p[ROWS - 1] * sqrt(beta2), fade = exp(-z);
+        const real first = whole * p[ROWS - 1] * sqrt(beta2), fade = exp(-z);
         real rising = first * fade, power = first;
         for (int n = 0; n < 5; n++) {
-            w[n] = -beta2 * rising * whole;
+            w[n] = -beta2 * rising;
             rising *= 2 * beta2;
             power *= 2 * beta2;
         }
@@ -411,7 +412,7 @@ if (r2 > 0) {
                 boys = (2 * z * boys + fade) / (2 * n - 1);
             }
         } else {
-            real rest = erfc(sqrt(z)) * sqrt(inverse);
+            real rest = whole * erfc(sqrt(z)) * sqrt(inverse);
             rising = first * fade;
             for (int n = 0; n < 6; n++) {
                 e[n] -= rest;
@@ -422,7 +423,7 @@ if (r2 > 0) {
     }
     real factor = 1;
     for (int n = 0; n < 6; n++) {
-        c[n] = whole * e[n] - factor * bent[n];
+        c[n] = e[n] - factor * bent[n];
         factor *= -2 * (n + 1) * p[0];
     }
 } else sum[23] += (real)1;
@@ -452,7 +453,7 @@ def _interaction(terms: int, kind: int) -> Callable[..., Any]:
             t2, t1, t0 = t2 * s + t1, t1 * s + t0, t0 * s + p[at + n]
         four, seven, nine = two + two, five + two, five + two + two
         inverse, whole = one / r2, of_pair(r2, i, j, p)
-        e0 = np.sqrt(inverse)
+        e0 = whole * np.sqrt(inverse)
         e1 = e0 * inverse
         e2 = three * e1 * inverse
         e3 = five * e2 * inverse
@@ -462,9 +463,9 @@ def _interaction(terms: int, kind: int) -> Callable[..., Any]:
         beta2 = half / square if square > zero else zero
         z, g = beta2 * r2, beta2 + beta2
         if square > zero and z < three * five * four:
-            first, fade = p[_ROWS - 1] * np.sqrt(beta2), np.exp(-z)
+            first, fade = whole * p[_ROWS - 1] * np.sqrt(beta2), np.exp(-z)
             rising = first * fade
-            w0 = -beta2 * rising * whole
+            w0 = -beta2 * rising
             w1 = w0 * g
             w2 = w1 * g
             w3 = w2 * g
@@ -484,7 +485,7 @@ def _interaction(terms: int, kind: int) -> Callable[..., Any]:
                 e2, boys = power * boys, (twice * boys + fade) / three
                 e1, e0 = first * g * boys, first * (twice * boys + fade)
             else:
-                rest = math.erfc(np.sqrt(z)) * np.sqrt(inverse)
+                rest = whole * math.erfc(np.sqrt(z)) * np.sqrt(inverse)
                 e0 -= rest
                 rest = (rest + rising) * inverse
                 e1 -= rest
@@ -504,8 +505,8 @@ def _interaction(terms: int, kind: int) -> Callable[..., Any]:
         twice = two * turn * turn
         third = three * twice * turn
         fourth = four * third * turn
-        c0, c1, c2 = whole * e0 - t0, whole * e1 - turn * t1, whole * e2 - twice * t2
-        c3, c4, c5 = whole * e3 - third * t3, whole * e4 - fourth * t4, whole * e5 - five * fourth * turn * t5
+        c0, c1, c2 = e0 - t0, e1 - turn * t1, e2 - twice * t2
+        c3, c4, c5 = e3 - third * t3, e4 - fourth * t4, e5 - five * fourth * turn * t5
         return c0, c1, c2, c3, c4, c5, w0, w1, w2, w3, w4, half
 
     return numba.njit(nogil=True, error_model="numpy", forceinline=True)(both_parts)
