@@ -49,13 +49,8 @@ BUDGET = {
     "apps/dem": 2840,
     "apps/files": 3476,
     "apps/mri": 681,
-<<<<<<< HEAD
     "apps/nufft": 1675,
     "apps/pme": 5407,
-=======
-    "apps/nufft": 1700,
-    "apps/pme": 5402,
->>>>>>> 6afaed62 (Multipoles have tests in every unit of length and their pair function in C beside that of dipoles)
     "arrays": 815,
     "autograd": 1461,
     "backends": 3341,
