@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import particlemesh.distributed as pmd
 from particlemesh.apps.files import hdf5
 from particlemesh.apps.files.fields import OpenPMD, check_field
 from particlemesh.apps.files.libraries import FileError, errors_name_file
 from particlemesh.apps.files.openpmd import components_of, mesh_of, put_mesh, start, values_of
 from particlemesh.apps.files.replacing import replacing
 from particlemesh.kernels import checks
+
+if TYPE_CHECKING:  # files of one process do not load it
+    import particlemesh.distributed as pmd
 
 
 def _given(path: Any) -> Path:
