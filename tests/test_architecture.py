@@ -47,7 +47,7 @@ BUDGET = {
     "adapters": 1606,
     "apps/brownian": 2256,
     "apps/dem": 2840,
-    "apps/files": 3476,
+    "apps/files": 3478,
     "apps/mri": 681,
     "apps/nufft": 1675,
     "apps/pme": 5407,
