@@ -95,3 +95,21 @@ def test_values_that_are_not_finite_spoil_the_field_everywhere(world):
     values[3] = np.nan if world.rank == 0 else 1
     field = plan.set_positions(x).spread(values)
     assert all(np.isnan(f).all() for f in listed(field))
+
+
+@pytest.mark.parametrize(("size", "cut"), [(2, "pencils"), (3, "blocks"), (4, "bisection"), (8, "slabs")])
+def test_solvers_have_the_bits_of_one_rank(size, cut):
+    """Spread, transforms and values with gradients: the part of PME on the mesh."""
+    mesh, rng = pm.Mesh((12, 10, 9), (1.0, 2.0, 1.5)), np.random.default_rng(0)
+    x, q = rng.random((300, 3)) * mesh.box.lengths, rng.standard_normal(300)
+
+    def solved(world, seed):
+        here = mine(world, len(x), seed)
+        solver = pmd.Solver(
+            pmd.Domain(mesh, world.size, cut), world, "bspline4", deterministic=True, threads=1 + seed % 2
+        )
+        results = solver.set_positions(x[here]).potential_and_gradient(q[here])
+        order = np.argsort(np.concatenate(world.allgather(here)))
+        return [hashed(np.concatenate(world.allgather(one))[order]) for one in results]
+
+    assert on_threads(size, lambda world: solved(world, 3)) == [solved(pmd.World(), 0)] * size
