@@ -62,7 +62,8 @@ def test_the_transform_is_that_of_the_smooth_part(bandwidth):
     of_mesh = (split.transform(k**2) * k**2 * W).sum() * edge / (2 * np.pi**2)
     assert split.itself == pytest.approx(of_mesh, rel=1e-13)
     assert split.itself == pytest.approx(split.smooth(0.0), rel=2 * np.exp(-bandwidth) + 1e-14)
-    assert split.at_zero(1) == pytest.approx((split.transform(k**2) * k**4 * W).sum() * edge / (6 * np.pi**2), rel=1e-13)
+    of_dipole = (split.transform(k**2) * k**4 * W).sum() * edge / (6 * np.pi**2)
+    assert split.at_zero(1) == pytest.approx(of_dipole, rel=1e-13)
     slope = (green.smoothing(k**2 * 1.00001) - green.smoothing(k**2 / 1.00001)) / (k**2 * (1.00001 - 1 / 1.00001))
     within = (k > 0.1 * edge) & (k < 0.9999 * edge)  # else the difference rounds, or one of its ends is outside
     np.testing.assert_allclose(green.smoothing_slope(k**2)[within], slope[within], rtol=0, atol=1e-8 * CUTOFF**2)
