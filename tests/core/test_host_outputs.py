@@ -13,7 +13,22 @@ RNG = np.random.default_rng(3)
 X, Q, V, T = RNG.random((40, 2)) * [1, 2], RNG.normal(size=40), RNG.normal(size=(40, 2)), RNG.normal(size=(40, 2, 2))
 F = RNG.normal(size=MESH.field_shape)
 C = Q + 1j * Q[::-1]
+INTEGERS = {
+    "spread_integers": (Q, 0), "spread_integers, complex": (C, 0), "spread_integers, derivative": (V, 1),
+}  # fmt: skip
 SPREADING = {
+    "spread": lambda plan, **out: plan.spread(Q, **out),
+    "spread, complex": lambda plan, **out: plan.spread(C, **out),
+    "spread_gradient": lambda plan, **out: plan.spread_gradient(V, **out),
+    "spread_hessian": lambda plan, **out: plan.spread_hessian(T, **out),
+    **{
+        name: lambda plan, values=values, order=order, **out: plan.spread_integers(
+            values, plan.bounds(values, derivative=order), derivative=order, **out
+        )
+        for name, (values, order) in INTEGERS.items()
+    },
+}
+READING = {
     "spread": lambda plan, **out: plan.spread(Q, **out),
     "spread, complex": lambda plan, **out: plan.spread(C, **out),
     "spread_gradient": lambda plan, **out: plan.spread_gradient(V, **out),
@@ -42,6 +57,14 @@ def outputs(result, made):
     return tuple(made(r) for r in result) if isinstance(result, tuple) else made(result)
 
 
+def unit_of(plan, verb):
+    """Return what an integer stands for; real and imaginary parts come first."""
+    values, order = INTEGERS[verb]
+    bounds = plan.bounds(values, derivative=order)
+    units = 2.0 ** (bounds[0] + bounds[1:] - 62.0)
+    return units.reshape(-1, *(1,) * MESH.ndim) if len(units) > 1 else units[0]
+
+
 def strided(result):
     return np.zeros((*result.shape, 2), result.dtype)[..., 1]
 
@@ -53,6 +76,7 @@ def test_every_verb_of_a_plan_writes_to_host_arrays(backend, verb, made):
     with pm.Plan(MESH, "tsc", dtype="float64", backend=backend.name) as plan:
         plan.set_positions(X)
         result = call(plan)
+        unit = unit_of(plan, verb) if verb in INTEGERS else 1.0
         out = outputs(result, made)
         for _ in range(3):  # played from a tape in the end
             given = call(plan, out=out)
@@ -66,6 +90,8 @@ def test_every_verb_of_a_plan_writes_to_host_arrays(backend, verb, made):
     with pm.Plan(MESH, "tsc") as plan:  # by the arrays' place: the processor
         plan.set_positions(X)
         expected = call(plan)
+        if verb in INTEGERS:  # in units of their own
+            result, expected = result * unit, expected * unit_of(plan, verb)
         for got, there in zip(tupled(result), tupled(expected), strict=True):
             np.testing.assert_allclose(got, there, rtol=1e-10, atol=1e-10)
 
