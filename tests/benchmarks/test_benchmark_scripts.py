@@ -78,6 +78,16 @@ def test_a_sample_of_regrets_ends_with_a_number_when_its_time_is_over(monkeypatc
     assert "mean regret" in capsys.readouterr().out
 
 
+def test_the_times_of_the_same_bits_are_beside_the_fastest(monkeypatch, capsys):
+    run("distributed.same_bits", monkeypatch, *CPU, "--window", "bspline6", "--dtype", "float32", "--threads", "1")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        f"{plan}, {call}" for plan in ("plan over ranks", "local plan")
+        for call in ("set_positions", "spread", "interpolate", "all three")
+    ]  # fmt: skip
+    assert all(float(line.rpartition("ratio ")[2]) > 0 for line in lines)
+
+
 def test_a_share_of_a_sample_is_compiled_and_not_measured(monkeypatch, tmp_path):
     made = []
     monkeypatch.setattr("particlemesh.choosing.trial.once", lambda workspace, direction, method: made.append(direction))
