@@ -6,7 +6,7 @@ import pytest
 
 import oracle
 import particlemesh as pm
-from particlemesh.spread.cpu import adding
+from particlemesh.spread import colouring
 from particlemesh.window import window_of
 
 MESHES = {
@@ -75,8 +75,8 @@ def test_shares_of_many_particles_are_what_one_share_is(name, monkeypatch):
     values = numbers(np.random.default_rng(1), (500,), np.float64)
     plan = plan_on(mesh, "cic", x, np.float64, threads=2)
     expected = plan.spread(values)
-    monkeypatch.setattr(adding, "_LEAST", 10)
-    monkeypatch.setattr(adding, "_PER_NODE", 0)
+    monkeypatch.setattr(colouring, "_LEAST", 10)
+    monkeypatch.setattr(colouring, "_PER_NODE", 0)
     for window in ("cic", "bspline4"):
         plans = [plan_on(mesh, window, x, np.float64, threads=n) for n in (1, 2)]
         fields = [p.spread(values) for p in plans for _ in range(3)]

@@ -11,7 +11,7 @@ from particlemesh.backends import cpu
 from particlemesh.methods.by_tile import box_of, box_of_task
 from particlemesh.orders.cpu.particles import CHUNK, group_of, list_tasks, slabs_together, tiling_of
 from particlemesh.particles.stencil import axes_of
-from particlemesh.spread.cpu import adding
+from particlemesh.spread import colouring
 
 MESHES = {  # by axes; odd numbers of tiles, rests in the last tile, a single tile, a missing axis
     "line": pm.Mesh((700,), (1.0,)),
@@ -72,8 +72,8 @@ def test_clusters_get_the_sums_of_another_method_for_any_number_of_threads(many_
 @pytest.mark.parametrize("name", ["plane", "cube"])
 def test_boxes_that_would_take_too_much_memory_are_added_in_turn(many_threads, monkeypatch, name):
     x, values, bits = cluster(MESHES[name], 5 * CHUNK), np.random.default_rng(1).normal(size=5 * CHUNK), []
-    for kept, threads in ((adding._KEPT, 16), (0, 1), (0, 3), (0, 16)):
-        monkeypatch.setattr(adding, "_KEPT", kept)
+    for kept, threads in ((colouring._KEPT, 16), (0, 1), (0, 3), (0, 16)):
+        monkeypatch.setattr(colouring, "_KEPT", kept)
         plan = pm.Plan(MESHES[name], "bspline4", dtype="float64", threads=threads, method="colouring")
         bits.append(plan.set_positions(x).spread(values))
     for result in bits[1:]:

@@ -2,7 +2,7 @@
 """What the CPU's methods share: what a task costs, rows of the window, the box of a task, turns.
 
 Particles come in the order of tiles (``orders/cpu/particles.py``), which are cut into tasks. A thread works on a
-private copy of the nodes that a task reaches. Threads claim tasks in a fixed order (``spread/cpu/adding.py``).
+private copy of the nodes that a task reaches. Threads claim tasks in a fixed order (``spread/colouring.py``).
 
 Stencils are read from rows of lanes, from which a particle's weights are made with vector instructions.
 """

@@ -29,7 +29,7 @@ from particlemesh.methods.launches import (
 )
 from particlemesh.particles.stencil import MISSING
 from particlemesh.particles.workspace import Workspace
-from particlemesh.spread.cpu.adding import Adding
+from particlemesh.spread.colouring import Colouring
 from particlemesh.window import Window
 
 _FILE = "spread/fixed_point.c"
@@ -73,7 +73,7 @@ class FixedPoint(KernelMethod):
         if problem.backend.name == "cpu":
             used = threads_for(problem.threads, problem.count)
             # EPYC, one thread, 72 problems of 1, 2 and 3 axes, 300 to 10^6 particles. float32 is summed in float64.
-            prepare, reals = Adding.cost(problem)
+            prepare, reals = Colouring.cost(problem)
             reals *= 1.2 if problem.dtype.itemsize == 8 else 1.45
             nodes = 1.25e-9 * problem.nodes * problem.components
             return prepare + 3e-5 + problem.count * 2.5e-9 / used, 1e-4 + reals + nodes / used

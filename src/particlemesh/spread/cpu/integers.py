@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spreading into 64-bit integers on the CPU, with the loops of `particlemesh.spread.cpu.adding`.
+"""Spreading into 64-bit integers on the CPU, with the loops of `particlemesh.spread.colouring`.
 
 A contribution is a product of one particle's numbers only, in float64, rounded to an integer. So sums depend neither on
 the order of particles, nor on tiles, threads, or the rest of the mesh.
@@ -19,7 +19,7 @@ from particlemesh.backends.simd import fetch_add
 from particlemesh.methods.by_tile import Rows, box_of, rows_of
 from particlemesh.particles.locate import SKIP
 from particlemesh.particles.workspace import Workspace
-from particlemesh.spread.cpu.adding import add_channel, terms_of
+from particlemesh.spread.colouring import add_channel, terms_of
 
 _ROOM = 11  # bits of a sum beyond those of a contribution, which has 51 (`add_product`)
 _BLOCK = 1 << 14  # numbers
