@@ -57,7 +57,11 @@ def main() -> None:
     xp: Any = np
     if asked.backend == "cuda":
         import cupy as xp
-    world = pmd.World(sys.modules["mpi4py.MPI"].COMM_WORLD) if "mpi4py.MPI" in sys.modules else pmd.World()
+    world = pmd.World()
+    if "mpi4py" in sys.modules:  # started by `python -m mpi4py`
+        from mpi4py import MPI
+
+        world = pmd.World(MPI.COMM_WORLD)
     mesh = pm.Mesh((edge * world.size, edge, edge), (1.0 * world.size, 1.0, 1.0))
     domain, rng = pmd.Domain(mesh, world.size, "slabs"), np.random.default_rng(world.rank)
     x = xp.asarray((rng.random((count, 3)) + np.array([world.rank, 0, 0])).astype(asked.dtype))
