@@ -271,7 +271,7 @@ def changed(array, index, value):
         (3, (4, 2, 2), np.inf, "widths are not finite; the first is that of particle 4"),
         (3, (3, 0, 1), 9.0, "quadrupoles are not symmetric; the first is that of particle 3"),
         (4, 5, -0.1, "widths are negative; the first is that of particle 5"),
-        (4, 1, 0.2, "widths are larger than 0.154.*particle 1. Give a cutoff of 11.1 times the largest width"),
+        (4, 1, 0.2, "widths are larger than 0.137.*particle 1. Give a cutoff of 12.4 times the largest width"),
     ],
 )
 def test_bad_numbers_name_the_first_particle(backend, place, index, value, message):
@@ -312,6 +312,18 @@ def test_a_free_cutoff_is_long_enough_for_the_widths():
     result = call(pme, x, q, mu, quad, s)
     assert pme.parameters.cutoff > points.parameters.cutoff
     assert math.isclose(result.energy, energy(BOX, x, q, mu, quad, s), rel_tol=1e-4)
+
+
+@pytest.mark.parametrize("given", [{}, {"shape": 32}, {"splitting": 2.0}])
+@pytest.mark.parametrize("width", [0.6, 1.0])
+def test_a_free_cutoff_becomes_long_enough(given, width):
+    """Its smaller error asks for a longer one yet."""
+    x, q = np.random.default_rng(0).random((8, 3)) * 3, np.where(np.arange(8) % 2, 1.0, -1.0)
+    widths = np.full(8, width)
+    result = PME((3.0, 3.0, 3.0), 1e-4, **given)(x, q, widths=widths)
+    zeros = np.zeros((8, 3)), np.zeros((8, 3, 3))
+    exact = energy(np.diag([3.0] * 3), x, q, *zeros, widths)
+    assert abs(result.energy - exact) < 1e-3 * abs(q).sum()
 
 
 def test_points_are_gaussians_without_width():

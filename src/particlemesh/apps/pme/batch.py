@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
-from particlemesh.apps.pme.exclusions import Images, KnownPairs
+from particlemesh.apps.pme.exclusions import LOST, Images, KnownPairs
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
 from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
@@ -167,7 +167,8 @@ class PMEBatch(Calculation):
         ------
         ValueError, TypeError
             If a position or charge is not finite, particles of a system lie in one place, or shapes do not fit. The
-            first such particle is named, and its system.
+            first such particle is named, and its system. If there are exclusions and dipoles, quadrupoles or widths in
+            float32, whose close pairs would lose all digits.
         """
         checks.flag(fields, "fields")
         given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}
@@ -176,6 +177,8 @@ class PMEBatch(Calculation):
         backend, x, taken = self._taken(positions, check, out, kind, **numbers)
         rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
+        if kind is MultipoleResult and len(pairs) and x.dtype.itemsize == 4:
+            raise ValueError(LOST)
         with self._in_order(*taken.values()):
             owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
             if kind is MultipoleResult:

@@ -856,14 +856,18 @@ class Calculation(Fixed):
         return self._make(x.count, x.dtype, backend, fourth(*backend.read(*charges)))
 
     def _for_widths(self, core: Any, count: int, widths: Any) -> Any:
-        """Return the core, or one with a longer cutoff for Gaussians of native widths (N,), if it is free and new."""
+        """Return the core, or one with a longer cutoff for Gaussians of widths (N,), if it is free and new."""
         if core is self._core or self._given["cutoff"] is not None:
             return core
-        largest, p = float(core.owner.download(widths).max(initial=0.0)), core.parameters
-        needed = 1.01 * largest / widest(1.0, max(p.error, FLOOR[core.dtype]))
-        if not p.cutoff < needed < math.inf:
-            return core
-        return self._make(count, core.dtype, core.owner, p.fourth, cutoff=needed)
+        host = widths if isinstance(widths, np.ndarray) else core.owner.download(widths)
+        largest, most = float(host.max(initial=0.0)), 100 * float(np.abs(self.box.matrix).sum())
+        for _ in range(8):  # a longer cutoff has a smaller error, which asks for a longer one
+            p = core.parameters
+            needed = 1.01 * largest / widest(1.0, max(p.error, FLOOR[core.dtype]))
+            if not p.cutoff < needed < most:
+                break
+            core = self._make(count, core.dtype, core.owner, p.fourth, cutoff=needed)
+        return core
 
     def _look_at_error(self, known: Parameters, count: int) -> None:
         """Warn if parameters that were chosen for more particles miss their error with so few."""

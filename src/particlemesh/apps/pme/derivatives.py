@@ -23,7 +23,7 @@ from particlemesh.apps.pme import direct, multipoles
 from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.core import FLOOR, cells, check_finite
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
-from particlemesh.apps.pme.exclusions import NEIGHBOURS, Exclusions, nearest
+from particlemesh.apps.pme.exclusions import LOST, NEIGHBOURS, Exclusions, nearest
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
@@ -93,14 +93,18 @@ class Facts(NamedTuple):
     constant: float  # Coulomb's
 
 
-def choose(pme: Any, charges: Any, system: Any, moments: bool) -> None:
+def choose(pme: Any, charges: Any, system: Any, moments: bool, widths: Any = None) -> None:
     """Choose the parameters of a PME that has none, for charges whose numbers are known, and perhaps other moments."""
     if moments:
         pme._choose_for_dipoles()
     if pme._core is None:
         owners = None if system is None else kernels.to_host(system, "system")
         fourth = fourth_power(kernels.to_host(charges, "charges"), owners)
-        pme.core(charges.shape[0], np.dtype(name_of(charges)), kind_of(charges).backend(charges), fourth)  # type: ignore[union-attr]  # it is an array
+        kind: Any = kind_of(charges)
+        core = pme._make(charges.shape[0], np.dtype(name_of(charges)), kind.backend(charges), fourth)
+        if widths is not None:
+            core = pme._for_widths(core, charges.shape[0], kernels.to_host(widths, "widths"))
+        pme._core = core
 
 
 def facts_of(pme: Any, count: int, name: str, like: Any, moments: bool = False) -> Facts:
@@ -141,6 +145,12 @@ def pairs_of(pme: Any, exclusions: Any, factors: Any, count: int) -> Exclusions:
     pairs = pme.exclusions if isinstance(pme, PME) else Exclusions(exclusions, factors)
     pairs.check(count)
     return pairs
+
+
+def check_digits(pairs: Any, values: Any) -> None:
+    """Raise an error if pairs (M, 2) of dipoles and more are to be taken back from sums in float32."""
+    if len(pairs) and values.ndim > 1 and name_of(values) == "float32":
+        raise ValueError(LOST)
 
 
 def check_systems(pairs: Any, system: Any) -> None:

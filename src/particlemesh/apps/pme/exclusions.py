@@ -95,6 +95,12 @@ def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
     return (d + integers[(images**2).sum(-1).argmin(1)][:, None] @ cell)[:, 0]
 
 
+LOST = (
+    "excluded pairs of dipoles, quadrupoles or widths are taken back from sums here, which loses all digits of close "
+    "pairs in float32: give float64, or call a PME of each system."
+)
+
+
 class Exclusions(Fixed):
     """Pairs with factors, as rows of partners of each particle.
 

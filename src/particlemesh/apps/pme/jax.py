@@ -73,11 +73,12 @@ def energy(
     derivatives.check(pme, x, q, system, exclusions)
     values = derivatives.values_of(_JAX, x, q, *others)
     moments = values.ndim > 1
-    if not any(isinstance(a, jax.core.Tracer) for a in (q, system)):
-        derivatives.choose(pme, q, system, moments)
+    if not any(isinstance(a, jax.core.Tracer) for a in (q, system, others[2])):
+        derivatives.choose(pme, q, system, moments, others[2])
     facts = derivatives.facts_of(pme, x.shape[0], derivatives.name_of(x), x, moments)
     matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype)).astype(x.dtype)
     known = derivatives.pairs_of(pme, exclusions, factors, x.shape[0])
+    derivatives.check_digits(known.pairs, values)
     if system is not None and not isinstance(system, jax.core.Tracer):
         derivatives.check_systems(known.pairs, np.asarray(system))
     mesh, options = derivatives.of_mesh(pme)

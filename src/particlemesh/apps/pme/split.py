@@ -32,12 +32,12 @@ _FOUR_PI = 4 * math.pi  # solvers solve ``-laplace(phi) = rho``
 
 
 def widest(cutoff: float, error: float) -> float:
-    """Return the largest width of Gaussians that are points at a cutoff: a dipole's force on a charge, up to an error.
+    """Return the largest width of Gaussians that are points at a cutoff: forces of two quadrupoles, up to an error.
 
     >>> round(widest(10.0, 1e-6), 3)
-    1.18
+    1.012
     """
-    return float(cutoff / (2 * math.sqrt(gammainccinv(2.5, error))))
+    return float(cutoff / (2 * math.sqrt(gammainccinv(5.5, error))))
 
 
 class Split:

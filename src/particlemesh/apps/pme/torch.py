@@ -92,11 +92,12 @@ def energy(
     values = derivatives.values_of(TORCH, positions, charges, dipoles, quadrupoles, widths)
     moments = values.ndim > 1
     if not torch.compiler.is_compiling():
-        derivatives.choose(pme, charges.detach(), system, moments)
+        derivatives.choose(pme, charges.detach(), system, moments, None if widths is None else widths.detach())
     count, name = index(positions.shape[0]), derivatives.name_of(positions)
     facts = derivatives.Facts(*_facts(pme, count, name, str(positions.device), moments))
     matrix = derivatives.matrix_of(pme, cell, positions.new_tensor).to(positions.dtype)
     pairs, weights = (a.to(positions.device) for a in _excluded(pme, exclusions, factors, count))
+    derivatives.check_digits(pairs, values)
     if system is not None and len(pairs) and not torch.compiler.is_compiling():
         derivatives.check_systems(pairs, system)
     near = _pairs(positions, values, matrix, system, facts.pairs)[0]
