@@ -9,7 +9,6 @@ from particlemesh.choosing import candidates, choice, predict
 from particlemesh.interpolate import tiles as interpolate_tiles
 from particlemesh.orders.cpu import particles
 from particlemesh.spread import colouring
-from particlemesh.spread.cpu import adding
 from particlemesh.window import transforms
 
 MESH = pm.Mesh((7, 8, 9), (1.0, 2.0, 3.0))
@@ -93,7 +92,7 @@ def test_large_problems_are_chosen_anew(asked):
 
 def test_repeated_calls_compile_nothing_and_cut_no_mesh_anew():
     compiled = (
-        adding._spread_tasks,
+        colouring._spread_tasks,
         interpolate_tiles._read_tasks,
         particles._count_cells,
         particles._place_in_cells,
