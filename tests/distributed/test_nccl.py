@@ -61,7 +61,7 @@ class Stand:
         )  # fmt: skip
         caller = Stream("caller", 1)
         self.cuda = SimpleNamespace(
-            nccl=library, Stream=lambda non_blocking: Stream("ours", 2), get_current_stream=lambda: caller
+            nccl=library, Stream=lambda non_blocking, priority: Stream("ours", 2), get_current_stream=lambda: caller
         )
         self.empty_like = lambda array: Device(array.size, array.dtype, 999)
         self.ascontiguousarray = lambda array: array if array.dense else Device(array.size, array.dtype, 555)

@@ -51,15 +51,25 @@ class Branch:
         The branch begins after all that the current stream has got so far. The streams join also after an error: what
         follows it, such as freeing memory, then comes after both.
         """
-        current, tape = self._current(), self._backend.tape
+        tape = self._backend.tape
+        with self.opened() as submit, contextlib.nullcontext(_go_on) if tape is None else tape.forking(self) as go_on:
+            submit(work)
+            go_on()
+            yield
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Callable[[Callable[[], Any]], Any]]:
+        """Return what submits work to the second stream, at any time of the block: see `in_background`."""
+        current = self._current()
         self._forks.record(current)
         self.stream.wait_event(self._forks)
+
+        def submit(work: Callable[[], Any]) -> Any:
+            with self.stream:
+                return work()
+
         try:
-            with contextlib.nullcontext(_go_on) if tape is None else tape.forking(self) as go_on:
-                with self.stream:
-                    work()
-                go_on()
-                yield
+            yield submit
         finally:
             self._joins.record(self.stream)
             current.wait_event(self._joins)

@@ -40,6 +40,7 @@ from particlemesh.distributed.transfer import (
 from particlemesh.window import transforms
 
 AUTO = "auto"
+_FEW = 16  # fields, of each of which a GPU transforms the first axis by itself
 
 
 class FFT(checks.Fixed):
@@ -135,6 +136,7 @@ class FFT(checks.Fixed):
         fair = fair_threads(world)  # all ranks ask, also where one of them names a number
         threads = at_most_cores(checks.threads(threads, None))
         self.threads = fair if threads is None else threads
+        self._plans: dict[Any, Any] = {}  # of cuFFT, by device, dtype and lengths
 
     def __repr__(self) -> str:
         kind = "real" if self.real else "complex"
@@ -318,21 +320,41 @@ class FFT(checks.Fixed):
             return self._nothing(xp, array, axes, forward, half)
         fft, options = _library(xp, self.threads)
         grouped = xp is not np and not self.deterministic
+        apart = grouped and ndim > 1 and math.prod(array.shape[:-ndim]) <= _FEW
         steps = [tuple(where)] if grouped else [(axis,) for axis in where]
         for step in steps:
             real = half and -1 in step
-            if forward:
+            array = array if forward else self._padded(xp, array, step)
+            along = tuple(sorted(step))
+            if apart and step == (-ndim,) and array.size < 2**31:
+                array = self._first_axis(xp, array, forward, fresh)
+            elif forward:
                 # Axes in the order of the sums: `fftn` transforms the last one of these first where it is real.
-                array = (fft.rfftn if real else fft.fftn)(array, axes=tuple(sorted(step)), overwrite_x=fresh, **options)
-                array = self._cropped(xp, array, step)
+                array = (fft.rfftn if real else fft.fftn)(array, axes=along, overwrite_x=fresh, **options)
             else:
-                array = self._padded(xp, array, step)
-                sizes = {"s": [self.shape[axis] for axis in sorted(step)]} if real else {}
-                array = (fft.irfftn if real else fft.ifftn)(
-                    array, axes=tuple(sorted(step)), norm="forward", overwrite_x=fresh, **sizes, **options
-                )
+                sizes = {"s": [self.shape[axis] for axis in along]} if real else {}
+                transform = fft.irfftn if real else fft.ifftn
+                array = transform(array, axes=along, norm="forward", overwrite_x=fresh, **sizes, **options)
+            array = self._cropped(xp, array, step) if forward else array
             fresh = True
         return array
+
+    def _first_axis(self, xp: Any, array: Any, forward: bool, fresh: bool) -> Any:
+        """Transform the mesh's first axis on a GPU, with its strides: CuPy would copy all to make it the last one."""
+        from cupy.cuda import cufft
+
+        ndim, kind = len(self.shape), {"F": cufft.CUFFT_C2C, "D": cufft.CUFFT_Z2Z}[array.dtype.char]
+        nodes, lines = array.shape[-ndim], math.prod(array.shape[1 - ndim :])
+        key = array.device.id, kind, nodes, lines
+        if key not in self._plans:
+            strides = (nodes,), lines, 1  # along a line, and from line to line
+            self._plans[key] = cufft.PlanNd((nodes,), *strides, *strides, kind, lines, "C", 0, None)
+        array = xp.ascontiguousarray(array)
+        result = array if fresh else xp.empty_like(array)
+        sign = cufft.CUFFT_FORWARD if forward else cufft.CUFFT_INVERSE
+        for field, modes in zip(*(a.reshape(-1, nodes * lines) for a in (array, result)), strict=True):
+            self._plans[key].fft(field, modes, sign)
+        return result
 
     def _cropped(self, xp: Any, array: Any, axes: tuple[int, ...]) -> Any:
         """Return the modes that are kept along some axes."""

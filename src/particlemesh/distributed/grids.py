@@ -347,7 +347,10 @@ class UniformGrid(checks.Fixed):
             return given.like(held.to_callers(given.native, self.world, self._check))
 
     @alone
-    def stream(self, radius: float | None, function: PairFunction, values: Any = None) -> Any:
+    def stream(
+        self, radius: float | None, function: PairFunction, values: Any = None, *,
+        meanwhile: Callable[[], Any] | None = None,
+    ) -> Any:  # fmt: skip
         """Sum a function of pairs over the neighbours of each particle, without making a list; every rank calls.
 
         Parameters
@@ -358,6 +361,9 @@ class UniformGrid(checks.Fixed):
             What to sum. The indices that it sees are places in a rank's arrays: see :meth:`pairs`.
         values : array (N, function.values) or (N,), optional
             Numbers of each particle that this rank gave to :meth:`build`, in the positions' type.
+        meanwhile : function, optional
+            Other work, the same on all ranks, which may send messages. It is called while a GPU sums. In another
+            stream its kernels run beside those of the sum.
 
         Returns
         -------
@@ -381,6 +387,8 @@ class UniformGrid(checks.Fixed):
             reach, held = self._asked(radius), self._ready()
             if not isinstance(function, PairFunction):
                 raise TypeError(f"function is of type {type(function).__name__}; give a particlemesh.PairFunction.")
+            if meanwhile is not None and not callable(meanwhile):
+                raise TypeError(f"meanwhile is of type {type(meanwhile).__name__}; give a function without arguments.")
             native = None if values is None else Staged(values, "values").native
             function.check_values(None if native is None else tuple(native.shape), held.route.count)
             if native is not None:
@@ -396,9 +404,11 @@ class UniformGrid(checks.Fixed):
         held = self._ready()
         with held.kind.scope():
             at_owners = None if native is None else held.at_owners(native, self.world, self._check)
-        return self._returned("end of a stream", lambda held: held.grid.stream(reach, function, at_owners))
+        return self._returned("end of a stream", lambda held: held.grid.stream(reach, function, at_owners), meanwhile)
 
-    def _returned(self, call: str, rows_of: Callable[[OwnedParticles], Any]) -> Any:
+    def _returned(
+        self, call: str, rows_of: Callable[[OwnedParticles], Any], meanwhile: Callable[[], Any] | None = None
+    ) -> Any:
         """Return rows that a function makes of all local particles: those of own ones to the ranks that gave them."""
 
         def ready() -> Callable[[], Any]:
@@ -408,6 +418,8 @@ class UniformGrid(checks.Fixed):
                 return held.route.backward(held.xp.ascontiguousarray(rows))
 
         deliver, held = together(self.world, self._check, call, ready), self._ready()
+        if meanwhile is not None:
+            meanwhile()
         with held.kind.scope():
             return held.kind.like(deliver())
 
@@ -496,7 +508,8 @@ class OwnedParticles:
         """Return rows of all local particles from those of the particles that each rank gave; every rank calls."""
         (owned,) = _sent(self.route, world, check, lambda: (rows,))
         (far,) = _sent(self.ghosts, world, check, lambda: (owned[self.rows],))
-        return _joined(self.xp, owned, far[self.order], self.first)
+        below, above = ([far[p.begin : p.end] for p in self.pieces if p.above is up] for up in (False, True))
+        return self.xp.concatenate([*below, owned, *above])
 
     def to_callers(self, rows: Any, world: World, check: bool) -> Any:
         """Return rows of all local particles to the ranks that gave these, and add those of ghosts: of `at_owners`."""

@@ -15,6 +15,7 @@ import numpy as np
 
 Op: TypeAlias = Literal["sum", "max", "min"]
 CHUNK = 2**30  # bytes of one MPI message: counts of MPI 3 have 31 bits
+_FIRST = -5  # the most urgent stream of CUDA: messages need few processors, and others wait for them
 
 
 def is_host(array: Any) -> bool:
@@ -205,7 +206,7 @@ class Nccl(Transport):
         self.rank, self.size = control.rank, control.size
         token = control.allgather(self._nccl.get_unique_id() if self.rank == 0 else None)[0]
         self._communicator = self._nccl.NcclCommunicator(self.size, token, self.rank)
-        self._stream = self._cupy.cuda.Stream(non_blocking=True)
+        self._stream = self._cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
 
     def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> None:
         self.exchange_while(sends, receives)

@@ -21,6 +21,7 @@ from particlemesh.fourier.green import Divisor
 from particlemesh.fourier.modes import Modes
 
 _SHARE = 4096  # modes that a thread or group sums at once
+_LANES = 32  # of strain.c
 PROJECTIONS = (None, "transverse", "longitudinal")
 
 
@@ -295,7 +296,7 @@ class Strain:
             rows * self.shares * self.backend.group_size, spectra, self._table, partial, self.modes, rows, self.owners,
             self.shares, at,
         )  # fmt: skip
-        second(rows * self.ndim**2, partial, totals, rows, self.shares)
+        second(rows * self.terms * _LANES, partial, totals, rows, self.shares)
 
 
 def checked(factors: Any, shape: tuple[int, ...]) -> np.ndarray:

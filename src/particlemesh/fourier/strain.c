@@ -31,15 +31,31 @@ KERNEL strain_shares(GLOBAL const real* source, GLOBAL const real* tables, GLOBA
     }
 }
 
+// LANES work-items add up each entry: one alone would take longer than all products of a large mesh.
+#define LANES 32
+
 KERNEL strain_totals(GLOBAL const real* partial, GLOBAL real* totals, const i64 rows, const i64 shares)
 {
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < rows * NDIM * NDIM; n += GROUP_COUNT * GROUP_SIZE) {
-        const i64 row = n / (NDIM * NDIM);
-        const int first = (int)(n - row * NDIM * NDIM) / NDIM, second = (int)(n % NDIM);
-        const int a = first < second ? first : second, b = first < second ? second : first;
-        const int t = a * NDIM - a * (a - 1) / 2 + b - a;
+    LOCAL_ARRAY(real, scratch, GROUP_SIZE);
+    const int lane = LOCAL_ID % LANES;
+    for (i64 first = GROUP_ID * GROUP_SIZE; first < rows * TERMS * LANES; first += GROUP_COUNT * GROUP_SIZE) {
+        const i64 n = (first + LOCAL_ID) / LANES, row = n / TERMS;
+        const int t = (int)(n - row * TERMS);
         real sum = 0;
-        for (i64 share = 0; share < shares; share++) sum += partial[(row * shares + share) * TERMS + t];
-        totals[n] = sum;
+        for (i64 share = row < rows ? lane : shares; share < shares; share += LANES)
+            sum += partial[(row * shares + share) * TERMS + t];
+        scratch[LOCAL_ID] = sum;
+        BARRIER();
+        for (int reach = LANES / 2; reach > 0; reach /= 2) {
+            if (lane < reach) scratch[LOCAL_ID] += scratch[LOCAL_ID + reach];
+            BARRIER();
+        }
+        int a = 0, b = t;  // entries of the upper triangle, row by row
+        while (b >= NDIM) b -= NDIM - ++a;
+        if (lane == 0 && row < rows) {
+            totals[row * NDIM * NDIM + a * NDIM + b] = scratch[LOCAL_ID];
+            totals[row * NDIM * NDIM + b * NDIM + a] = scratch[LOCAL_ID];
+        }
+        BARRIER();
     }
 }

@@ -67,19 +67,39 @@ KERNEL assemble(GLOBAL const real* RESTRICT charges, GLOBAL const real* RESTRICT
     }
 }
 
+// LANES work-items add up each total of all shares. What rounding loses is kept, since shares are many.
+#define LANES 32
+
+DEVICE void add(real* sum, real* lost, const real more)
+{
+    const real part = more - *lost, next = *sum + part;
+    *lost = (next - *sum) - part;
+    *sum = next;
+}
+
 // mesh holds the virial of the mesh, (sets, 3, 3).
 KERNEL totals(GLOBAL const real* RESTRICT partial, GLOBAL const real* RESTRICT mesh, GLOBAL real* RESTRICT energy,
               GLOBAL real* RESTRICT virial, GLOBAL u64* RESTRICT status, const i64 sets, const i64 shares,
               const i64 mesh_at, const i64 energy_at, const i64 virial_at, const i64 first, const Factors f)
 {
+    LOCAL_ARRAY(real, scratch, 2 * GROUP_SIZE);
     const i64 terms = sets * TERMS + 1;
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < terms; n += GROUP_COUNT * GROUP_SIZE) {
-        real sum = 0, lost = 0;  // what rounding loses is kept, since shares are many
-        for (i64 share = 0; share < shares; share++) {
-            const real part = partial[share * terms + n] - lost, next = sum + part;
-            lost = (next - sum) - part;
-            sum = next;
-        }
+    const int lane = LOCAL_ID % LANES;
+    for (i64 begin = GROUP_ID * GROUP_SIZE; begin < terms * LANES; begin += GROUP_COUNT * GROUP_SIZE) {
+        const i64 n = (begin + LOCAL_ID) / LANES;
+        real sum = 0, lost = 0;
+        for (i64 share = n < terms ? lane : shares; share < shares; share += LANES)
+            add(&sum, &lost, partial[share * terms + n]);
+        scratch[LOCAL_ID] = sum;
+        scratch[GROUP_SIZE + LOCAL_ID] = -lost;
+        BARRIER();
+        if (lane == 0)
+            for (int k = 1; k < LANES; k++) {
+                add(&sum, &lost, scratch[LOCAL_ID + k]);
+                add(&sum, &lost, scratch[GROUP_SIZE + LOCAL_ID + k]);
+            }
+        BARRIER();
+        if (lane > 0 || n >= terms) continue;
         const i64 c = n / TERMS;
         const int t = (int)(n - c * TERMS);
         if (c == sets) {

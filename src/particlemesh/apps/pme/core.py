@@ -46,6 +46,7 @@ _DEFAULT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-6}  # accuracy
 FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what rounding leaves of it
 _ONES = 2**64 - 1  # ~i of a particle i
 _SHARE = 2048  # particles that a group adds up
+_LANES = 32  # of assemble.c
 _MANY = 15  # charges in a cube of the cutoff, 64 neighbours
 _ALONE = contextlib.nullcontext()
 _CORES = {"dipoles": (3,), "quadrupoles": (3, 3)}  # shapes of numbers of a particle that have axes
@@ -492,7 +493,7 @@ class Core:
                 step(True)
 
     def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
-        """Write dense outputs (sets, ...) for dense numbers of particles; both halves at once where there are branches.
+        """Write dense outputs (sets, ...) for dense numbers of particles.
 
         The half of the mesh may run beside the other one, and writes no memory of that.
         """
@@ -501,7 +502,7 @@ class Core:
         sets, count = charges.shape
         fields = self.fields(sets, count, virial)
         smooth = functools.partial(self._smooth_half, x, charges, fields, check)
-        with contextlib.nullcontext(smooth()) if self.branch is None else self.branch.in_background(smooth):
+        with self.beside(smooth):
             if not sets:
                 return
             self.neighbours(x, check)
@@ -512,6 +513,10 @@ class Core:
                 sums = self._sharp_half(x, charges[part], virial)
             of_part = Fields(*(None if a is None else a[part] for a in fields))
             self.assemble(charges[part], sums, of_part, {name: a[part] for name, a in out.items()}, begin == 0)
+
+    def beside(self, smooth: Callable[[], Any]) -> Any:
+        """Return a context for the half of the pairs, beside which that of the mesh runs where there are branches."""
+        return contextlib.nullcontext(smooth()) if self.branch is None else self.branch.in_background(smooth)
 
     def _smooth_half(self, x: Coordinates, charges: Any, fields: Fields, check: bool) -> None:
         """Write what the mesh gives."""
@@ -591,7 +596,7 @@ class Core:
         energy = out["energy"]
         virials = (of_mesh, out["virial"]) if "virial" in out else (Unread(energy), Unread(energy))
         self.kernel("totals", width)(
-            (width - 3) * sets + 1, partial, virials[0], energy, virials[1], self.status, sets, shares,
+            ((width - 3) * sets + 1) * _LANES, partial, virials[0], energy, virials[1], self.status, sets, shares,
             self.at(virials[0]), self.at(energy), self.at(virials[1]), int(first), self.record(*self.factors),
         )  # fmt: skip
 

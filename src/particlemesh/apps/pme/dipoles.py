@@ -8,7 +8,6 @@ of ``1 / r`` minus its smooth part are summed over pairs.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -126,7 +125,7 @@ class Dipoles:
         if not virial:
             mesh[3] = None
         smooth = functools.partial(self._smooth_half, x, q, mu, scratch["density"], scratch["field"], mesh, check)
-        with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.in_background(smooth):
+        with core.beside(smooth):
             core.grid.build(native(x), check=check)
             values, sums = scratch["values"], self._sharp_half(x, q, mu, scratch["values"], scratch["sums"])
         core.sums = sums

@@ -11,7 +11,6 @@ knows nothing of this: beyond the cutoff they are points.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -177,7 +176,7 @@ class Multipoles:
         q, rest = given[0][0], {a.ndim - 1: a[0] for a in given[1:]}
         (self._pack if core.on_gpu else self._pack_on_cpu)(q, rest, scratch)
         smooth = functools.partial(self._smooth_half, x, scratch, "virial" in out, check)
-        with contextlib.nullcontext(smooth()) if core.branch is None else core.branch.in_background(smooth):
+        with core.beside(smooth):
             core.build(x, check)
             values, sums = scratch["values"], scratch["sums"]
             core.grid.stream(core.parameters.cutoff, self.function(x.count), values, out=sums)

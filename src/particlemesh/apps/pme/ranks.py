@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -204,8 +206,8 @@ class RankCore(Core):
         self.world = world
         self.domain = pmd.Domain(pm.Mesh(parameters.shape, box), world.size, parts)
         self._listed: Listed | None = None
+        self._meanwhile: Callable[[], Any] | None = None
         super().__init__(box, parameters, *given, **more)
-        self.branch = None  # messages have one order
 
     def new_grid(self, sides: list[float], options: dict[str, Any]) -> Any:
         return pmd.UniformGrid(self.domain, self.world, self.parameters.cutoff, cell_size=tuple(sides), **options)
@@ -224,8 +226,25 @@ class RankCore(Core):
     def neighbours(self, x: Coordinates, check: bool) -> None:
         self.grid.build(native(x))
 
+    @contextlib.contextmanager
+    def beside(self, smooth: Callable[[], Any]) -> Iterator[None]:
+        """Let the half of the mesh begin once the sums over pairs run, whose messages come first.
+
+        So these sums fill the time in which the mesh waits for messages and for the host.
+        """
+        with contextlib.nullcontext(_at_once) if self.branch is None else self.branch.opened() as submit:
+            self._meanwhile = functools.partial(submit, smooth)
+            yield
+            self._work_meanwhile()  # without charges there are no sums
+
+    def _work_meanwhile(self) -> None:
+        work, self._meanwhile = self._meanwhile, None
+        if work is not None:
+            work()
+
     def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
-        self.backend.copy(sums, self.grid.stream(None, function, self.values(charges)))
+        of_rank = self.grid.stream(None, function, self.values(charges), meanwhile=self._work_meanwhile)
+        self.backend.copy(sums, of_rank)
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         counts = self.world.allgather(x.count)
@@ -254,6 +273,10 @@ class RankCore(Core):
     def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
         with self.world.agreement("results of a step"):
             super().assemble(charges, sums, fields, out, first)
+
+
+def _at_once(work: Callable[[], Any]) -> None:
+    work()
 
 
 class Listed:
