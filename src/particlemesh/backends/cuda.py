@@ -202,7 +202,7 @@ def form_of(array: Any) -> ArrayForm:
 
 
 class CudaKernel:
-    """A compiled kernel. One call packs all arguments: a launch costs a few microseconds of host time."""
+    """A compiled kernel, one for all. A call packs all arguments: it costs a few microseconds of host time."""
 
     def __init__(
         self, owner: CudaBackend, raw: Any, group_size: int, most_groups: int, name: str, signatures: Signatures
@@ -220,6 +220,7 @@ class CudaKernel:
         self._packer: struct.Struct | None = None
         self._records: tuple[Any, ...] = ()
         self._local_bytes = _UNASKED - raw.shared_size_bytes  # that a launch may add
+        self._packing = threading.Lock()
 
     def _lay_out(self, arguments: tuple[Any, ...]) -> int:
         """Check the arguments of the first launch, and compute where the compiler puts the parameters.
@@ -246,6 +247,10 @@ class CudaKernel:
         return copy
 
     def __call__(self, items: int, *arguments: Any, local_bytes: int = 0) -> None:
+        with self._packing:  # other threads launch it, too
+            self._run(items, arguments, local_bytes)
+
+    def _run(self, items: int, arguments: tuple[Any, ...], local_bytes: int) -> None:
         leading = self._leading if self._packer is not None else self._lay_out(arguments)
         array = self._array
         plain = [a.data.ptr if a.__class__ is array else a for a in arguments[:leading]]
@@ -326,6 +331,7 @@ class CudaBackend(Taping):
         self.local_bytes = properties["sharedMemPerBlockOptin"]
         self._programs: dict[Any, Any] = {}
         self._signatures: dict[Any, Signatures] = {}
+        self._kernels: dict[Any, CudaKernel] = {}
         self._pinned = threading.local()
 
     def signature(self, what: Any, *arrays: Any, same: bool = False) -> tuple[Any, ...] | None:
@@ -380,9 +386,12 @@ class CudaBackend(Taping):
             module = nvrtc.module(code, str(file), self.compute, given)
             self._signatures[key] = Signatures("backends/cuda.h", file, facts, texts)
             self._programs[key] = module
-        raw = self._signatures[key].kernel(name, module.get_function)
-        size = defines.get("GROUP_SIZE", self.group_size)
-        return CudaKernel(self, raw, size, 2**31 - 1, name, self._signatures[key])
+        made = self._kernels.get((key, name))
+        if made is None:
+            raw = self._signatures[key].kernel(name, module.get_function)
+            size = defines.get("GROUP_SIZE", self.group_size)
+            made = self._kernels[key, name] = CudaKernel(self, raw, size, 2**31 - 1, name, self._signatures[key])
+        return made
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         if (tape := self.tape) is not None and tape.home is None:
