@@ -64,7 +64,11 @@ def transformed(size, shape, dtype, real, by="auto", **cuts):
         kept = modes.copy()
         back = fft.inverse(modes)
         assert modes.tobytes() == kept.tobytes(), "inverse changed its input"
-        given, back = (x if isinstance(x, tuple) else [x] for x in (given, back))
+        given, back, sums = (
+            x if isinstance(x, tuple) else [x] for x in (given, back, fft.inverse(modes, norm="forward"))
+        )
+        factor = back[0].dtype.type(1 / np.prod(shape))
+        assert all((a * factor == b).all() for a, b in zip(sums, back, strict=True))
         assert all(a.tobytes() == b.tobytes() for a, b in zip(before, given, strict=True)), "forward changed its input"
         mine = [(array, ranges(part)) for array, part in zip(back, domain.parts(world.rank), strict=True)]
         return (modes, fft.part), mine, fft.modes
@@ -247,6 +251,8 @@ def test_errors_before_any_message():
         Remap(Domain(mesh, 2).parts(), Domain(mesh, 1), world)
     with pytest.raises(ValueError, match="give one mesh"):
         Remap(Domain(mesh, 1), Domain(mesh_of((4, 5)), 1), world)
+    with pytest.raises(ValueError, match="norm is 'ortho'"):
+        FFT(Domain(mesh, 1), world).inverse(np.zeros((4, 3), complex), norm="ortho")
     with pytest.raises(ValueError, match="parts"):
         FFT(Domain(mesh, 1), world, parts="cubes")
     with pytest.raises(ValueError, match="periodic"):

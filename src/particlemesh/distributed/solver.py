@@ -218,7 +218,7 @@ class Solver(checks.Fixed):
         given = self.world.alike(accepted, self._check)
         modes = Staged(self.fft.forward(field), "modes")
         with given.scope():
-            return self.fft.inverse(given.like(self._times(modes.native, [None])[0]))
+            return self.fft.inverse(given.like(self._times(modes.native, [None])[0]), norm="forward")
 
     @alone
     def explain(self) -> str:
@@ -255,12 +255,13 @@ class Solver(checks.Fixed):
         if "g" in parts and self._influence.gradient == "ik":
             tables = [*([None] if "p" in parts else []), *range(ndim)]
             fields = self.fft.inverse(
-                self._worked(lambda: module_of(spectrum).stack(self._times(spectrum, tables), -ndim - 1))
+                self._worked(lambda: module_of(spectrum).stack(self._times(spectrum, tables), -ndim - 1)),
+                norm="forward",
             )
             several = plan.interpolate(fields)  # (..., tables, N)
             results |= dict(p=several[..., 0, :], g=module_of(several).moveaxis(several[..., -ndim:, :], -2, -1))
         else:
-            field = self.fft.inverse(self._worked(lambda: self._times(spectrum, [None]))[0])
+            field = self.fft.inverse(self._worked(lambda: self._times(spectrum, [None]))[0], norm="forward")
             if "g" not in parts:
                 results["p"] = plan.interpolate(field)
             else:
@@ -278,7 +279,7 @@ class Solver(checks.Fixed):
         if key not in self._tables:
             factors = self._factors if slope is None else 1j * self._influence.factors(self._modes, slope)
             kind = spectrum.dtype if np.iscomplexobj(factors) else spectrum.real.dtype
-            self._tables[key] = xp.asarray(np.asarray(factors * self._size, kind))  # the inverse divides by the size
+            self._tables[key] = xp.asarray(np.asarray(factors, kind))
         return self._tables[key]
 
     def _strain(self, like: Any) -> Strain:

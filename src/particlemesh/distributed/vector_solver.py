@@ -97,9 +97,8 @@ class VectorSolver(checks.Fixed):
         named = {f"forms[{n}]": (form, "k2") for n, form in enumerate(forms)}
         agree_on_functions(self.world, self.mesh, ({"green": (green, of)} if callable(green) else {}) | named)
         self._negative = bool(self.world.allreduce(int((factors < 0).any()), "max"))
-        # The inverse divides by the size. Of the noise, whose modes have the variance `size`, the root is needed.
-        size = math.prod(self._modes.shape)
-        self._factors = factors * size, np.sqrt(np.maximum(factors, 0) * size)
+        # Of the noise, whose modes have the number of nodes as variance, the root is needed.
+        self._factors = factors, np.sqrt(np.maximum(factors, 0) / math.prod(self._modes.shape))
         self._core = (*(() if self._forms is None else (len(self._forms),)), self.mesh.ndim)
         self._tables: dict[Any, tuple[Any, ...]] = {}  # by library and dtype
 
@@ -184,7 +183,7 @@ class VectorSolver(checks.Fixed):
         """Return what a field gives at particles, by the factors (0) or their root, of one vector each (1)."""
         modes = Staged(self.fft.forward(field), "modes").native
         product = together(self.world, self._check, "", lambda: self._projected(modes, which))
-        return given.like(self.plan.interpolate(self.fft.inverse(product)))
+        return given.like(self.plan.interpolate(self.fft.inverse(product, norm="forward")))
 
     def _projected(self, modes: Any, which: int) -> Any:
         """Return spectra (..., [m,] d, modes) times factors, projected; of noise (..., d, modes) for the root."""

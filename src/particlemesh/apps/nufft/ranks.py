@@ -212,12 +212,12 @@ class Ranks:
         return values, slopes
 
     def _nodes(self, modes: Any, sign: int) -> Any:
-        """Return the field of modes, which the inverse transform divides by its nodes."""
+        """Return the field of modes."""
         with self.world.agreement("modes of a DistributedPlan"):
-            modes = modes * self._dtype.type(math.prod(self.sizes.nodes))
-            for factor in self._factors:
+            modes = modes * self._factors[0]
+            for factor in self._factors[1:]:
                 modes *= factor
-        field = self.transforms[sign].inverse(modes)
+        field = self.transforms[sign].inverse(modes, norm="forward")
         return field.real.copy() if self._real else field
 
 
