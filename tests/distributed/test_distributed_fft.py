@@ -243,6 +243,21 @@ def test_a_wrong_field_on_one_rank_is_an_error_on_all():
     assert on_threads(3, work)[0] == pytest.approx(24)
 
 
+@pytest.mark.parametrize("axes", [(-2, -1), (-3, -2, -1), (-3, -2)], ids=str)
+def test_modes_are_left_out_of_two_axes_at_once(axes):
+    """A GPU transforms several axes at once, and so leaves out modes of two together."""
+    numbers = [[1, 0, -3], [2, -1], [0, 3, -2, 1]]
+    fft = FFT(Domain(mesh_of((7, 5, 8)), 1), World(), False, numbers=numbers)
+    modes = whole_field((7, 5, 8), "f8", False)
+    index = np.ix_(
+        *(np.array(numbers[axis]) if axis in axes else np.arange(modes.shape[axis]) for axis in (-3, -2, -1))
+    )
+    kept, back = modes[:, *index], np.zeros_like(modes)
+    assert (fft._cropped(np, modes, axes) == kept).all()
+    back[:, *index] = kept
+    assert (fft._padded(np, kept, axes) == back).all()
+
+
 def test_errors_before_any_message():
     world, mesh = World(), mesh_of((4, 4))
     with pytest.raises(ValueError, match="cut for 2 ranks and the world has 1"):

@@ -137,6 +137,7 @@ class FFT(checks.Fixed):
         threads = at_most_cores(checks.threads(threads, None))
         self.threads = fair if threads is None else threads
         self._plans: dict[Any, Any] = {}  # of cuFFT, by device, dtype and lengths
+        self._indices: dict[Any, Any] = {}  # of modes that are kept, by library, device and axes
 
     def __repr__(self) -> str:
         kind = "real" if self.real else "complex"
@@ -363,21 +364,40 @@ class FFT(checks.Fixed):
 
     def _cropped(self, xp: Any, array: Any, axes: tuple[int, ...]) -> Any:
         """Return the modes that are kept along some axes."""
-        for axis in axes:
-            if (band := self._band[axis]) is not None:
-                array = xp.take(array, xp.asarray(band), axis)
+        for some, index in self._bands(xp, array, axes):
+            before, after = array.shape[: some[0]], array.shape[some[-1] :][1:]
+            kept = tuple(self.modes[axis] for axis in some)
+            array = xp.take(array.reshape(*before, -1, *after), index, len(before)).reshape(*before, *kept, *after)
         return array
 
     def _padded(self, xp: Any, array: Any, axes: tuple[int, ...]) -> Any:
         """Return all modes along some axes: those that are not kept are zero."""
-        for axis in axes:
-            if (band := self._band[axis]) is not None:
-                shape = list(array.shape)
-                shape[axis] = len(self._all[axis])
-                whole = xp.zeros(shape, array.dtype)
-                whole[(..., xp.asarray(band), *(slice(None),) * (-1 - axis))] = array
-                array = whole
+        for some, index in self._bands(xp, array, axes):
+            before, after = array.shape[: some[0]], array.shape[some[-1] :][1:]
+            lengths = tuple(len(self._all[axis]) for axis in some)
+            whole = xp.zeros((*before, math.prod(lengths), *after), array.dtype)
+            whole[(..., index, *(slice(None),) * len(after))] = array.reshape(*before, -1, *after)
+            array = whole.reshape(*before, *lengths, *after)
         return array
+
+    def _bands(self, xp: Any, array: Any, axes: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:
+        """Return neighbouring axes of which modes are left out, and the index of the others in both together.
+
+        A pass over two axes moves half of the bytes of a pass over each.
+        """
+        order = sorted(axes)
+        groups = [tuple(order[-2:]), *((axis,) for axis in order[:-2])]
+        given: list[tuple[tuple[int, ...], Any]] = []
+        for some in groups:
+            if all(self._band[axis] is None for axis in some):
+                continue
+            key = xp.__name__, getattr(array, "device", None), some
+            if key not in self._indices:
+                bands = [np.arange(len(self._all[a])) if self._band[a] is None else self._band[a] for a in some]
+                lengths = [len(self._all[axis]) for axis in some]
+                self._indices[key] = xp.asarray(np.ravel_multi_index(np.ix_(*bands), lengths).ravel())
+            given.append((some, self._indices[key]))
+        return given
 
     def _nothing(self, xp: Any, array: Any, axes: tuple[int, ...], forward: bool, half: bool) -> Any:
         """Return the transform of an array without nodes, which libraries refuse."""
