@@ -391,7 +391,7 @@ class FFT(checks.Fixed):
         for some in groups:
             if all(self._band[axis] is None for axis in some):
                 continue
-            key = xp.__name__, getattr(array, "device", None), some
+            key = None if xp is np else array.device.id, some
             if key not in self._indices:
                 bands = [np.arange(len(self._all[a])) if self._band[a] is None else self._band[a] for a in some]
                 lengths = [len(self._all[axis]) for axis in some]
