@@ -304,6 +304,28 @@ def test_a_survey_counts_bad_particles_and_makes_room(backend):
     assert np.array_equal(again.packed, listed.packed, equal_nan=True)
 
 
+@pytest.mark.backends("opencl")
+def test_surveys_one_after_the_other_are_those_step_by_step(backend):
+    """Later ones replay the launches of earlier ones; clouds that need more room in between end replays."""
+    c = CASES["float32"]
+    around = Surroundings(Domain(c.mesh, 3, **c.cuts), 1, c.radius, c.x.dtype)
+    sweep = survey.Pass(around, backend.library, c.x.dtype)
+    sweep.ROOM = 10
+    rng, kept = np.random.default_rng(4), []
+    for turn, count in enumerate([len(c.x)] * 4 + [40, len(c.x), 40, 40, 0, 40] + [len(c.x)] * 4):
+        x = rng.permutation(c.x)[:count]
+        if turn in (3, 11):
+            x = np.repeat(x[:1], count, 0)  # all or none of them are strays or ghosts
+        listed, expected = sweep.begin(backend.array(x), np)(), survey.stepwise(around, x, np)
+        assert (listed.home, listed.bad, listed.sizes) == (expected.home, 0, expected.sizes)
+        kept.append((listed, expected))
+    for listed, expected in kept:  # no later survey writes to what an earlier one has returned
+        assert np.array_equal(listed.rows, expected.rows)
+        assert np.array_equal(listed.leaving.strays, expected.leaving.strays)
+        assert np.array_equal(_columns(np, listed.packed, c.mesh.ndim)[1], expected.rows)
+    assert any(sweep._listing.tapes._by_key.values())
+
+
 class Lent:
     """The kernels of a GPU for particles of the host; ranks that are threads take turns."""
 

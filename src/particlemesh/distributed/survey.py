@@ -13,6 +13,7 @@ import numpy as np
 
 from particlemesh.arrays.positions import open_bounds
 from particlemesh.backends.base import As, Record, kept
+from particlemesh.backends.tapes import Tapes
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.routes import Departures
 from particlemesh.distributed.surroundings import Image, Surroundings, upward
@@ -89,6 +90,7 @@ class Pass:
         self._of = backend.upload(np.array(of or [0], np.int32))
         self._box_count, self._cuts = len(of), self._record()
         self._listing = Listing(backend)
+        self.backend, self._token = self._backend, None  # of the last call's stream
         self._guess = 0  # what to expect in the next list
         self._table: tuple[Any, Any] = None, None  # segments, and their numbers on the device
         backend.synchronize()  # later calls may come in other streams
@@ -118,32 +120,47 @@ class Pass:
 
     def _listed(self, x: Any, count: int, room: int) -> tuple[List, Any, Any]:
         """Return a sorted list with room for so many particles, the particles, and their rows; waits for nothing."""
-        backend, axes = self._backend, self._around.mesh.ndim
+        backend, axes, listing = self._backend, self._around.mesh.ndim, self._listing
         size = self._around.domain.size
-        some = self._listing.begin(size + len(self._around.neighbours), room, _HEADER)
-        if count:
-            run = backend.kernel(_SURVEY, "survey", self._defines)
-            run(
-                count, x, self._planes, self._boxes, self._of, some.control, some.index, some.which, count,
-                self._box_count, size, room, self._cuts,
-            )  # fmt: skip
-        some = self._listing.sort(some, count)
-        particles = self._listing.particles(some)
-        rows = backend.empty((room, axes + 8 // self._dtype.itemsize), self._dtype)
-        if count:
-            pack = backend.kernel(_SURVEY, "survey_rows", self._defines)
-            pack(room, As(x, _U32), some.index, As(rows, _U32), room, axes)
-        return some, particles, rows
+        bins = size + len(self._around.neighbours)
+
+        def submitted() -> tuple[Any, Any]:
+            some = listing.begin(bins, room, _HEADER)
+            if count:
+                run = backend.kernel(_SURVEY, "survey", self._defines)
+                run(
+                    count, x, self._planes, self._boxes, self._of, some.control, some.index, some.which, count,
+                    self._box_count, size, room, self._cuts,
+                )  # fmt: skip
+            some = listing.sort(some, count)
+            particles = listing.particles(some)
+            rows = backend.empty((room, axes + 8 // self._dtype.itemsize), self._dtype)
+            backend.returns(rows)
+            if count:
+                pack = backend.kernel(_SURVEY, "survey_rows", self._defines)
+                pack(room, As(x, _U32), some.index, As(rows, _U32), room, axes)
+            return particles, rows
+
+        # A list of the same room for as many particles is a replay: its dozen launches take the host longer than a GPU.
+        particles, rows = listing.tapes.again(self, ("survey", room), (x,), submitted, new_array=backend.empty)
+        return listing.list_of(bins, room, _HEADER), particles, rows
+
+    def follow(self) -> Any:
+        """Order later work after that of the last call; return the token of the current stream."""
+        self._token = token = self._backend.follow(self._token)
+        return token
 
     def begin(self, x: Any, xp: Any) -> Callable[[], Surveyed]:
         """Begin to survey dense particles (N, d); what is returned waits, once unless there are more than expected."""
         count = int(x.shape[0])
-        begun = self._listed(x, count, self._guess or max(count // 8, self.ROOM))
+        begun = self._listed(x, count, self._guess or _rounded(max(count // 8, self.ROOM)))
 
         def finish() -> Surveyed:
             some, particles, rows = begun
             (many, bad, away), ends = self._listing.read(some)
-            self._guess = max(many + many // 8, self._guess * 7 // 8, self.ROOM)  # forgets slowly
+            needed = max(many + many // 8, self.ROOM)
+            if not needed <= self._guess <= 2 * needed:  # for a replay a list keeps its room
+                self._guess = _rounded(max(needed, self._guess * 7 // 8))  # forgets slowly
             if many > some.room:
                 some, particles, rows = self._listed(x, count, self._guess)
                 _, ends = self._listing.read(some)
@@ -199,22 +216,29 @@ class Listing:
 
     def __init__(self, backend: Any) -> None:
         self.backend: Any = kept(backend)
+        self.tapes = Tapes()  # of work in this memory
         self._memory: dict[str, Any] = {}
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return memory that is kept; larger than asked for, so that it serves a list that grows a little."""
         held = self._memory.get(name)
         if held is None or held.shape[0] < shape[0] or held.dtype != dtype:
+            self.tapes.clear()
             held = self._memory[name] = self.backend.empty((shape[0] * 5 // 4, *shape[1:]), dtype)
         return held
 
-    def begin(self, bins: int, room: int, header: int) -> List:
-        """Return an empty list with room for so many particles."""
+    def list_of(self, bins: int, room: int, header: int) -> List:
+        """Return the memory of a list with room for so many particles."""
         control = self._room("control", (header + bins + 1,), _U64)
         index, which = (self._room(name, (room,), _U32) for name in ("index", "bin"))
-        for array in (control, index, which):
-            self.backend.clear(array)
         return List(control, index, which, bins, room, header)
+
+    def begin(self, bins: int, room: int, header: int) -> List:
+        """Return an empty list with room for so many particles."""
+        some = self.list_of(bins, room, header)
+        for array in some[:3]:
+            self.backend.clear(array)
+        return some
 
     def sort(self, some: List, count: int) -> List:
         """Sort a list of indices below ``count`` by bin, then by index; its control memory says where bins end."""
@@ -234,6 +258,7 @@ class Listing:
     def particles(self, some: List) -> Any:
         """Return the particles of a sorted list, int64 (room,): those that were listed are the last ones."""
         result = self.backend.empty((some.room,), np.int64)
+        self.backend.returns(result)
         self.backend.kernel(_LISTING, "list_particles", _DEFINES)(some.room, some.index, result, some.room)
         return result
 
@@ -284,6 +309,12 @@ class StrayListing:
             return None if ends[0] == 0 else ends
 
         return particles, read
+
+
+def _rounded(room: int) -> int:
+    """Return the next number with three binary digits."""
+    step = 1 << max(room.bit_length() - 3, 0)
+    return -(-room // step) * step
 
 
 def _uploaded(tree: Any, backend: Any) -> Any:
