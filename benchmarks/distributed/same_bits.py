@@ -47,7 +47,8 @@ def main() -> None:
     parser.add_argument("--particles", type=float, default=0, help="of a rank; by default one per node")
     parser.add_argument("--nodes", type=int, default=0, help="along an edge of a rank's part")
     parser.add_argument("--window", default="bspline4")
-    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--dtype", default="float64", help="of values: float32, float64, complex64 or complex128")
+    parser.add_argument("--form", choices=["walk", "particle"], help="how a GPU adds integers; by default by the model")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--small", action="store_true")
@@ -64,9 +65,13 @@ def main() -> None:
         world = pmd.World(MPI.COMM_WORLD)
     mesh = pm.Mesh((edge * world.size, edge, edge), (1.0 * world.size, 1.0, 1.0))
     domain, rng = pmd.Domain(mesh, world.size, "slabs"), np.random.default_rng(world.rank)
-    x = xp.asarray((rng.random((count, 3)) + np.array([world.rank, 0, 0])).astype(asked.dtype))
-    q = xp.asarray(rng.standard_normal(count).astype(asked.dtype))
-    options: dict[str, Any] = {"threads": asked.threads, "dtype": asked.dtype}
+    number = np.dtype(asked.dtype)
+    real = np.zeros(0, number).real.dtype
+    x = xp.asarray((rng.random((count, 3)) + np.array([world.rank, 0, 0])).astype(real))
+    q = xp.asarray((rng.standard_normal(count) * (1 + 1j if number.kind == "c" else 1)).astype(number))
+    options: dict[str, Any] = {"threads": asked.threads, "dtype": real, "components": 1 + (number.kind == "c")}
+    if asked.form:
+        options["options"] = {"fixed_point": {"form": asked.form}}
     over = [pmd.Plan(domain, world, asked.window, deterministic=same, **options) for same in (False, True)]
     here = [pm.Plan(mesh, asked.window, method=method, **options) for method in ("auto", "fixed_point")]
     wait = backends.current(asked.backend).synchronize

@@ -130,10 +130,12 @@ DEVICE void read_record_4(const u32* p, u32* words)
 #define HIGH_BITS_OF_DOUBLE(value) ((u32)__double2hiint(value))
 // Four reals in one access, at a multiple of 16 bytes; an index may travel as a real's bits.
 #if REAL_IS_DOUBLE
+#define NEAREST_I64(value) __double2ll_rn(value)
 #define STORE_4(p, a, b, c, d) (((double2*)(p))[0] = make_double2(a, b), ((double2*)(p))[1] = make_double2(c, d))
 #define REAL_FROM_INDEX(index) __longlong_as_double(index)
 #define INDEX_OF_REAL(value) __double_as_longlong(value)
 #else
+#define NEAREST_I64(value) __float2ll_rn(value)
 #define STORE_4(p, a, b, c, d) (*(float4*)(p) = make_float4(a, b, c, d))
 #define REAL_FROM_INDEX(index) __int_as_float((int)(index))
 #define INDEX_OF_REAL(value) ((i64)__float_as_int(value))

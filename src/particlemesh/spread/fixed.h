@@ -27,9 +27,26 @@ DEVICE void scale_values(PRIVATE real* q, GLOBAL const u32* most, GLOBAL const u
         q[n] = ldexp(q[n], scale_of(most, largest + n / (QUANTITIES / COMPONENTS), headroom));
 }
 
+#define NO_BOUND 1048576 // the exponent of values that are not finite
+
+// The power of two that scales component c.
+DEVICE int power_of(GLOBAL const int* bounds, const i64 c)
+{
+    return 62 - bounds[0] - bounds[c];
+}
+
+// A particle's contribution in units that bounds fix, from those of component `first` on.
+DEVICE void scale_bounded(PRIVATE real* q, GLOBAL const int* bounds, const i64 first)
+{
+    for (int n = 0; n < QUANTITIES; n++) {
+        const i64 c = first + n / (QUANTITIES / COMPONENTS);
+        q[n] = bounds[c] == NO_BOUND ? (real)0 : ldexp(q[n], power_of(bounds, c));
+    }
+}
+
 DEVICE void add_whole(GLOBAL u64* sum, const real scaled)
 {
-    if (scaled != 0) ATOMIC_ADD_U64(sum, (u64)(i64)rint(scaled));
+    if (scaled != 0) ATOMIC_ADD_U64(sum, (u64)NEAREST_I64(scaled));
 }
 
 #endif

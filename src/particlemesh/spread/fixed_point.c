@@ -11,8 +11,6 @@ typedef u64 Sink;
 #define DEPOSIT(field, at, vector) add_whole((field) + (at), (vector)[0])
 #include "spread/rows.h"
 
-#define NO_BOUND 1048576 // the exponent of values that are not finite
-
 // How many stencils begin at each node.
 KERNEL fixed_crowd(GLOBAL const int* RESTRICT node, GLOBAL u32* RESTRICT cells, const i64 count, const i64 rows,
                    const i64 low_x, const i64 low_y, const i64 low_z, const i64 extent_y, const i64 extent_z)
@@ -44,12 +42,6 @@ KERNEL fixed_value_bounds(GLOBAL const u32* RESTRICT largest, GLOBAL int* RESTRI
     }
 }
 
-// The power of two that scales component c.
-DEVICE int power_of(GLOBAL const int* bounds, const i64 c)
-{
-    return 62 - bounds[0] - bounds[c];
-}
-
 KERNEL fixed_spread(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT fraction,
                     GLOBAL const real* RESTRICT values, GLOBAL u64* RESTRICT sums, GLOBAL const int* RESTRICT bounds,
                     const i64 first, const i64 count, const i64 rows, const Values value_layout,
@@ -62,10 +54,7 @@ KERNEL fixed_spread(GLOBAL const int* RESTRICT node, GLOBAL const real* RESTRICT
         stencil_of(&s, node, fraction, i, rows, (int)(k % LANES), &sums_layout, &window);
         real q[QUANTITIES];
         values_of(q, values, i, &value_layout, &jacobian);
-        for (int n = 0; n < QUANTITIES; n++) {
-            const i64 c = first + n / (QUANTITIES / COMPONENTS);
-            q[n] = bounds[c] == NO_BOUND ? (real)0 : ldexp(q[n], power_of(bounds, c));
-        }
+        scale_bounded(q, bounds, first);
         spread_rows(&s, q, sums, &sums_layout);
     }
 }

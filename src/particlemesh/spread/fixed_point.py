@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from particlemesh.arrays.operands import Layout, View
 from particlemesh.backends.base import As, Kernel, Record
 from particlemesh.backends.cpu import threads_for
-from particlemesh.methods.contract import Problem
+from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     LANES,
     MOST,
@@ -28,8 +28,9 @@ from particlemesh.methods.launches import (
     kernel,
 )
 from particlemesh.particles.stencil import MISSING
-from particlemesh.particles.workspace import Workspace
+from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.spread.colouring import Colouring
+from particlemesh.spread.fixed_walk import FixedWalk
 from particlemesh.window import Window
 
 _FILE = "spread/fixed_point.c"
@@ -42,7 +43,8 @@ class FixedPoint(KernelMethod):
     """Sums in 64-bit integers, scaled by a power of two; independent of order and of cuts, for any window.
 
     The unit follows from the largest value and the fullest cell, so that no sum can overflow. On the CPU, tiles of
-    integers take the place of atomic additions, and a contribution has 51 bits.
+    integers take the place of atomic additions, and a contribution has 51 bits. On GPUs warps add the integers of many
+    particles in registers, as walks do, and those of few particles in memory. Results are bit-identical.
     """
 
     name = "fixed_point"
@@ -55,20 +57,52 @@ class FixedPoint(KernelMethod):
     cut_independent = True
     integers = True
     fills = True
+    options: ClassVar[dict[str, Option]] = FixedWalk.options
 
     def __init__(self) -> None:
         super().__init__()
+        self._walk: FixedWalk | None = None  # on GPUs, if it adds the integers of this configuration
         self._workspace: Workspace | None = None  # of the last configuration
         self._host: Any = None  # on the CPU
 
     @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
         sums = 8 * problem.nodes * min(problem.components, MOST)
-        return sums + (0 if problem.backend.name == "cpu" else 4 * math.prod(_cells(problem)))
+        if problem.backend.name == "cpu":
+            return sums
+        order = 0 if cls._by_particle(problem) else FixedWalk.scratch_bytes(problem)
+        return sums + 4 * math.prod(_cells(problem)) + order
+
+    @classmethod
+    def declines(cls, problem: Problem) -> str | None:
+        chosen = cls.option(problem, "form")
+        if problem.backend.name == "cpu" or chosen != "walk":
+            return None
+        return FixedWalk.refusal(problem)
+
+    @classmethod
+    def note(cls, problem: Problem) -> str:
+        if problem.backend.name == "cpu":
+            return ""
+        reason = cls._by_particle(problem)
+        return f"adds particle by particle: {reason}" if reason else "adds in registers, by a walk"
+
+    @classmethod
+    def _by_particle(cls, sizes: Sizes) -> str | None:
+        """Return why a GPU adds in memory, particle by particle, or None if warps walk."""
+        chosen = cls.option(sizes, "form")
+        if chosen is not None:
+            return None if chosen == "walk" else "as the options say"
+        reason = FixedWalk.refusal(sizes)
+        if reason is not None:
+            return reason
+        problem = Problem(**{f.name: getattr(sizes, f.name) for f in fields(Sizes)})
+        walk, particle = FixedWalk.cost(problem), (0.0, cls._adding(problem))
+        times = sizes.applications
+        return None if walk[0] + times * walk[1] < times * particle[1] else "few particles"
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
-        adds = problem.count * problem.stencil * problem.components
         sums = 8 * problem.nodes * problem.components
         if problem.backend.name == "cpu":
             used = threads_for(problem.threads, problem.count)
@@ -77,12 +111,21 @@ class FixedPoint(KernelMethod):
             reals *= 1.2 if problem.dtype.itemsize == 8 else 1.45
             nodes = 1.25e-9 * problem.nodes * problem.components
             return prepare + 3e-5 + problem.count * 2.5e-9 / used, 1e-4 + reals + nodes / used
+        order, adds = (0.0, cls._adding(problem)) if cls._by_particle(problem) else FixedWalk.cost(problem)
+        prepare = 1e-5 + problem.count * 2e-11 + 8 * problem.nodes / 3e12 + order
+        return prepare, 1.3e-5 + adds + 3 * sums / 3e12
+
+    @classmethod
+    def _adding(cls, problem: Problem) -> float:
+        """Return the predicted seconds of additions in memory."""
         # H200 (benchmarks/results/guo-long_totals-nvidia-h200.csv, guo-added_clouds-nvidia-h200.csv)
-        rate = 2.5e11 if sums < 40e6 else 0.9e11
-        return 1e-5 + problem.count * 2e-11 + 8 * problem.nodes / 3e12, 1.3e-5 + adds / rate + 3 * sums / 3e12
+        rate = 2.5e11 if 8 * problem.nodes * problem.components < 40e6 else 0.9e11
+        return problem.count * problem.stencil * problem.components / rate
 
     def reserve(self, workspace: Workspace) -> None:
         if workspace.backend.name != "cpu":
+            if not self._by_particle(replace(workspace, count=workspace.capacity)):
+                FixedWalk().reserve(workspace)
             self._cells_of(workspace)
             self._integers(workspace, Group(1, min(workspace.components, MOST), 0))
             self._numbers(workspace)
@@ -95,6 +138,10 @@ class FixedPoint(KernelMethod):
 
             self._host = HostSums(workspace, NO_BOUND)
             return
+        self._walk = None
+        if workspace.count and not self._by_particle(workspace):
+            self._walk = FixedWalk()
+            self._walk.prepare(workspace)
         cells, particles, numbers = self._cells_of(workspace), workspace.particles, self._numbers(workspace)
         extents = _cells(workspace)
         for array in (cells, numbers["crowd"], numbers["not_finite"]):
@@ -131,8 +178,14 @@ class FixedPoint(KernelMethod):
         facts = form.facts()
         find = kernel(workspace, "spread/fixed.c", "fixed_largest", group, 1, **NO_LANES | facts)
         exponents = kernel(workspace, _FILE, "fixed_value_bounds", group, 1, **NO_LANES | facts)
-        add = kernel(workspace, _FILE, "fixed_spread", group, 1, **LANES, **facts)
+        if self._walk is not None and not form.hessian:
+            add: Any = self._walk.compile(workspace, form, group, field, *values)
+        else:
+            add = kernel(workspace, _FILE, "fixed_spread", group, 1, **LANES, **facts)
         return group, find, exponents, add, self._converting(workspace, group)
+
+    def groups(self, workspace: Workspace, field: Layout) -> list[Group]:
+        return list(groups(field, MOST if self._walk is None else 2))  # a sum takes two registers
 
     @staticmethod
     def _converting(workspace: Workspace, group: Group) -> Kernel:
@@ -163,6 +216,10 @@ class FixedPoint(KernelMethod):
     ) -> None:
         add, layout = launch[3], launch[5]
         particles, count = workspace.particles, workspace.count
+        if isinstance(add, tuple):
+            assert self._walk is not None
+            self._walk.add(workspace, values, add, (As(sums, np.uint64), bounds, first), layout, target)
+            return
         add(
             LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, As(sums, np.uint64), bounds,
             first, count, particles.rows, layout, target, workspace.window_record, workspace.jacobian_record,

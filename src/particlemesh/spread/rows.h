@@ -32,8 +32,9 @@ DEVICE void spread_rows(PRIVATE const Stencil* s, PRIVATE const real* q, GLOBAL 
                     UNROLL for (int v = 0; v < VECTOR; v++) {
                         const int u = k * VECTOR + v;
                         vector[v] = across[0] * along[0][u];
-#if ORDER > 0
-                        vector[v] += across[1] * along[1][u] + across[2] * along[2][u];
+#if ORDER > 0 // rounded as in walk.c, so that sums of integers are equal
+                        vector[v] = fma(across[1], along[1][u], across[2] * along[2][u]);
+                        vector[v] = fma(across[0], along[0][u], vector[v]);
 #endif
 #if ORDER > 1
                         vector[v] += across[3] * along[3][u] + across[4] * along[4][u] + across[5] * along[5][u];

@@ -8,7 +8,11 @@
 #include "walk/walk.h"
 #include "spread/values.h"
 
-#ifndef DEPOSIT // walk_fixed.c, which is this file with other sums, defines more
+#ifndef WHOLE // fixed_walk.c, which is this file with sums of integers, defines more
+#define WHOLE 0
+typedef real Sum;
+#endif
+#ifndef DEPOSIT // so does walk_fixed.c, which adds sums of reals as integers
 typedef real Sink;
 #define DEPOSIT(to, vector) atomic_add_vector(to, vector)
 #define PARTS_APART 0 // parts are adjacent
@@ -26,7 +30,7 @@ typedef real Sink;
 
 // The rows along z: the particle's values times its weights.
 DEVICE void stage_z(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const real* q,
-                    PRIVATE const Window* window)
+                    PRIVATE const Windows* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
         real row[Z_REALS], own[Z_REALS];
@@ -125,8 +129,37 @@ DEVICE void add_eight(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real*
 #endif
 
 // Add particles from `first` to `end`, eight at a time; with `all` also the rest. Return where the rest begins.
-#if MATRIX
-DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end,
+#if WHOLE
+// Each product is rounded as spread/rows.h rounds it, then to an integer.
+DEVICE int add_run(WARP_PARAMETER warp, PRIVATE Sum* sums, LOCAL const real* staged, const int first, const int end,
+                   const int all)
+{
+    LOCAL const real* from = staged + first * PITCH;
+    ROLL for (int next = first; next < end; next++, from += PITCH) {
+        real across[TERMS][8];
+        UNROLL for (int term = 0; term < TERMS; term++) {
+            levels_from(across[term], from, TERM_X(term));
+            UNROLL for (int l = 0; l < LEVELS; l++) across[term][l] *= from[ROW_AT(TERM_Y(term)) + LANE / 4];
+        }
+        UNROLL for (int k = 0; k < REALS * Z_TILES; k++) {
+            real along[TERMS][2];
+            UNROLL for (int term = 0; term < TERMS; term++)
+                LOAD_LOCAL_2(from + ROW_AT(ROW_OF(k / Z_TILES, term, k % Z_TILES)) + 2 * (LANE % 4), along[term]);
+            UNROLL for (int e = 0; e < 2; e++)
+                UNROLL for (int l = 0; l < LEVELS; l++) {
+                    real product = across[0][l] * along[0][e];
+#if GRADIENT
+                    product = fma(across[0][l], along[0][e], across[1][l] * along[1][e]);
+                    product = fma(across[2][l], along[2][e], product);
+#endif
+                    sums[SUM(l, 0, 0, e) + 2 * k] += NEAREST_I64(product);
+                }
+        }
+    }
+    return end;
+}
+#elif MATRIX
+DEVICE int add_run(WARP_PARAMETER warp, PRIVATE Sum* sums, LOCAL const real* staged, const int first, const int end,
                    const int all)
 {
     LOCAL const real* from = staged + (first + 2 * (LANE % 4)) * PITCH;
@@ -140,7 +173,7 @@ DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* st
     return next;
 }
 #else
-DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* staged, const int first, const int end,
+DEVICE int add_run(WARP_PARAMETER warp, PRIVATE Sum* sums, LOCAL const real* staged, const int first, const int end,
                    const int all)
 {
     const int g = LANE / 4, t = LANE % 4;
@@ -161,7 +194,7 @@ DEVICE int add_run(WARP_PARAMETER warp, PRIVATE real* sums, LOCAL const real* st
 #endif
 
 // Flush the levels of the block that the walk leaves to the field.
-DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa* x, PRIVATE const Field* layout,
+DEVICE void leave(PRIVATE const Sum* sums, GLOBAL Sink* field, PRIVATE Abscissa* x, PRIVATE const Field* layout,
                   PRIVATE const Columns* columns)
 {
     UNROLL for (int l = 0; l < BLOCK_X; l++) {
@@ -169,7 +202,7 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
             GLOBAL Sink* level = field + x->at;
             UNROLL for (int c = 0; c < CHANNELS; c++)
                 UNROLL for (int tile = 0; tile < Z_TILES; tile++) {
-                    real own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
+                    Sum own[2 * PARTS]; // in memory order: a vector is within a node, or both if it is wider
                     UNROLL for (int e = 0; e < 2; e++)
                         UNROLL for (int p = 0; p < PARTS; p++)
                             own[e * PARTS + p] = sums[SUM(l, c * PARTS + p, tile, e)];
@@ -188,19 +221,19 @@ DEVICE void leave(PRIVATE const real* sums, GLOBAL Sink* field, PRIVATE Abscissa
 }
 
 // The part of the patch that stays when the walk advances by a block.
-DEVICE void shift(PRIVATE real* sums)
+DEVICE void shift(PRIVATE Sum* sums)
 {
     UNROLL for (int l = 0; l < LEVELS; l++)
         UNROLL for (int k = 0; k < LEVEL_SUMS; k++)
             sums[l * LEVEL_SUMS + k] =
-                l + BLOCK_X < LEVELS ? sums[(l + BLOCK_X < LEVELS ? l + BLOCK_X : l) * LEVEL_SUMS + k] : (real)0;
+                l + BLOCK_X < LEVELS ? sums[(l + BLOCK_X < LEVELS ? l + BLOCK_X : l) * LEVEL_SUMS + k] : (Sum)0;
 }
 
 KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRICT start,
                    GLOBAL const real* RESTRICT values, GLOBAL Sink* RESTRICT field // added to
                    MORE_PARAMETERS,
                    const i64 chunk, const i64 warps, const Blocks blocks, const Values value_layout,
-                   const Field field_layout, const Window window, const Jacobian jacobian WITH_LOCAL_POOL)
+                   const Field field_layout, const Windows window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
     LOCAL_POOL(real, staged_memory); // rows, then records of two batches
@@ -223,7 +256,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
         const u32 begin = (u32)(walk * chunk);
         const int size = (int)(begin + chunk < count ? chunk : count - begin); // particles; below, from begin on
         GLOBAL const u32* own = records + RECORD_WORDS * (i64)begin;
-        real sums[LEVELS * LEVEL_SUMS];
+        Sum sums[LEVELS * LEVEL_SUMS];
         UNROLL for (int k = 0; k < LEVELS * LEVEL_SUMS; k++) sums[k] = 0;
         Columns columns;
         Abscissa x;

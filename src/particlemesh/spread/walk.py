@@ -63,7 +63,9 @@ class Walk(Walking):
         width = patches.width_of(self.patch(workspace), group, field, adds=True)
         return (self._walk(workspace, "spread/walk.c", group, width, field, form),)
 
-    def _walk(self, workspace: Workspace, file: str, group: Group, width: int, field: Layout, form: Form) -> WalkLaunch:
+    def _walk(
+        self, workspace: Workspace, file: str, group: Group, width: int, field: Layout, form: Form, **more: int
+    ) -> WalkLaunch:
         patch, reals = self.patch(workspace), group.reals
         rows = (4 + 3 * reals * patch.tiles) if form.gradient else (2 + reals * patch.tiles)
         if patch.few and not self.option(workspace, "form"):
@@ -80,20 +82,25 @@ class Walk(Walking):
         if not form.gradient:
             facts["RESIDENT_GROUPS"] = patches.resident(patch, reals)
         items = -(-workspace.backend.group_size // facts["WARPS"])
-        return WalkLaunch(workspace.backend.kernel(file, "spread_walk", facts), items, reals, local_bytes)
+        return WalkLaunch(workspace.backend.kernel(file, "spread_walk", facts | more), items, reals, local_bytes)
 
     def _launch(
-        self, workspace: Workspace, walk: WalkLaunch, values: View, to: tuple[Any, ...], *records: Record
-    ) -> None:
-        """Walk over the particles; the arrays and numbers ``to`` say where sums go."""
+        self, workspace: Workspace, walk: WalkLaunch, values: View, to: tuple[Any, ...], *records: Record,
+        piece: tuple[Record, Record] | None = None, longer: int = 1,
+    ) -> None:  # fmt: skip
+        """Walk over the particles; the arrays and numbers ``to`` say where sums go.
+
+        ``piece`` has the blocks and the window, and chunks are ``longer`` than is usual.
+        """
         order = self.order(workspace)
         chunk = self.option(workspace, "chunk") or patches.chunk_of(
-            workspace, self.patch(workspace), walk.reals, spreads=True
+            workspace, self.patch(workspace), walk.reals, spreads=True, longer=longer
         )
         warps = -(-workspace.count // chunk)
+        blocks, window = piece or (order.blocks.record, workspace.window_record)
         walk.kernel(
-            walk.items * warps, order.records, order.start, values.array, *to, chunk, warps, order.blocks.record,
-            *records, workspace.window_record, workspace.jacobian_record, local_bytes=walk.local_bytes,
+            walk.items * warps, order.records, order.start, values.array, *to, chunk, warps, blocks,
+            *records, window, workspace.jacobian_record, local_bytes=walk.local_bytes,
         )  # fmt: skip
 
     def apply(self, workspace: Workspace, values: View, field: View, gradient: bool = False, **_: Any) -> None:

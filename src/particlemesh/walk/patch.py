@@ -7,6 +7,7 @@ Both directions take the same patch for the same particles, so that they share o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +67,17 @@ class Patch:
         return {"LEVELS": self.levels, "Z_TILES": self.tiles, "MATRIX": int(self.matrix), "WITH_MMA": int(self.matrix)}
 
 
-def patch_of(sizes: Sizes, options: dict[str, Any], count: int) -> Patch:
-    """Return the patch for ``count`` particles; ``options`` are values of :data:`OPTIONS` by name."""
+def patch_of(
+    sizes: Sizes, options: dict[str, Any], count: int, *, supports: Sequence[int] = (), crowded: float | None = None
+) -> Patch:
+    """Return the patch for ``count`` particles; ``options`` are values of :data:`OPTIONS` by name.
+
+    ``supports`` are those of the axes, and blocks of ``crowded`` particles have narrow patches, unless they are usual.
+    """
     axes, single = sizes.axes, sizes.dtype.itemsize == 4
     matrix = options["form"] == "matrix" if options["form"] else bool(sizes.backend.facts()["HAS_MMA"])
     step = 2 if single and matrix else 1  # levels of a matrix instruction
-    x, y, z = (axis.support for axis in axes)
+    x, y, z = supports or (axis.support for axis in axes)
     levels = options["levels"] or _levels(x, step)
 
     def cells(tiles: int) -> tuple[int, int, int]:
@@ -84,7 +90,7 @@ def patch_of(sizes: Sizes, options: dict[str, Any], count: int) -> Patch:
         extents = [axis.extent for axis in axes]
         return count / math.prod(extents) * math.prod(map(min, block, extents))
 
-    tiles = (options["patch"] or 0) // 8 or (1 if crowd(cells(1)) >= _CROWDED else 2)
+    tiles = (options["patch"] or 0) // 8 or (1 if crowd(cells(1)) >= (crowded or _CROWDED) else 2)
     block = cells(tiles)
     return Patch(matrix, levels, tiles, block, single, crowd((1, *block[1:])) < _FEW)
 
@@ -120,12 +126,17 @@ def declines(sizes: Sizes, options: dict[str, Any], *, stable: bool = False) -> 
     if sizes.window.support not in SUPPORTS:
         return f"supports of {SUPPORTS[0]} to {SUPPORTS[-1]} nodes"
     patch = patch_of(sizes, options, sizes.count)
-    axes = sizes.axes
-    x = axes[0].support
+    x = sizes.axes[0].support
     if patch.levels < x:
         return f"{patch.levels} levels are less than the window function's {x} nodes"
     if patch.matrix and sizes.dtype.itemsize == 4 and patch.levels % 2:
         return f"matrix instructions take an even number of levels, not {patch.levels}"
+    return unordered(sizes, patch, stable=stable)
+
+
+def unordered(sizes: Sizes, patch: Patch, *, stable: bool = False) -> str | None:
+    """Return why particles cannot be ordered by the blocks of a patch, or None."""
+    axes = sizes.axes
     reason = block_order.declines(axes, patch.cells, sizes.count, stable=stable)
     if reason is None:
         along_x, *lines = block_order.blocks_of(axes, patch.cells).counts
@@ -135,20 +146,20 @@ def declines(sizes: Sizes, options: dict[str, Any], *, stable: bool = False) -> 
     return reason
 
 
-def chunk_of(sizes: Sizes, patch: Patch, reals: int, *, spreads: bool) -> int:
+def chunk_of(sizes: Sizes, patch: Patch, reals: int, *, spreads: bool, longer: int = 1) -> int:
     """Return the particles of a warp: all warps that run at once get as many, in a few rounds.
 
     Spreading writes the whole patch at the end of a chunk, so few long chunks write less. Interpolation reads a patch
     in less time, and short chunks spread the work more evenly. If the field is beyond the cache, what one round uses of
-    it should fit the cache.
+    it should fit the cache. ``longer`` is for spreading that gains from longer chunks.
     """
     at_once = sizes.backend.units * _WARPS * resident(patch, reals)
     field = math.prod(sizes.mesh.field_shape) * reals * sizes.dtype.itemsize
     # H200; benchmarks/results/limit-thresholds-nvidia-h200.csv has half and twice these chunks
-    least, most, alive = (32, 512 if patch.single else 640, 16e6) if spreads else (64, 512, 5e6)
+    least, most, alive = (32, longer * (512 if patch.single else 640), 16e6) if spreads else (64, 512, 5e6)
     far = field > CACHED
     if far:
-        least, most = 32, 384
+        least, most = 32, longer * 384
     rounds = max(1, round(sizes.count / at_once / most)) if spreads else max(5, sizes.count / at_once / most)
     if far:
         rounds = max(rounds, field / alive)
