@@ -117,6 +117,11 @@ class Method:
         return None
 
     @classmethod
+    def note(cls, sizes: Sizes) -> str:
+        """Return what ``explain()`` says of how it works for these particles."""
+        return ""
+
+    @classmethod
     def scratch_bytes(cls, problem: Problem) -> int:
         """Return the bytes of memory it takes beside positions, values and field."""
         return 0

@@ -227,6 +227,8 @@ class PlanMethods:
             with contextlib.suppress(MethodNotSuitable):  # the table has the reason
                 chosen[direction] = type(self.of(direction))
         table = self.choice.explanation(self._workspace(), chosen)
+        notes = {method.name: method.note(self._workspace()) for method in self.known.values()}
+        table += "".join(f"\n{name} {note}" for name, note in notes.items() if note)
         return table + "".join(self._explain_second(direction, method) for direction, method in chosen.items())
 
     def _explain_second(self, direction: str, method: type[Method] | None) -> str:

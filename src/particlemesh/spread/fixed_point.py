@@ -75,31 +75,30 @@ class FixedPoint(KernelMethod):
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
-        chosen = cls.option(problem, "form")
-        if problem.backend.name == "cpu" or chosen != "walk":
-            return None
-        return FixedWalk.refusal(problem)
+        if problem.backend.name == "cpu":
+            return "its options are for GPUs" if cls.name in problem.options else None
+        return FixedWalk.refusal(problem) if cls.option(problem, "form") == "walk" else None
 
     @classmethod
-    def note(cls, problem: Problem) -> str:
-        if problem.backend.name == "cpu":
+    def note(cls, sizes: Sizes) -> str:
+        if sizes.backend.name == "cpu":
             return ""
-        reason = cls._by_particle(problem)
-        return f"adds particle by particle: {reason}" if reason else "adds in registers, by a walk"
+        reason = cls._by_particle(sizes)
+        return f"adds particle by particle ({reason})" if reason else "adds in registers, by a walk"
 
     @classmethod
     def _by_particle(cls, sizes: Sizes) -> str | None:
-        """Return why a GPU adds in memory, particle by particle, or None if warps walk."""
+        """Return why a GPU adds integers in memory, particle by particle, or None if warps walk."""
         chosen = cls.option(sizes, "form")
-        if chosen is not None:
-            return None if chosen == "walk" else "as the options say"
-        reason = FixedWalk.refusal(sizes)
-        if reason is not None:
-            return reason
+        if chosen:
+            return None if chosen == "walk" else "by option"
         problem = Problem(**{f.name: getattr(sizes, f.name) for f in fields(Sizes)})
-        walk, particle = FixedWalk.cost(problem), (0.0, cls._adding(problem))
-        times = sizes.applications
-        return None if walk[0] + times * walk[1] < times * particle[1] else "few particles"
+
+        def is_slow() -> bool:
+            order, walk = FixedWalk.cost(problem)
+            return order + sizes.applications * walk > sizes.applications * cls._adding(problem)
+
+        return FixedWalk.refusal(sizes) or ("few particles" if is_slow() else None)
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:

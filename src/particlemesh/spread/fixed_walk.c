@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The walk of walk.c with sums of 64-bit integers: those of fixed_point.c, particle by particle, in any order.
-// Each axis has a table of weights: wide windows are taken in pieces.
+// Of wide windows a launch adds a piece: the nodes from `first` on along each axis.
 
 #include "spread/fixed.h"
 
@@ -9,11 +9,14 @@ typedef i64 Sum;
 #if VECTOR != 1
 #error "integer adds have no vector form"
 #endif
-typedef struct {
-    real table[3 * SUPPORT * (DEGREE + 1)];
-} Windows;
 #define WHOLE 1
-#define TABLE_ALONG(windows, axis) ((PRIVATE const Window*)((windows)->table + (axis) * SUPPORT * (DEGREE + 1)))
+#if PIECES > 1
+typedef struct {
+    i64 first[3];
+    real table[PIECES * SUPPORT * (DEGREE + 1)];
+} Windows;
+#define TABLE_ALONG(window, axis) ((PRIVATE const Window*)((window)->table + (window)->first[axis] * (DEGREE + 1)))
+#endif
 #define DEPOSIT(to, vector) \
     if ((vector)[0] != 0) ATOMIC_ADD_U64(to, (vector)[0])
 #define PARTS_APART 0

@@ -67,12 +67,10 @@ class Patch:
         return {"LEVELS": self.levels, "Z_TILES": self.tiles, "MATRIX": int(self.matrix), "WITH_MMA": int(self.matrix)}
 
 
-def patch_of(
-    sizes: Sizes, options: dict[str, Any], count: int, *, supports: Sequence[int] = (), crowded: float | None = None
-) -> Patch:
+def patch_of(sizes: Sizes, options: dict[str, Any], count: int, supports: Sequence[int] = ()) -> Patch:
     """Return the patch for ``count`` particles; ``options`` are values of :data:`OPTIONS` by name.
 
-    ``supports`` are those of the axes, and blocks of ``crowded`` particles have narrow patches, unless they are usual.
+    ``supports`` are those of a piece of the window along each axis, if it is taken in pieces.
     """
     axes, single = sizes.axes, sizes.dtype.itemsize == 4
     matrix = options["form"] == "matrix" if options["form"] else bool(sizes.backend.facts()["HAS_MMA"])
@@ -90,7 +88,7 @@ def patch_of(
         extents = [axis.extent for axis in axes]
         return count / math.prod(extents) * math.prod(map(min, block, extents))
 
-    tiles = (options["patch"] or 0) // 8 or (1 if crowd(cells(1)) >= (crowded or _CROWDED) else 2)
+    tiles = (options["patch"] or 0) // 8 or (1 if crowd(cells(1)) >= _CROWDED else 2)
     block = cells(tiles)
     return Patch(matrix, levels, tiles, block, single, crowd((1, *block[1:])) < _FEW)
 

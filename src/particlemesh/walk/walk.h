@@ -21,7 +21,7 @@
 #define TERMS (GRADIENT ? 3 : 1) // of a derivative along three coordinates
 
 #ifndef TABLE_ALONG // of an axis
-typedef Window Windows;
+#define Windows Window
 #define TABLE_ALONG(window, axis) (window)
 #endif
 
