@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=0, help="along an edge of a rank's part")
     parser.add_argument("--window", default="bspline4")
     parser.add_argument("--dtype", default="float64", help="of values: float32, float64, complex64 or complex128")
-    parser.add_argument("--form", choices=["walk", "particle"], help="how a GPU adds integers; by default by the model")
+    parser.add_argument("--form", choices=["registers", "memory"], help="where a GPU adds integers")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--small", action="store_true")

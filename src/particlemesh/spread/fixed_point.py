@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import fields, replace
 from typing import Any, ClassVar
@@ -21,30 +22,37 @@ from particlemesh.methods.launches import (
     SINGLE,
     Form,
     Group,
-    KernelMethod,
     Launch,
     field_record,
     groups,
     kernel,
 )
+from particlemesh.orders.block_order import blocks_of
 from particlemesh.particles.stencil import MISSING
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.spread.colouring import Colouring
-from particlemesh.spread.fixed_walk import FixedWalk
+from particlemesh.spread.walk import Walk
+from particlemesh.walk import patch as patches
+from particlemesh.walk.patch import Patch
+from particlemesh.walk.walking import Pace
 from particlemesh.window import Window
 
 _FILE = "spread/fixed_point.c"
 NO_BOUND = 2**20  # the exponent of values that are not finite
 _UNSIGNED = np.dtype(np.uint32)
 _MANY = 2**18  # work-items that search numbers for the largest
+_ADDED = 0.65  # products that a walk rounds in the time of an addition in memory
+# Of walks: modelled for an H200, which rounds to 64 bits at an eighth of the rate of products. By the bytes of a real.
+_PACE = {size: Pace(7e-6, 1.4e-11, 1.1, 1e11 * size, 9e-8, 3.6e-7, 2.0) for size in (4, 8)}
 
 
-class FixedPoint(KernelMethod):
+class FixedPoint(Walk):
     """Sums in 64-bit integers, scaled by a power of two; independent of order and of cuts, for any window.
 
     The unit follows from the largest value and the fullest cell, so that no sum can overflow. On the CPU, tiles of
     integers take the place of atomic additions, and a contribution has 51 bits. On GPUs warps add the integers of many
-    particles in registers, as walks do, and those of few particles in memory. Results are bit-identical.
+    particles in registers, as walks do, and those of few particles in memory. Results are bit-identical. A walk takes
+    windows of more than eight nodes along an axis in two pieces along it, each with half of their weights.
     """
 
     name = "fixed_point"
@@ -57,11 +65,18 @@ class FixedPoint(KernelMethod):
     cut_independent = True
     integers = True
     fills = True
-    options: ClassVar[dict[str, Option]] = FixedWalk.options
+    reads_stencils = True
+    sorts = False
+    prepares_orders = False  # it has sums to clear
+    longer = 4  # integers do not drift, and fewer patches are added
+    options: ClassVar[dict[str, Option]] = {
+        "form": Option(None, ("registers", "memory"), "GPUs: where integers are added; by default where it is fast"),
+        **{name: patches.OPTIONS[name] for name in ("patch", "chunk")},
+    }
 
     def __init__(self) -> None:
         super().__init__()
-        self._walk: FixedWalk | None = None  # on GPUs, if it adds the integers of this configuration
+        self._walks = False  # on a GPU, in this configuration
         self._workspace: Workspace | None = None  # of the last configuration
         self._host: Any = None  # on the CPU
 
@@ -70,35 +85,88 @@ class FixedPoint(KernelMethod):
         sums = 8 * problem.nodes * min(problem.components, MOST)
         if problem.backend.name == "cpu":
             return sums
-        order = 0 if cls._by_particle(problem) else FixedWalk.scratch_bytes(problem)
+        order = 0 if cls._by_particle(problem) else super().scratch_bytes(problem)
         return sums + 4 * math.prod(_cells(problem)) + order
 
     @classmethod
     def declines(cls, problem: Problem) -> str | None:
         if problem.backend.name == "cpu":
             return "its options are for GPUs" if cls.name in problem.options else None
-        return FixedWalk.refusal(problem) if cls.option(problem, "form") == "walk" else None
+        return cls.refusal(problem) if cls.option(problem, "form") == "registers" else None
 
     @classmethod
     def note(cls, sizes: Sizes) -> str:
         if sizes.backend.name == "cpu":
             return ""
         reason = cls._by_particle(sizes)
-        return f"adds particle by particle ({reason})" if reason else "adds in registers, by a walk"
+        return f"adds in memory, particle by particle: {reason}" if reason else "adds in registers, by a walk"
+
+    # ---- sums in registers ---------------------------------------------------------------------------------
 
     @classmethod
     def _by_particle(cls, sizes: Sizes) -> str | None:
         """Return why a GPU adds integers in memory, particle by particle, or None if warps walk."""
         chosen = cls.option(sizes, "form")
         if chosen:
-            return None if chosen == "walk" else "by option"
+            return None if chosen == "registers" else "by option"
         problem = Problem(**{f.name: getattr(sizes, f.name) for f in fields(Sizes)})
 
         def is_slow() -> bool:
-            order, walk = FixedWalk.cost(problem)
+            order, walk = cls._walking(problem)
             return order + sizes.applications * walk > sizes.applications * cls._adding(problem)
 
-        return FixedWalk.refusal(sizes) or ("few particles" if is_slow() else None)
+        return cls.refusal(sizes) or ("few particles" if is_slow() else None)
+
+    @classmethod
+    def _pieces(cls, sizes: Sizes) -> tuple[int, int]:
+        """Return the nodes of a piece of the window along an axis, and how many pieces a walk takes."""
+        support = sizes.window.support
+        count = -(-support // patches.SUPPORTS[-1])
+        return -(-support // count), count
+
+    @classmethod
+    def patch_for(cls, sizes: Sizes, count: int) -> Patch:
+        supports = [min(axis.support, cls._pieces(sizes)[0]) for axis in sizes.axes]
+        # With the levels of walks that interpolate: particles are sorted once for both.
+        options, width = {"form": None, "levels": None}, cls.option(sizes, "patch")
+        narrow, wide = (patches.patch_of(sizes, {**options, "patch": n}, count, supports) for n in (8, 16))
+        extents = [axis.extent for axis in sizes.axes]
+        crowd = count * math.prod(min(n, e) / e for n, e in zip(narrow.cells, extents, strict=True))
+        # A narrow patch rounds half the products of each particle, and more sums are added.
+        more = 64 * narrow.cells[0] * (1 - 2 * narrow.cells[2] / wide.cells[2])
+        patch = narrow if width == 8 or (width is None and crowd * narrow.levels >= _ADDED * more) else wide
+        return replace(patch, matrix=False, levels=patch.levels if supports[0] > 1 else 1)
+
+    @classmethod
+    def refusal(cls, sizes: Sizes, *, stable: bool = False) -> str | None:
+        if sizes.window.support == 1:
+            return "windows of one node"
+        return patches.unordered(sizes, cls.patch_for(sizes, sizes.count), stable=stable)
+
+    @classmethod
+    def _walking(cls, problem: Problem) -> tuple[float, float]:
+        """Return the predicted seconds of ordering particles, and of additions in registers."""
+        patch, pieces = cls.patch_for(problem, problem.count), cls._pieces(problem)[1] ** problem.mesh.ndim
+        seconds = cls.seconds(problem, patch, _PACE[problem.dtype.itemsize], spreads=True)
+        return cls.ordering(problem), cls.slowed(problem) * pieces * seconds
+
+    def _compile_walk(self, workspace: Workspace, form: Form, group: Group, field: Layout) -> Launch:
+        (nodes, count), axes, table = self._pieces(workspace), workspace.axes, workspace.window.table
+        supports = {f"SUPPORT_{name}": min(axis.support, nodes) for name, axis in zip("XYZ", axes, strict=True)}
+        walk = self._walk(
+            workspace, "spread/fixed_walk.c", group, 1, field, form, **supports, SUPPORT=nodes, PIECES=count,
+            SYMMETRIC=0, FIELD_IS_WIDE=1,
+        )  # fmt: skip  # weights as in stencil.h; fields of any size
+        blocks, rows = blocks_of(axes, self.patch(workspace).cells), np.zeros((count * nodes, table.shape[1]))
+        rows[: len(table)] = table
+        pieces = []
+        for first in itertools.product(*(range(0, axis.support, nodes) for axis in axes)):
+            x, y, z = (b + n for b, n in zip(blocks.base, first, strict=True))
+            window = Record(f"=3q{rows.size}{workspace.dtype.char}", *first, *rows.ravel())
+            pieces.append((replace(blocks, base=(x, y, z)).record, window if count > 1 else workspace.window_record))
+        return walk, pieces
+
+    # ---- times and memory ----------------------------------------------------------------------------------
 
     @classmethod
     def cost(cls, problem: Problem) -> tuple[float, float]:
@@ -110,7 +178,7 @@ class FixedPoint(KernelMethod):
             reals *= 1.2 if problem.dtype.itemsize == 8 else 1.45
             nodes = 1.25e-9 * problem.nodes * problem.components
             return prepare + 3e-5 + problem.count * 2.5e-9 / used, 1e-4 + reals + nodes / used
-        order, adds = (0.0, cls._adding(problem)) if cls._by_particle(problem) else FixedWalk.cost(problem)
+        order, adds = (0.0, cls._adding(problem)) if cls._by_particle(problem) else cls._walking(problem)
         prepare = 1e-5 + problem.count * 2e-11 + 8 * problem.nodes / 3e12 + order
         return prepare, 1.3e-5 + adds + 3 * sums / 3e12
 
@@ -124,7 +192,7 @@ class FixedPoint(KernelMethod):
     def reserve(self, workspace: Workspace) -> None:
         if workspace.backend.name != "cpu":
             if not self._by_particle(replace(workspace, count=workspace.capacity)):
-                FixedWalk().reserve(workspace)
+                super().reserve(workspace)
             self._cells_of(workspace)
             self._integers(workspace, Group(1, min(workspace.components, MOST), 0))
             self._numbers(workspace)
@@ -137,10 +205,9 @@ class FixedPoint(KernelMethod):
 
             self._host = HostSums(workspace, NO_BOUND)
             return
-        self._walk = None
-        if workspace.count and not self._by_particle(workspace):
-            self._walk = FixedWalk()
-            self._walk.prepare(workspace)
+        self._walks = bool(workspace.count) and not self._by_particle(workspace)
+        if self._walks:
+            self.order(workspace)
         cells, particles, numbers = self._cells_of(workspace), workspace.particles, self._numbers(workspace)
         extents = _cells(workspace)
         for array in (cells, numbers["crowd"], numbers["not_finite"]):
@@ -177,14 +244,14 @@ class FixedPoint(KernelMethod):
         facts = form.facts()
         find = kernel(workspace, "spread/fixed.c", "fixed_largest", group, 1, **NO_LANES | facts)
         exponents = kernel(workspace, _FILE, "fixed_value_bounds", group, 1, **NO_LANES | facts)
-        if self._walk is not None and not form.hessian:
-            add: Any = self._walk.compile(workspace, form, group, field, *values)
+        if self._walks and not form.hessian:
+            add: Any = self._compile_walk(workspace, form, group, field)
         else:
             add = kernel(workspace, _FILE, "fixed_spread", group, 1, **LANES, **facts)
         return group, find, exponents, add, self._converting(workspace, group)
 
     def groups(self, workspace: Workspace, field: Layout) -> list[Group]:
-        return list(groups(field, MOST if self._walk is None else 2))  # a sum takes two registers
+        return list(groups(field, 2 if self._walks else MOST))  # a sum takes two registers
 
     @staticmethod
     def _converting(workspace: Workspace, group: Group) -> Kernel:
@@ -215,13 +282,15 @@ class FixedPoint(KernelMethod):
     ) -> None:
         add, layout = launch[3], launch[5]
         particles, count = workspace.particles, workspace.count
+        to = As(sums, np.uint64), bounds, first
         if isinstance(add, tuple):
-            assert self._walk is not None
-            self._walk.add(workspace, values, add, (As(sums, np.uint64), bounds, first), layout, target)
+            walk, pieces = add
+            for piece in pieces:
+                self._launch(workspace, walk, values, to, layout, target, piece=piece)
             return
         add(
-            LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, As(sums, np.uint64), bounds,
-            first, count, particles.rows, layout, target, workspace.window_record, workspace.jacobian_record,
+            LANES["LANES_ALL"] * count, particles.node, particles.fraction, values.array, *to, count, particles.rows,
+            layout, target, workspace.window_record, workspace.jacobian_record,
         )  # fmt: skip
 
     def _convert(

@@ -45,6 +45,7 @@ class Walk(Walking):
     confines_non_finite = False
     cite = "particlemesh2026"
     sorts = True
+    longer: ClassVar[int] = 1  # times the usual particles of a warp
     options: ClassVar[dict[str, Option]] = {
         **patches.OPTIONS,
         "fragments": Option(
@@ -86,15 +87,15 @@ class Walk(Walking):
 
     def _launch(
         self, workspace: Workspace, walk: WalkLaunch, values: View, to: tuple[Any, ...], *records: Record,
-        piece: tuple[Record, Record] | None = None, longer: int = 1,
+        piece: tuple[Record, Record] | None = None,
     ) -> None:  # fmt: skip
         """Walk over the particles; the arrays and numbers ``to`` say where sums go.
 
-        ``piece`` has the blocks and the window, and chunks are ``longer`` than is usual.
+        ``piece`` has the blocks and the window, if they are not the usual ones.
         """
         order = self.order(workspace)
         chunk = self.option(workspace, "chunk") or patches.chunk_of(
-            workspace, self.patch(workspace), walk.reals, spreads=True, longer=longer
+            workspace, self.patch(workspace), walk.reals, spreads=True, longer=self.longer
         )
         warps = -(-workspace.count // chunk)
         blocks, window = piece or (order.blocks.record, workspace.window_record)
