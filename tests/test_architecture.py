@@ -53,7 +53,7 @@ BUDGET = {
     "apps/pme": 5422,
     "arrays": 815,
     "autograd": 1461,
-    "backends": 3341,
+    "backends": 3343,
     "choosing": 860,
     "command": 3113,
     "distributed": 3853,
@@ -66,8 +66,8 @@ BUDGET = {
     "particles": 1630,
     "plan": 830,
     "sorting": 1110,
-    "spread": 4610,
-    "walk": 490,
+    "spread": 4763,
+    "walk": 494,
     "window": 570,
 }
 # Imports go from a higher rank to a lower or equal one; equal ranks know each other only within one group.

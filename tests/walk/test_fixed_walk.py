@@ -14,6 +14,7 @@ from devices import METHODS
 from particlemesh.backends import cuda
 from particlemesh.methods.contract import Problem
 from particlemesh.orders import block_order
+from particlemesh.walk import patch as patches
 from parts import add, cut, owned
 from ptx import without_nvrtc
 
@@ -103,6 +104,21 @@ def test_integers_are_those_of_particle_by_particle_in_any_order(backend, name):
     expected = spread(case.mesh, plan.window, x, q)
     eps = 100 * np.finfo(x.dtype).eps * max(1, *case.mesh.shape) ** case.order
     np.testing.assert_allclose(field, expected, rtol=0, atol=eps * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["five nodes", "a plane"])
+def test_levels_of_matrix_instructions_serve_too(backend, name, monkeypatch):
+    """On devices that have such instructions, particles are sorted as for the walk that interpolates."""
+    monkeypatch.setattr(patches, "_levels", lambda support, step: -(-support // 2) * 2)
+    case = CASES[name]
+    x, q = case.draw()
+    fields = []
+    for form in ("memory", "registers"):
+        plan = case.plan(backend, form).set_positions(x)
+        fields.append(plan.spread(q).tobytes())
+    patch = plan.methods.of("spread").patch(plan.workspace)
+    assert (patch.levels, patch.cells[0]) == {"five nodes": (6, 2), "a plane": (1, 2)}[name]
+    assert len(set(fields)) == 1
 
 
 def test_parts_that_add_differently_make_the_whole_field(backend):

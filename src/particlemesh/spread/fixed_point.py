@@ -42,8 +42,8 @@ NO_BOUND = 2**20  # the exponent of values that are not finite
 _UNSIGNED = np.dtype(np.uint32)
 _MANY = 2**18  # work-items that search numbers for the largest
 _ADDED = 0.65  # products that a walk rounds in the time of an addition in memory
-# Of walks: modelled for an H200, which rounds to 64 bits at an eighth of the rate of products. By the bytes of a real.
-_PACE = {size: Pace(7e-6, 1.4e-11, 1.1, 1e11 * size, 9e-8, 3.6e-7, 2.0) for size in (4, 8)}
+# Of walks, by the bytes of a real: H200 (benchmarks/distributed/same_bits.py, 10^8 particles, 256^3 nodes)
+_PACE = {size: Pace(7e-6, 1.4e-11, each, 1e11 * size, 9e-8, 3.6e-7, 2.0) for size, each in ((4, 0.97), (8, 1.1))}
 
 
 class FixedPoint(Walk):
@@ -76,7 +76,7 @@ class FixedPoint(Walk):
 
     def __init__(self) -> None:
         super().__init__()
-        self._walks = False  # on a GPU, in this configuration
+        self._walks, self._decided = False, 0  # on a GPU, and for how many particles
         self._workspace: Workspace | None = None  # of the last configuration
         self._host: Any = None  # on the CPU
 
@@ -109,13 +109,12 @@ class FixedPoint(Walk):
         chosen = cls.option(sizes, "form")
         if chosen:
             return None if chosen == "registers" else "by option"
-        problem = Problem(**{f.name: getattr(sizes, f.name) for f in fields(Sizes)})
-
-        def is_slow() -> bool:
-            order, walk = cls._walking(problem)
-            return order + sizes.applications * walk > sizes.applications * cls._adding(problem)
-
-        return cls.refusal(sizes) or ("few particles" if is_slow() else None)
+        reason = cls.refusal(sizes)
+        if reason:
+            return reason
+        problem, times = Problem(**{f.name: getattr(sizes, f.name) for f in fields(Sizes)}), sizes.applications
+        order, walk = cls._walking(problem)
+        return "few particles" if order + times * walk > times * cls._adding(problem) else None
 
     @classmethod
     def _pieces(cls, sizes: Sizes) -> tuple[int, int]:
@@ -205,8 +204,9 @@ class FixedPoint(Walk):
 
             self._host = HostSums(workspace, NO_BOUND)
             return
-        self._walks = bool(workspace.count) and not self._by_particle(workspace)
-        if self._walks:
+        if workspace.count != self._decided:  # models take as long as a launch
+            self._walks, self._decided = not self._by_particle(workspace), workspace.count
+        if self._walks and workspace.count:
             self.order(workspace)
         cells, particles, numbers = self._cells_of(workspace), workspace.particles, self._numbers(workspace)
         extents = _cells(workspace)
