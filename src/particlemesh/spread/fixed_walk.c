@@ -14,7 +14,7 @@ typedef i64 Sum;
 typedef struct {
     i64 first[3];
     real table[PIECES * SUPPORT * (DEGREE + 1)];
-} Windows;
+} Tables;
 #define TABLE_ALONG(window, axis) ((PRIVATE const Window*)((window)->table + (window)->first[axis] * (DEGREE + 1)))
 #endif
 #define DEPOSIT(to, vector) \

@@ -30,7 +30,7 @@ typedef real Sink;
 
 // The rows along z: the particle's values times its weights.
 DEVICE void stage_z(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const real* q,
-                    PRIVATE const Windows* window)
+                    PRIVATE const Tables* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
         real row[Z_REALS], own[Z_REALS];
@@ -233,7 +233,7 @@ KERNEL spread_walk(GLOBAL const u32* RESTRICT records, GLOBAL const u32* RESTRIC
                    GLOBAL const real* RESTRICT values, GLOBAL Sink* RESTRICT field // added to
                    MORE_PARAMETERS,
                    const i64 chunk, const i64 warps, const Blocks blocks, const Values value_layout,
-                   const Field field_layout, const Windows window, const Jacobian jacobian WITH_LOCAL_POOL)
+                   const Field field_layout, const Tables window, const Jacobian jacobian WITH_LOCAL_POOL)
 {
     WARP(warp);
     LOCAL_POOL(real, staged_memory); // rows, then records of two batches

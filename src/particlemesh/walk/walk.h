@@ -21,7 +21,7 @@
 #define TERMS (GRADIENT ? 3 : 1) // of a derivative along three coordinates
 
 #ifndef TABLE_ALONG // of an axis
-#define Windows Window
+#define Tables Window
 #define TABLE_ALONG(window, axis) (window)
 #endif
 
@@ -75,7 +75,7 @@ DEVICE void move_up(PRIVATE real* row, const int size, const int offset, const i
 }
 
 // The weights (or slopes) along one axis at their places in the patch.
-DEVICE void row_of(PRIVATE real* row, const int size, PRIVATE const Windows* window, const int axis, const int slope,
+DEVICE void row_of(PRIVATE real* row, const int size, PRIVATE const Tables* window, const int axis, const int slope,
                    const real z, const int offset, const int most)
 {
     real w[SUPPORT];
@@ -104,7 +104,7 @@ DEVICE void stage(LOCAL real* to, PRIVATE const real* row, const int size)
 // that would take most of a batch's instructions: there they are stored one by one.
 #define Z_REALS (Z_TILES == 1 ? 8 : SUPPORT_Z)
 
-DEVICE void row_along_z(PRIVATE real* row, PRIVATE const Windows* window, const int slope, const real z, const int offset)
+DEVICE void row_along_z(PRIVATE real* row, PRIVATE const Tables* window, const int slope, const real z, const int offset)
 {
     row_of(row, Z_REALS, window, 2, slope, z, Z_TILES == 1 ? offset : 0, Z_TILES == 1 ? BLOCK_Z_MOST - 1 : 0);
 }
@@ -151,7 +151,7 @@ DEVICE void leave_over(LOCAL real* staged, const int count)
 }
 
 // The rows across, of the particle whose rows begin at `to`.
-DEVICE void stage_x_y(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const Windows* window)
+DEVICE void stage_x_y(LOCAL real* to, PRIVATE const Placed* p, PRIVATE const Tables* window)
 {
     UNROLL for (int slope = 0; slope < 1 + GRADIENT; slope++) {
         real row[8];
