@@ -66,7 +66,7 @@ BUDGET = {
     "particles": 1630,
     "plan": 830,
     "sorting": 1110,
-    "spread": 4763,
+    "spread": 4765,
     "walk": 494,
     "window": 570,
 }

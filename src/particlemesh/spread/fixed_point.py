@@ -110,11 +110,13 @@ class FixedPoint(Walk):
         if chosen:
             return None if chosen == "registers" else "by option"
         reason = cls.refusal(sizes)
+        if not sizes.backend.facts()["HAS_WARP"]:
+            reason = "lanes of this device exchange no registers"
         if reason:
             return reason
         problem, times = Problem(**{f.name: getattr(sizes, f.name) for f in fields(Sizes)}), sizes.applications
         order, walk = cls._walking(problem)
-        return "few particles" if order + times * walk > times * cls._adding(problem) else None
+        return "predicted to be faster" if order + times * walk > times * cls._adding(problem) else None
 
     @classmethod
     def _pieces(cls, sizes: Sizes) -> tuple[int, int]:
