@@ -143,3 +143,31 @@ def test_no_room_for_a_list(backend, monkeypatch):
     x = np.random.default_rng(1).random((100, 2))
     residents = Residents(pm.Plan(part, "bspline4"), backend.array(x))
     assert migration.listed(domain, 0, residents, part, migration.UserPositions(x, 2), 4)() is None
+
+
+@on_ranks(1, 2, 3, each=[Row("", (9, 8, 7)), Row("clustered", (8, 7, 9), dtype=np.complex64, parts="bisection")])
+def test_integers_of_residents_and_guests_have_the_bits_of_one_rank(world, row):
+    """On a GPU particles stay in place for the same bits, too: the fullest cell is that of residents and guests."""
+    pytest.importorskip("pyopencl")
+
+    def found(world, seed):
+        x = np.repeat(positions(row.mesh, 100, clustered=row.name == "clustered"), 3, 0)
+        x = x.astype(np.zeros(0, row.dtype).real.dtype)
+        here = mine(world, len(x), seed)
+        domain, plan = plan_of(
+            row, world, deterministic=True, method="auto", interpolation="auto", backend="opencl", threads=None
+        )
+        plan.set_positions(x[here])
+        settled = plan._settled and plan.route.guests > 0
+        values = numbers((2, len(x)), row.dtype)[:, here]
+        field = plan.spread(values)
+        back = np.concatenate(world.allgather(plan.interpolate(field)), -1)
+        return assembled(domain, world, field), back[:, np.argsort(np.concatenate(world.allgather(here)))], settled
+
+    alone = found(pmd.World(), 0)
+    with any_share():
+        for seed in (1, 2):
+            field, back, settled = found(world, seed)
+            assert settled or world.size == 1
+            assert np.array_equal(field, alone[0])
+            assert np.array_equal(back, alone[1])

@@ -6,6 +6,7 @@ Each rank works, all agree, then they communicate.
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -170,7 +171,7 @@ class Plan(checks.Fixed):
         # Whether this rank's part takes the particles that it owns and no others, so that they stay where they are.
         (start,), (shape,) = self._windows.starts[:1], self._windows.shapes[:1]
         part = domain.parts(self.world.rank)[0]
-        self._settles = ghosts == "nodes" and domain.per_rank == 1 and part.size > 0 and not self.deterministic and all(
+        self._settles = ghosts == "nodes" and domain.per_rank == 1 and part.size > 0 and all(
             owned == nodes or (first, held) != (0, nodes)
             for owned, nodes, first, held in zip(part.shape, domain.mesh.shape, start, shape, strict=True)
         )  # fmt: skip
@@ -292,7 +293,7 @@ class Plan(checks.Fixed):
         plan = self._plans[0]
         assert plan is not None
         if given.xp is np and self._settings["backend"] in (None, "cpu"):  # there a part lists none
-            return lambda: self._stays_on_host(plan, given, check)
+            return None if self.deterministic else lambda: self._stays_on_host(plan, given, check)
         residents, support = Residents(plan, given.local(), self._strays), self.window.support
         self._strays = residents.memory
         if given.xp is not np and self.domain.size > 1 and self._listing is None:
@@ -552,17 +553,17 @@ class Plan(checks.Fixed):
         """Make ready to send values to the parts; there particles are along ``axis`` again, in any memory order.
 
         Where particles stay in place, their values are spread at once, so that a GPU works while the host makes ready.
-        The result then returns a window, and the guests' values or None.
+        The result then returns a window, or these values if integers wait for bounds, and the guests' values or None.
         """
         assert self._route is not None
         xp, counts, ends = module_of(values), self._route.counts, np.cumsum(self._route.counts)
         rows = xp.moveaxis(values, axis, 0)
         if self._settled:
-            window = getattr(self._plans[0], _SPREAD[order])(values)
+            own = values if self.deterministic else getattr(self._plans[0], _SPREAD[order])(values)
             if self._route.is_local:
-                return lambda: [window, None]
+                return lambda: [own, None]
             guests = self._route.fetch(lambda strays: xp.take(rows, strays, axis=0))
-            return lambda: [window, xp.moveaxis(guests(), 0, axis)]
+            return lambda: [own, xp.moveaxis(guests(), 0, axis)]
         deliver = self._route.forward(rows)
 
         def at_parts() -> list[Any]:
@@ -586,9 +587,14 @@ class Plan(checks.Fixed):
             filled = []
             if self._settled:
                 window, guests = values
+                if bounds is not None:
+                    window = self._plans[0].spread_integers(window, bounds, derivative=order)
                 if guests is not None and guests.size:
-                    getattr(self._guests, _SPREAD[order])(guests, out=window, accumulate=True)
-                return self._windows.fold([window], batch)
+                    spread = getattr(self._guests, _SPREAD[order])
+                    if bounds is not None:
+                        spread = functools.partial(self._guests.spread_integers, bounds=bounds, derivative=order)
+                    spread(guests, out=window, accumulate=True)
+                return self._windows.fold([window], (*batch, *two))
             for plan, some, shape in zip(self._plans, values, shapes, strict=True):
                 if plan is None:
                     filled.append(xp.zeros(shape, dtype if bounds is None else np.int64))
@@ -608,6 +614,12 @@ class Plan(checks.Fixed):
 
     def _bounds(self, values: list[Any], order: int, bounds: Any, xp: Any) -> Any:
         """Return what bounds the sums of this rank's parts."""
+        if self._settled:
+            own, guests = values
+            beside = None if guests is None or not guests.size else self._guests
+            if beside is not None:
+                bounds = xp.maximum(bounds, beside.bounds(guests, derivative=order))
+            return xp.maximum(bounds, self._plans[0].bounds_beside(own, order, beside))
         for plan, some in zip(self._plans, values, strict=True):
             if plan is not None:
                 bounds = xp.maximum(bounds, plan.bounds(some, derivative=order))

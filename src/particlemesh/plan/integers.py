@@ -33,14 +33,15 @@ class _Sums(NamedTuple):
     target: Any  # where results are copied to at the end, or None
 
 
-def bounds(plan: Any, values: Any, derivative: int) -> Any:
-    """See :meth:`particlemesh.Plan.bounds`."""
+def bounds(plan: Any, values: Any, derivative: int, beside: Any = None) -> Any:
+    """See :meth:`particlemesh.Plan.bounds`; with particles ``beside``, cells have those of both plans."""
     operand, orders = _operand(plan, values, derivative)
     with operand.kind.scope(values), plan.backend.scope(operand.native):
         plan.follow()
         layout = operand.view.layout
         native = allocate(plan.backend, (1 + layout.channels * layout.parts,), _INT32, "bounds")
-        plan.methods.ready_for_integers().bounds(plan.workspace, operand.view, native, **orders)
+        others = () if beside is None else (beside.methods.ready_for_integers().fullness(beside.workspace),)
+        plan.methods.ready_for_integers().bounds(plan.workspace, operand.view, native, *others, **orders)
         plan.backend.mark(operand.native, native)
         return _handed(plan, operand.kind, native)
 

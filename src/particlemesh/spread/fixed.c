@@ -13,13 +13,16 @@ DEVICE void keep_largest(WARP_PARAMETER warp, GLOBAL u32* result, u32 mine)
     if (LANE == 0 && mine > PEEK_U32(result)) ATOMIC_MAX_U32(result, mine); // it only grows
 }
 
-// The maximum of `count` numbers.
-KERNEL fixed_most(GLOBAL const u32* RESTRICT numbers, GLOBAL u32* RESTRICT most, const i64 count)
+// The maximum of `count` numbers, or of sums of two.
+KERNEL fixed_most(GLOBAL const u32* numbers, GLOBAL const u32* others, GLOBAL u32* RESTRICT most, const i64 count,
+                  const i64 both)
 {
     WARP(warp);
     u32 mine = 0;
-    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE)
-        mine = numbers[i] > mine ? numbers[i] : mine;
+    for (i64 i = GROUP_ID * GROUP_SIZE + LOCAL_ID; i < count; i += GROUP_COUNT * GROUP_SIZE) {
+        const u32 sum = both ? numbers[i] + others[i] : numbers[i];
+        mine = sum > mine ? sum : mine;
+    }
     keep_largest(warp, most, mine);
 }
 

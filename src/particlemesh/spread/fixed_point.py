@@ -218,14 +218,20 @@ class FixedPoint(Walk):
             lows = [axis.low for axis in workspace.axes]
             count = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, **NO_LANES)
             count(workspace.count, particles.node, cells, workspace.count, particles.rows, *lows, *extents[1:])
-            most = kernel(workspace, "spread/fixed.c", "fixed_most", SINGLE, 1, **NO_LANES)
-            most(min(math.prod(extents), _MANY), cells, numbers["crowd"], math.prod(extents))
+            self._find_fullest(workspace)
 
     def non_finite_values(self) -> bool:
         workspace = self._workspace
         if workspace is None or self._host is not None:
             return self._host is not None and self._host.not_finite
         return bool(workspace.backend.download(self._numbers(workspace)["not_finite"])[0])
+
+    def _find_fullest(self, workspace: Workspace, others: Any = None) -> None:
+        """Find the most particles in one cell, or in one cell and the same one of others."""
+        size, cells, crowd = math.prod(_cells(workspace)), self._cells_of(workspace), self._numbers(workspace)["crowd"]
+        workspace.backend.clear(crowd)
+        most = kernel(workspace, "spread/fixed.c", "fixed_most", SINGLE, 1, **NO_LANES)
+        most(min(size, _MANY), cells, cells if others is None else others, crowd, size, int(others is not None))
 
     def _cells_of(self, workspace: Workspace) -> Any:
         return workspace.scratch("integers.cells", _cells(workspace), _UNSIGNED)
@@ -305,11 +311,20 @@ class FixedPoint(Walk):
             self._numbers(workspace)["not_finite"], first, int(adds), source, _record(group, field.layout),
         )  # fmt: skip
 
-    def bounds(self, workspace: Workspace, values: View, bounds: Any, *, gradient: bool, hessian: bool) -> None:
+    def fullness(self, workspace: Workspace) -> Any:
+        """Return how many particles each cell has, on a GPU."""
+        return self._cells_of(workspace)
+
+    def bounds(
+        self, workspace: Workspace, values: View, bounds: Any, *others: Any, gradient: bool, hessian: bool
+    ) -> None:
+        """Write bounds of sums. On a GPU a cell has the particles of ``others``, too: see `fullness`."""
         form = Form(gradient, hessian=hessian)
         if self._host is not None:
             bounds[:] = self._bounds_of(workspace, values, form)
             return
+        for cells in others:
+            self._find_fullest(workspace, cells)
         self._bound_nodes(workspace, form, bounds)
         for launch in self._for_values(workspace, values, form):
             first = 1 + launch[0].first * values.layout.parts
