@@ -24,7 +24,7 @@ class Ordered(ByBlock, Particle):
 
     name = "ordered"
     derivatives = 1
-    cut_independent = False  # how many lanes share a particle follows from the number of particles
+    cut_independent = True  # with as many lanes as `particle`, whose bits these are then
     file: ClassVar[str] = "interpolate/ordered.c"
 
     @classmethod
@@ -38,7 +38,7 @@ class Ordered(ByBlock, Particle):
         crowded = workspace.count >= particles and workspace.count * nodes >= math.prod(
             axis.size for axis in workspace.axes
         )
-        return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded else LANES
+        return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded and not workspace.in_parts else LANES
 
     def form(self, workspace: Workspace) -> Form:
         unplaced, *_ = weightless(workspace)
