@@ -8,7 +8,7 @@ import particlemesh as pm
 
 
 @pytest.mark.backends("opencl", "cuda")
-@pytest.mark.parametrize("window", ["cic", "bspline4", "bspline7", "kaiser12"])
+@pytest.mark.parametrize("window", ["cic", "bspline4", "bspline7", "kaiser_bessel12"])
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.float64, np.complex128])
 def test_ordered_particles_have_the_bits_of_others(backend, dtype, window):
     real = np.zeros(0, dtype).real.dtype
