@@ -212,10 +212,10 @@ def targets(*results: View | None) -> tuple[Any, ...]:
 
 def reading_width(workspace: Workspace, group: Group, field: Layout) -> int:
     """Return how many reals of a row one instruction may read."""
-    if workspace.in_parts:
-        return 1  # more begin at multiples of their number, so that cuts would change the order of sums
     size = workspace.dtype.itemsize
-    return vector(group, field, size, 4 if size == 4 else 2)
+    # Those of several nodes begin at multiples of their number, so that cuts would change the order of sums.
+    most = min(group.parts, 2) if workspace.in_parts else 4 if size == 4 else 2
+    return vector(group, field, size, most)
 
 
 def adding_width(workspace: Workspace, group: Group, field: Layout) -> int:
