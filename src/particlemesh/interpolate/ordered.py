@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from particlemesh.interpolate.particle import LANES, Particle
+from particlemesh.interpolate.particle import Particle
 from particlemesh.interpolate.shares import WEIGHTLESS, reading, weightless
 from particlemesh.methods.contract import Problem
 from particlemesh.methods.launches import Form
@@ -38,7 +38,8 @@ class Ordered(ByBlock, Particle):
         crowded = workspace.count >= particles and workspace.count * nodes >= math.prod(
             axis.size for axis in workspace.axes
         )
-        return {"LANES_ALL": lanes, "LANES_ROW": 1} if crowded and not workspace.in_parts else LANES
+        many = crowded and not workspace.in_parts
+        return {"LANES_ALL": lanes, "LANES_ROW": 1} if many else super().lanes(workspace, reals)
 
     def form(self, workspace: Workspace) -> Form:
         unplaced, *_ = weightless(workspace)

@@ -23,6 +23,8 @@ from particlemesh.particles.workspace import Workspace
 
 # Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
+# In parts of a mesh, for any number of particles: fast for many, which are in order.
+IN_PARTS = {"LANES_ALL": 2, "LANES_ROW": 1}
 
 
 class Particle(KernelMethod):
@@ -44,7 +46,7 @@ class Particle(KernelMethod):
 
     def lanes(self, workspace: Workspace, reals: int) -> dict[str, int]:
         """Return how many lanes a particle has, and a row of its stencil."""
-        return LANES
+        return IN_PARTS if workspace.in_parts else LANES
 
     def form(self, workspace: Workspace) -> Form:
         """Return what tells kernels for the same arrays from each other."""
