@@ -68,5 +68,7 @@ def test_any_lanes_read_the_same(backend, lanes, shape, support, kind, request):
 )
 def test_many_neighbours_have_fewer_lanes(support, dtype, count, nodes, lanes):
     window, mesh = pm.bspline(support), pm.Mesh((nodes,) * 3, (1.0,) * 3)
-    asked = SimpleNamespace(window=window, axes=axes_of(mesh, window), dtype=np.dtype(dtype), count=count)
-    assert ordered.Ordered().lanes(asked, 1)["LANES_ALL"] == lanes
+    facts = dict(window=window, axes=axes_of(mesh, window), dtype=np.dtype(dtype), count=count)
+    for in_parts, expected in ((False, lanes), (True, 2)):  # of parts of a mesh, always those of `particle`
+        asked = SimpleNamespace(**facts, in_parts=in_parts)
+        assert ordered.Ordered().lanes(asked, 1)["LANES_ALL"] == expected
