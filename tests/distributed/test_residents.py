@@ -118,10 +118,8 @@ def test_a_gpu_lists_strays(backend, real):
             part = mesh_of(mesh, domain.parts(rank)[0], tuple(starts[rank].tolist()), tuple(shapes[rank].tolist()))
             with pm.Plan(part, "bspline4") as plan:
                 residents = Residents(plan, backend.array(x))
-                listing = None
-                if rank % 2:  # sorted on the GPU; with a guess of 1 there are more
-                    listing = StrayListing(domain, migration.shift_of(part, support), backend.library)
-                of_them = migration.listed(domain, rank, residents, part, given, support, (1, 100)[rank > 1], listing)
+                listing = StrayListing(domain, migration.shift_of(part, support), backend.library)
+                of_them = migration.listed(rank, residents, given, (1, 100)[rank > 1], listing)  # there may be more
                 leaving, indices, _ = of_them()
                 right = Departures.of(np.where(bad, rank, expected), rank, 4, 1)
                 assert indices.tolist() == [5, 6]
@@ -142,7 +140,8 @@ def test_no_room_for_a_list(backend, monkeypatch):
     part = domain.mesh.part((0, 0), (4, 8), [(1, 2), (0, 0)])
     x = np.random.default_rng(1).random((100, 2))
     residents = Residents(pm.Plan(part, "bspline4"), backend.array(x))
-    assert migration.listed(domain, 0, residents, part, migration.UserPositions(x, 2), 4)() is None
+    listing = StrayListing(domain, migration.shift_of(part, 4), backend.library)
+    assert migration.listed(0, residents, migration.UserPositions(x, 2), 1, listing)() is None
 
 
 @on_ranks(1, 2, 3, each=[Row("", (9, 8, 7)), Row("clustered", (8, 7, 9), dtype=np.complex64, parts="bisection")])

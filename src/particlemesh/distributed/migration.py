@@ -11,7 +11,6 @@ import numpy as np
 from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import real_dtype
 from particlemesh.arrays.positions import coordinates
-from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.routes import Departures, Route
 from particlemesh.distributed.staging import Staged
 from particlemesh.distributed.survey import STRAY, StrayListing
@@ -109,18 +108,16 @@ class Residents:
                 self.memory = allocate(backend, (numbers,), np.dtype(np.uint64), "particles of other parts")
             self._located = plan.locate(kind, backend, x, None, None, check=True, strays=self.memory)
 
-    def strays(self) -> tuple[int, Any] | None:
-        """Return how many particles are bad or elsewhere, and their entries; None on the CPU, which lists none.
+    def strays(self) -> int | None:
+        """Return how many particles are bad or elsewhere, on a GPU; None if the list has no room for them. Waits.
 
-        Entries are uint64 (4 n,): for each its index, and the first node of its stencil along three axes, missing ones
-        first. Nodes are int64, counted as the part's, and -2**31 for bad particles. Without room there are None.
+        The list has four uint64 of each: its index, and the first node of its stencil along three axes, missing ones
+        first. Nodes are int64, counted as the part's, and -2**31 for bad particles.
         """
-        if self.memory is None:
-            return None
+        assert self.memory is not None
         with self._kind.scope(self._x.user), self.backend.scope(*self._x.arrays):
             count = int(self.backend.download(self.memory[:1])[0])
-            last = STRAY * (count + 1)
-            return count, self.memory[STRAY:last] if last <= self.memory.shape[0] else None
+        return count if STRAY * (count + 1) <= self.memory.shape[0] else None
 
     def take(self, check: bool) -> None:
         """Take these particles; with ``check`` their arrangement may be sampled to choose methods, which waits."""
@@ -171,29 +168,25 @@ def shift_of(mesh: Mesh, support: int) -> tuple[int, ...]:
 
 
 def listed(
-    domain: Domain, rank: int, residents: Residents, mesh: Mesh, given: UserPositions, support: int, guess: int = 0,
-    listing: StrayListing | None = None,
+    rank: int, residents: Residents, given: UserPositions, guess: int, listing: StrayListing
 ) -> Callable[[], tuple[Departures, Any, Any] | None]:  # fmt: skip
-    """Begin to sort listed particles. What is returned waits for the device.
+    """Begin to sort as many listed particles as the guess of their number. What is returned waits for the device.
 
     It returns their departures, the indices of bad ones, which stay, and positions of the former; None if there are
-    too many of them. Positions may be None. With a ``listing``, a GPU sorts as many as the guess of their number.
+    too many of them. Positions may be None.
     """
-    xp, size = given.xp, domain.size
-    begun = None if listing is None else _begun(listing, residents, given, guess)
+    xp = given.xp
+    begun = _begun(listing, residents, given, guess)
 
     def finish() -> tuple[Departures, Any, Any] | None:
-        departures = None if begun is None else begun()
+        departures = begun()
         if departures is None:
-            of_part = residents.strays()
-            assert of_part is not None
-            count, entries = of_part
-            if entries is None or not few(count, given.count):
+            count = residents.strays()
+            if count is None or not few(count, given.count):
                 return None
-            if listing is None:
-                departures = _on_host(domain, entries, shift_of(mesh, support), xp, residents)
-            elif (departures := _begun(listing, residents, given, count + 1)()) is None:  # the list is full
+            if (departures := _begun(listing, residents, given, count + 1)()) is None:  # the list is full
                 return None
+        size = len(departures.ends) - 1
         good, all_of_them = int(departures.ends[size - 1]), int(departures.ends[size])
         sent = np.diff(departures.ends[:size], prepend=0).reshape(size, 1).astype(np.int64)
         if sent[rank, 0] or not few(all_of_them, given.count):  # or the part does not take all that it owns
@@ -222,15 +215,3 @@ def _begun(
         return Listed(ends[1:] - first, index, None if rows is None else rows[first:])
 
     return finish
-
-
-def _on_host(domain: Domain, entries: Any, shift: tuple[int, ...], xp: Any, residents: Residents) -> Listed:
-    """Sort listed particles step by step."""
-    ndim, size = domain.mesh.ndim, domain.size
-    host = entries if isinstance(entries, np.ndarray) else residents.backend.download(entries)
-    table = host.view(np.int64).reshape(-1, 4)
-    cells = tuple(table[:, 4 - ndim + a] + step for a, step in enumerate(shift))
-    keys = (np.where(table[:, 3] == SKIP, size, domain.part_of(cells)) << _INDEX) | table[:, 0]
-    keys.sort()
-    ends = np.searchsorted(keys, [part << _INDEX for part in range(1, size + 2)])
-    return Listed(ends, xp.asarray(keys & ((1 << _INDEX) - 1)), None)

@@ -28,6 +28,7 @@ from particlemesh.distributed.world import World, agreed
 from particlemesh.functions import locate
 from particlemesh.particles.located import Status
 from particlemesh.plan import Plan as LocalPlan
+from particlemesh.plan import integers
 from particlemesh.window import DEFAULT, Window, window_of
 
 GHOSTS = "nodes", "particles", "replicated"
@@ -296,12 +297,9 @@ class Plan(checks.Fixed):
             return None if self.deterministic else lambda: self._stays_on_host(plan, given, check)
         residents, support = Residents(plan, given.local(), self._strays), self.window.support
         self._strays = residents.memory
-        if given.xp is not np and self.domain.size > 1 and self._listing is None:
+        if self._listing is None:
             self._listing = StrayListing(self.domain, shift_of(plan.mesh, support), residents.backend)
-        departures_of = listed(
-            self.domain, self.world.rank, residents, plan.mesh, given, support, self._strays_before,
-            self._listing if given.xp is not np else None,
-        )  # fmt: skip
+        departures_of = listed(self.world.rank, residents, given, self._strays_before, self._listing)
 
         def migration() -> Migration | None:
             departures = departures_of()
@@ -583,25 +581,23 @@ class Plan(checks.Fixed):
             bounds = self._worked(lambda: self._bounds(values, order, bounds, xp))
             bounds = self.world.allreduce(bounds, "max")
 
+        def spread_of(plan: Any) -> Any:
+            if bounds is None:
+                return getattr(plan, _SPREAD[order])
+            return functools.partial(plan.spread_integers, bounds=bounds, derivative=order)
+
         def windows() -> Callable[[], list[Any]]:
-            filled = []
             if self._settled:
-                window, guests = values
-                if bounds is not None:
-                    window = self._plans[0].spread_integers(window, bounds, derivative=order)
+                own, guests = values
+                filled = [own if bounds is None else spread_of(self._plans[0])(own)]
                 if guests is not None and guests.size:
-                    spread = getattr(self._guests, _SPREAD[order])
-                    if bounds is not None:
-                        spread = functools.partial(self._guests.spread_integers, bounds=bounds, derivative=order)
-                    spread(guests, out=window, accumulate=True)
-                return self._windows.fold([window], (*batch, *two))
-            for plan, some, shape in zip(self._plans, values, shapes, strict=True):
-                if plan is None:
-                    filled.append(xp.zeros(shape, dtype if bounds is None else np.int64))
-                elif bounds is None:
-                    filled.append(getattr(plan, _SPREAD[order])(some))
-                else:
-                    filled.append(plan.spread_integers(some, bounds, derivative=order))
+                    spread_of(self._guests)(guests, out=filled[0], accumulate=True)
+                return self._windows.fold(filled, (*batch, *two))
+            kind = dtype if bounds is None else np.int64
+            filled = [
+                xp.zeros(shape, kind) if plan is None else spread_of(plan)(some)
+                for plan, some, shape in zip(self._plans, values, shapes, strict=True)
+            ]
             return self._windows.fold(filled, (*batch, *two))
 
         fields = self._worked(windows)()
@@ -619,7 +615,7 @@ class Plan(checks.Fixed):
             beside = None if guests is None or not guests.size else self._guests
             if beside is not None:
                 bounds = xp.maximum(bounds, beside.bounds(guests, derivative=order))
-            return xp.maximum(bounds, self._plans[0].bounds_beside(own, order, beside))
+            return xp.maximum(bounds, integers.bounds(self._plans[0], own, order, beside))
         for plan, some in zip(self._plans, values, strict=True):
             if plan is not None:
                 bounds = xp.maximum(bounds, plan.bounds(some, derivative=order))

@@ -34,7 +34,7 @@ class _Sums(NamedTuple):
 
 
 def bounds(plan: Any, values: Any, derivative: int, beside: Any = None) -> Any:
-    """See :meth:`particlemesh.Plan.bounds`; with particles ``beside``, cells have those of both plans."""
+    """See :meth:`particlemesh.Plan.bounds`. On a GPU, cells may have the particles of a plan ``beside``, too."""
     operand, orders = _operand(plan, values, derivative)
     with operand.kind.scope(values), plan.backend.scope(operand.native):
         plan.follow()

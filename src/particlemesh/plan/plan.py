@@ -689,11 +689,6 @@ class Plan(checks.Fixed):
 
     # ---- for other parts of the library -------------------------------------------------------------------
 
-    @alone
-    def bounds_beside(self, values: Any, derivative: int, other: Plan | None) -> Any:
-        """Return :meth:`bounds` on a GPU, for cells with this plan's particles and those of another one like it."""
-        return sums.bounds(self, values, derivative, other)
-
     @property
     def backend(self) -> Any:
         """Backend of the plan; None until it is named or positions are set."""
