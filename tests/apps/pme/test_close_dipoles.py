@@ -59,7 +59,7 @@ def test_results_do_not_depend_on_what_is_close(backend, split, monkeypatch):
     factors = np.linspace(-0.5, 1.0, len(pairs))
     results = []
     for far in (1e-6, 0.3, 0.7, 1.0):
-        monkeypatch.setattr(close, "_FAR", far)
+        monkeypatch.setattr(close, "FAR", far)
         results.append(step(backend, "float64", split, x, q, m, pairs, factors))
     for result, name in itertools.product(results[1:], results[0]):
         size = abs(results[0][name]).max()

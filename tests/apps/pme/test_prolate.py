@@ -31,7 +31,7 @@ def leaked(bandwidth, beyond):
 @BANDWIDTHS
 def test_both_parts_are_the_interaction_and_pairs_end_at_the_cutoff(bandwidth):
     split, r = Prolate(bandwidth, CUTOFF), np.linspace(0.01, 3.0, 300)
-    sharp = split.sharp(r, None)
+    sharp = 1 / r - split.smooth(r**2)
     np.testing.assert_allclose(sharp + split.smooth(r**2), 1 / r, rtol=1e-14)
     assert (sharp[r >= CUTOFF] == 0).all()
     psi = ProlateGreen(bandwidth, CUTOFF).psi
@@ -47,7 +47,7 @@ def test_the_transform_is_that_of_the_smooth_part(bandwidth):
     edge = split.highest
     k = np.linspace(0.02, 0.999, 40) * edge
     r = X * CUTOFF
-    sharp = 4 * np.pi * CUTOFF * (np.sinc(np.outer(k, r) / np.pi) @ (W * r**2 * split.sharp(r, None)))
+    sharp = 4 * np.pi * CUTOFF * (np.sinc(np.outer(k, r) / np.pi) @ (W * r**2 * (1 / r - split.smooth(r**2))))
     np.testing.assert_allclose(split.transform(k**2), 4 * np.pi / k**2 - sharp, rtol=0, atol=2e-13 * CUTOFF**2 * 30)
     assert bandwidth / CUTOFF <= edge <= (bandwidth + 2.3) / CUTOFF
     assert (split.transform(np.array([1.0, 1.5, 1e6]) * edge**2) == 0).all()
@@ -57,7 +57,7 @@ def test_the_transform_is_that_of_the_smooth_part(bandwidth):
     # The limits at k = 0 and, of what the mesh has, at r = 0.
     green = ProlateGreen(bandwidth, CUTOFF)
     # Of 1 / r less the pairs' part: minus the integral of this over space, over 4 pi.
-    assert green.zero == pytest.approx(-CUTOFF * (W @ (r**2 * split.sharp(r, None))), rel=1e-12)
+    assert green.zero == pytest.approx(-CUTOFF * (W @ (r**2 * (1 / r - split.smooth(r**2)))), rel=1e-12)
     k = X * edge
     of_mesh = (split.transform(k**2) * k**2 * W).sum() * edge / (2 * np.pi**2)
     assert split.itself == pytest.approx(of_mesh, rel=1e-13)

@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
-from particlemesh.apps.pme.exclusions import LOST, Images, KnownPairs
+from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
 from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
@@ -167,8 +167,7 @@ class PMEBatch(Calculation):
         ------
         ValueError, TypeError
             If a position or charge is not finite, particles of a system lie in one place, or shapes do not fit. The
-            first such particle is named, and its system. If there are exclusions and dipoles, quadrupoles or widths in
-            float32, whose close pairs would lose all digits.
+            first such particle is named, and its system.
         """
         checks.flag(fields, "fields")
         given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}
@@ -177,8 +176,6 @@ class PMEBatch(Calculation):
         backend, x, taken = self._taken(positions, check, out, kind, **numbers)
         rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
-        if kind is MultipoleResult and len(pairs) and x.dtype.itemsize == 4:
-            raise ValueError(LOST)
         with self._in_order(*taken.values()):
             owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
             if kind is MultipoleResult:
@@ -259,7 +256,6 @@ class Batch(Core):
     def __init__(self, *arguments: Any, systems: int, **options: Any) -> None:
         self.systems = systems
         super().__init__(*arguments, systems=systems, **options)
-        self._lattices: tuple[np.ndarray, Any] | None = None  # boxes, and what kernels have of them
 
     def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
         many = self.systems
@@ -288,11 +284,8 @@ class Batch(Core):
         self.grid.build(native(x), system=self.owners, boxes=self.rows, check=check)
 
     @property
-    def lattices(self) -> Any:
-        rows = np.broadcast_to(self.box.matrix, (self.systems, 3, 3)) if self.rows is None else self.rows
-        if self._lattices is None or not np.array_equal(self._lattices[0], rows):
-            self._lattices = rows.copy(), self.upload([Images.of(row, self.dtype).numbers() for row in rows])
-        return self._lattices[1]
+    def matrices(self) -> np.ndarray:
+        return np.broadcast_to(self.box.matrix, (self.systems, 3, 3)) if self.rows is None else self.rows
 
     def check_pairs(self, count: int) -> None:
         if not self.on_gpu:

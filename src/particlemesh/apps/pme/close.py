@@ -19,40 +19,36 @@ import numba
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.exclusions import Exclusions, Images
+from particlemesh.apps.pme.exclusions import Exclusions
 
 FREE, NEIGHBOURS, LISTED = range(3)  # no pair is listed; a sum over neighbours; a correction of listed pairs
 ALL = (1.0, 0.0, 0.0, 0.0, 0.0)  # the numbers of pairs of which none is listed
 HEAD = len(ALL)  # how many numbers have places that compiled code knows; the table follows somewhere
-_FAR = 1 / 3  # of the cutoff: beyond it taking a pair back costs no digits
-
-
-def reach(core: Any) -> float:
-    """Return the distance below which pairs are close: there an image is the nearest one."""
-    return min(_FAR * core.parameters.cutoff, Images.of(core.images_box.matrix, core.dtype).near ** 0.5)
+FAR = 1 / 3  # of the cutoff: beyond it taking a pair back costs no digits
 
 
 def function(
-    core: Any, name: Any, count: int, make: Callable[[int, tuple[float, ...]], pm.PairFunction], at: int
+    exclusions: Exclusions, name: Any, count: int, reach: float,
+    make: Callable[[int, tuple[float, ...]], pm.PairFunction], at: int,
 ) -> pm.PairFunction:  # fmt: skip
-    """Return a pair function for sums over so many neighbours, kept under a name.
+    """Return a pair function for sums over so many neighbours, kept with its pairs under a name.
 
-    ``make`` takes the kind of the sum, and its numbers; their table begins at ``at`` among the parameters.
+    Pairs are close below ``reach``, where an image is the nearest one. ``make`` takes the kind of the sum, and its
+    numbers; their table begins at ``at`` among the parameters.
     """
-    if not len(core.exclusions):
+    if not len(exclusions):
         count = 0
-    known = core.close_functions.get(name)
-    if known is None or known[0] < count:
-        known = count, make(NEIGHBOURS if count else FREE, numbers(core, count, at))
-        core.close_functions[name] = known
-    return known[1]
+    known = exclusions.close_functions.get(name)
+    if known is None or known[0] < count or (count and known[1] != reach):
+        more = _table(exclusions, count, at) if count else ()
+        known = count, reach, make(NEIGHBOURS if count else FREE, numbers(reach, at) + more)
+        exclusions.close_functions[name] = known
+    return known[2]
 
 
-def numbers(core: Any, count: int, at: int) -> tuple[float, ...]:
-    """Return 1, the square of the reach, a slope, ``at``, and the table of so many particles there; no table of 0."""
-    square = reach(core) ** 2
-    head = 1.0, square, 2 / square, float(at // 4096), float(at % 4096)
-    return head + (_table(core.exclusions, count, at) if count else ())
+def numbers(reach: float, at: int = 0) -> tuple[float, ...]:
+    """Return 1, the square of the reach, a slope, and ``at``: the numbers before a table."""
+    return 1.0, reach**2, 2 / reach**2, float(at // 4096), float(at % 4096)
 
 
 def _table(exclusions: Exclusions, count: int, at: int) -> tuple[float, ...]:

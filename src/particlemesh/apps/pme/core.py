@@ -20,11 +20,11 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme import direct
+from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Exclusions, Images
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of
-from particlemesh.apps.pme.split import NONE, Smooth, Split, polynomials, widest
+from particlemesh.apps.pme.split import Smooth, Split, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
     Coordinates,
@@ -261,8 +261,8 @@ class Core:
             compensation="continuous", gradient=gradient, applications=applications,
             **split.green(all(box.periodic)), **options,
         )  # fmt: skip
-        self._functions: dict[Any, pm.PairFunction] = {}
-        self.close_functions: dict[Any, tuple[int, pm.PairFunction]] = {}  # with tables of so many particles
+        self.apart = skin is None  # whether sums of charges leave out close excluded pairs
+        self._known_boxes: tuple[np.ndarray, Any, float] | None = None
         self._memory: dict[str, Any] = {}
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", len(StepErrors._fields), np.dtype(np.uint64))  # words of `StepErrors`
@@ -296,12 +296,14 @@ class Core:
         single, one = self.dtype.itemsize == 4, self.on_gpu or self.list is not None
         return polynomials(self.split, self.parameters.cutoff, single, one)
 
-    def function(self, sets: int, virial: bool, *, listed: bool = False) -> pm.PairFunction:
-        """Return the pair function for so many sets of charges; that of ``listed`` pairs has no smooth part."""
-        key = sets, virial, listed
-        if key not in self._functions:
-            self._functions[key] = direct.pair_function(NONE if listed else self._smooth, sets, virial)
-        return self._functions[key]
+    def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
+        """Return the pair function for so many sets of charges of so many particles."""
+        made = direct.neighbours(self._smooth, sets, virial)
+        return self.without_close((sets, virial), count if self.apart else 0, *made)
+
+    def listed(self, sets: int, virial: bool) -> pm.PairFunction:
+        """Return the pair function for excluded and scaled pairs, without a smooth part."""
+        return direct.listed(sets, virial, self.reach if self.apart else 0.0)
 
     def charges(self, given: Any) -> Any:
         """Return the charges (sets, N) of the mesh from what a step is given."""
@@ -314,16 +316,43 @@ class Core:
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         """Return the sums over neighbours with what excluded and scaled pairs lose or gain; the input may change."""
         self.check_pairs(x.count)
-        self.exclusions.add(self, x, self.function(len(charges), virial, listed=True), self.values(charges), sums)
+        self.exclusions.add(self, x, self.listed(len(charges), virial), self.values(charges), sums)
         return sums
 
     def check_pairs(self, count: int) -> None:
         """Note in the status, on the CPU, a pair that cannot be excluded."""
 
-    @functools.cached_property
+    @property
     def lattices(self) -> Any:
         """Numbers of the box, (1, 20), or of those of systems, for loops and kernels over listed pairs."""
-        return self.upload([Images.of(self.images_box.matrix, self.dtype).numbers()])
+        return self._boxes[1]
+
+    @property
+    def reach(self) -> float:
+        """The distance below which pairs are close (`close`)."""
+        return self._boxes[2]
+
+    @property
+    def _boxes(self) -> tuple[np.ndarray, Any, float]:
+        """Lattice vectors (1, 3, 3), or those of systems, and what follows from them."""
+        rows = self.matrices
+        if self._known_boxes is None or not np.array_equal(self._known_boxes[0], rows):
+            images = [Images.of(row, self.dtype) for row in rows]
+            reach = min(close.FAR * self.parameters.cutoff, min(image.near for image in images) ** 0.5)
+            self._known_boxes = rows.copy(), self.upload([image.numbers() for image in images]), reach
+        return self._known_boxes
+
+    @property
+    def matrices(self) -> np.ndarray:
+        """Lattice vectors (1, 3, 3) in which nearest images are sought, or those of systems."""
+        return self.images_box.matrix[None]
+
+    def without_close(
+        self, name: Any, count: int, make: Callable[[int, tuple[float, ...]], pm.PairFunction], at: int
+    ) -> pm.PairFunction:  # fmt: skip
+        """Return a pair function for so many neighbours, which leaves out close excluded pairs (`close.function`)."""
+        name = name, self.split, self.parameters.cutoff, self.dtype
+        return close.function(self.exclusions, name, count, self.reach, make, at)
 
     def place(self, x: Coordinates, check: bool) -> None:
         """Give the mesh positions."""
@@ -530,7 +559,7 @@ class Core:
 
     def _sharp_half(self, x: Coordinates, charges: Any, virial: bool) -> Any:
         """Return the sums over neighbours of a few sets of charges."""
-        function = self.function(len(charges), virial)
+        function = self.function(len(charges), virial, x.count)
         sums = self.take("sums", x.count * function.results).reshape(x.count, function.results)
         if self.list is None:
             self.stream(function, charges, sums)

@@ -137,9 +137,9 @@ def _damped(terms: int, at: int, rows: int) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def listed(a: float, square: float) -> pm.PairFunction:
-    """Return `moments` for listed pairs, which are close below a square."""
-    return moments(a, close.LISTED, (1.0, square, 2 / square, 0.0, 0.0))
+def listed(a: float, reach: float) -> pm.PairFunction:
+    """Return `moments` for listed pairs, which are close below a distance."""
+    return moments(a, close.LISTED, close.numbers(reach))
 
 
 def moments(a: float, kind: int = close.FREE, numbers: tuple[float, ...] = close.ALL) -> pm.PairFunction:

@@ -19,11 +19,11 @@ from scipy.special import erfc
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme import direct, multipoles
+from particlemesh.apps.pme import close, direct, multipoles
 from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.core import FLOOR, cells, check_finite
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
-from particlemesh.apps.pme.exclusions import LOST, NEIGHBOURS, Exclusions, nearest
+from particlemesh.apps.pme.exclusions import NEIGHBOURS, Exclusions, KnownPairs, nearest
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.parameters import fourth_power
 from particlemesh.apps.pme.pme import PME
@@ -44,12 +44,15 @@ class Library(NamedTuple):
         ``add(terms, index, count)`` returns the sums (count, ...) of terms (n, ...) with each index.
     erfc : callable
         The complementary error function.
+    constant : callable
+        ``constant(array)`` returns an array without derivatives.
     """
 
     xp: Any
     like: Callable[[Any, Any], Any]
     add: Callable[[Any, Any, int], Any]
     erfc: Callable[[Any], Any] = erfc
+    constant: Callable[[Any], Any] = np.asarray
 
     def totals(self, terms: Any, cell: Any, system: Any) -> Any:
         """Return the sum of terms (n, ...), or the sums (S, ...) of systems, of which each has a cell."""
@@ -91,6 +94,7 @@ class Facts(NamedTuple):
     times: float  # the potential of the mesh
     itself: tuple[float, ...]  # the smooth part of charges, dipoles, quadrupoles at their own places
     constant: float  # Coulomb's
+    near: float  # the largest distance below which excluded pairs are close
 
 
 def choose(pme: Any, charges: Any, system: Any, moments: bool, widths: Any = None) -> None:
@@ -122,7 +126,7 @@ def facts_of(pme: Any, count: int, name: str, like: Any, moments: bool = False) 
     most = widest(p.cutoff, max(p.error, FLOOR[np.dtype(name)]))
     text = json.dumps([p.cutoff, most, key, *dataclasses.astuple(split)])
     itself = tuple(map(split.at_zero, range(3)))
-    return Facts(text, split.mesh, itself, float(pme.arguments["coulomb_constant"]))
+    return Facts(text, split.mesh, itself, float(pme.arguments["coulomb_constant"]), close.FAR * p.cutoff)
 
 
 def of_mesh(pme: Any) -> tuple[pm.Mesh, dict[str, Any]]:
@@ -142,15 +146,8 @@ def pairs_of(pme: Any, exclusions: Any, factors: Any, count: int) -> Exclusions:
     """Return the excluded pairs: those of a PME, or those that are given for a batch."""
     if isinstance(pme, PME) and np.any(factors):
         raise TypeError("factors are given, but those of a PME are its own, as its exclusions: give both to the PME.")
-    pairs = pme.exclusions if isinstance(pme, PME) else Exclusions(exclusions, factors)
-    pairs.check(count)
-    return pairs
-
-
-def check_digits(pairs: Any, values: Any) -> None:
-    """Raise an error if pairs (M, 2) of dipoles and more are to be taken back from sums in float32."""
-    if len(pairs) and values.ndim > 1 and name_of(values) == "float32":
-        raise ValueError(LOST)
+    given = (pme.exclusions.pairs, pme.exclusions.factors) if isinstance(pme, PME) else (exclusions, factors)
+    return KNOWN.of(*given, count)
 
 
 def check_systems(pairs: Any, system: Any) -> None:
@@ -203,12 +200,17 @@ def energy(
     each = each / 2
     total = near + library.totals(each, cell, system)
     if len(pairs[0]):
-        total = total + excluded(library, x, values, cell, system, pairs)
+        total = total + excluded(library, x, values, cell, system, pairs, facts.near)
     return facts.constant * total
 
 
-def excluded(library: Library, x: Any, values: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any]) -> Any:
-    """Return the energies of pairs i, j times a number, without Coulomb's constant; of one or many systems."""
+def excluded(
+    library: Library, x: Any, values: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any], near: float
+) -> Any:  # fmt: skip
+    """Return the energies of pairs i, j times a number, without Coulomb's constant; of one or many systems.
+
+    Sums over neighbours leave out pairs that are closer than ``near``.
+    """
     i, j, weights = pairs
     weights, inverse, home = library.like(weights, x), library.xp.linalg.inv(cell), None
     boxes = cell, inverse
@@ -217,9 +219,24 @@ def excluded(library: Library, x: Any, values: Any, cell: Any, system: Any, pair
         boxes = cell[home], inverse[home]
         weights = weights + library.xp.where(home == system[j], 0.0, math.nan)
     d = nearest(library.xp, x[j] - x[i], *boxes, library.like(NEIGHBOURS, x))
-    if values.ndim > 1:
-        return library.totals(weights * pair_energies(library, None, d, values[i], values[j]), cell, home)
-    return library.totals(weights * values[i] * values[j] / (d * d).sum(1) ** 0.5, cell, home)
+    weights = weights * (1 - share(library, (d * d).sum(1), reach(library.xp, near, inverse)))
+    return library.totals(pair_energies(library, None, d, values[i], values[j], weights), cell, home)
+
+
+def reach(xp: Any, near: float, inverse: Any) -> Any:
+    """Return the distance below which pairs are close: ``near``, or where other images may be nearer, less.
+
+    ``inverse`` are inverse matrices (..., 3, 3) of lattice vectors as rows.
+    """
+    return xp.clip(0.5 * (inverse**2).sum(-2).max() ** -0.5, None, near)
+
+
+def share(library: Library, r2: Any, reach: Any) -> Any:
+    """Return what sums over neighbours leave out of pairs at r**2; derivatives take it as a constant (`close`)."""
+    return library.constant(library.xp.clip(2 - 2 * r2 / reach**2, 0, 1))
+
+
+KNOWN = KnownPairs()  # of the last calls
 
 
 # ---- multipoles --------------------------------------------------------------------------------------------------
@@ -256,27 +273,41 @@ def moments_of(library: Library, values: Any) -> Any:
     return values if values.ndim == 1 else values.T[:10] * library.like(_HALVES, values)[:, None]
 
 
-def pair_energies(library: Library, split: Split | None, d: Any, a: Any, b: Any) -> Any:
-    """Return energies (M,) of pairs of rows (M, 11) at vectors d (M, 3) from a to b, minus a split's smooth part."""
-    xp, r2, wide = library.xp, (d * d).sum(1), a[:, 10] ** 2 + b[:, 10] ** 2
+def pair_energies(
+    library: Library, smooth: Callable[[Any, int], Any] | None, d: Any, a: Any, b: Any, whole: Any
+) -> Any:  # fmt: skip
+    """Return energies (M,) of pairs at vectors d (M, 3) from a to b.
+
+    Parameters
+    ----------
+    smooth : callable or None
+        ``smooth(r2, n)`` is what n times ``-2 d / d(r**2)`` makes of the smooth part that energies have not.
+    a, b : array (M,) or (M, 11)
+        Charges, or rows.
+    whole : array (M,)
+        What ``1 / r`` is multiplied with. Pairs of 0 may have no distance.
+    """
+    xp, r2 = library.xp, (d * d).sum(1)
+    apart = xp.where(whole == 0, 1.0, r2)
+
+    def left(n: int, lack: Any = 0.0) -> Any:
+        point = whole * (math.prod(range(1, 2 * n, 2)) / apart ** (n + 0.5) - lack)
+        return point if smooth is None else point - smooth(r2, n)
+
+    if a.ndim == 1:
+        return a * b * left(0)
+    wide = a[:, 10] ** 2 + b[:, 10] ** 2
 
     def matrices(rows: Any) -> Any:
         return xp.stack([rows[:, k] for k in (4, 5, 6, 5, 7, 8, 6, 8, 9)], 1).reshape(-1, 3, 3)
 
-    def fading(beta: Any) -> list[Any]:
-        terms = [library.erfc(beta * r2**0.5) / r2**0.5]
-        rising = 2 / math.sqrt(math.pi) * beta * xp.exp(-(beta**2) * r2)
-        for n in range(4):
-            terms.append(((2 * n + 1) * terms[-1] + rising) / r2)
-            rising = rising * (2 * beta**2)
-        return terms
-
-    if split is None:
-        c = [math.prod(range(1, 2 * n, 2)) / r2 ** (n + 0.5) for n in range(5)]
-    else:
-        c = split.sharps(r2, 5, fading)
-    lack = fading((2 * xp.where(wide > 0, wide, 1.0)) ** -0.5)
-    c0, c1, c2, c3, c4 = (near - xp.where(wide > 0, less, 0.0) for near, less in zip(c, lack, strict=True))
+    beta = (2 * xp.where(wide > 0, wide, 1.0)) ** -0.5
+    lack = [library.erfc(beta * apart**0.5) / apart**0.5]  # of Gaussians
+    rising = 2 / math.sqrt(math.pi) * beta * xp.exp(-(beta**2) * apart)
+    for n in range(4):
+        lack.append(((2 * n + 1) * lack[-1] + rising) / apart)
+        rising = rising * (2 * beta**2)
+    c0, c1, c2, c3, c4 = (left(n, xp.where(wide > 0, less, 0.0)) for n, less in enumerate(lack))
     (p, mu, left), (q, nu, right) = ((v[:, 0], v[:, 1:4], matrices(v)) for v in (a, b))
     along_i, along_j, across = (mu * d).sum(1), (nu * d).sum(1), (mu * nu).sum(1)
     left_d, right_d = (left * d[:, None]).sum(2), (right * d[:, None]).sum(2)
@@ -369,30 +400,33 @@ def matrix_for(model: Any, kind: Any, x: Any, numbers: Any, cell: Any, like: Cal
 
 
 def pair_sums(
-    library: Library, text: str, x: Any, values: Any, cell: Any, system: Any, on_gpu: bool
+    library: Library, text: str, x: Any, values: Any, cell: Any, system: Any, pairs: Exclusions, on_gpu: bool
 ) -> tuple[Any, Any, Any, Any]:
     """Return the energy of pairs within the cutoff, or that of each system, and its slopes by positions, values, cell.
 
-    Values are charges (N,), or rows (N, 11). Arrays are of NumPy or torch, which the library is.
+    Values are charges (N,), or rows (N, 11). Close excluded ones of the pairs are left out. Arrays are of NumPy or
+    torch, which the library is.
     """
     (cutoff, split), single = split_of(text), name_of(x) == "float32"
-    given, plain = values, values.ndim == 1
+    given, plain, (rows, box) = values, values.ndim == 1, boxes_of(cell)
+    near = float(reach(np, close.FAR * cutoff, np.linalg.inv(rows)))
     if plain:
         check_finite(values, "charges")
-        function = direct.pair_function(polynomials(split, cutoff, single, on_gpu), 1, True)
+        made = direct.neighbours(polynomials(split, cutoff, single, on_gpu), 1, True)
     else:
         check_finite(values, "charges, dipoles, quadrupoles or widths", 0)
-        function = multipoles.pair_function(with_derivatives(split, cutoff, single, 5))
+        made = multipoles.neighbours(with_derivatives(split, cutoff, single, 5))
         _check_widths(values[:, 10], text)
         given = library.xp.concatenate([values[:, :10], values[:, 10:] ** 2], 1)
-    rows, box = boxes_of(cell)
+    function = close.function(pairs, (text, single, plain, on_gpu), len(x), near, *made)
     many = {} if system is None else dict(system=system, boxes=rows)
     sums = (
         pm.UniformGrid(box, cell_size=cells(box, cutoff), systems=len(rows) if many else None)
         .build(x, **many)
         .stream(cutoff, function, given)
     )
-    if float(sums[:, -1].sum()) > 0:
+    i, j = pairs.pairs[pairs.factors == 0].T
+    if float(sums[:, -1].sum()) > 2 * int((x[i] == x[j]).all(1).sum()):
         raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
     if plain:
         by_x, by_values, each = -values[:, None] * sums[:, 1:4], sums[:, 0], values * sums[:, 0]

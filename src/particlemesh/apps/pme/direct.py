@@ -14,7 +14,8 @@ import numba
 import numpy as np
 
 import particlemesh as pm
-from particlemesh.apps.pme.split import Smooth
+from particlemesh.apps.pme import close
+from particlemesh.apps.pme.split import NONE, Smooth
 
 
 def columns(virial: bool) -> int:
@@ -22,29 +23,48 @@ def columns(virial: bool) -> int:
     return 10 if virial else 4
 
 
-def pair_function(smooth: Smooth, sets: int, virial: bool, *, slopes: bool = True) -> pm.PairFunction:
+def pair_function(
+    smooth: Smooth, sets: int, virial: bool, kind: int = close.FREE, numbers: tuple[float, ...] = (), *,
+    slopes: bool = True,
+) -> pm.PairFunction:  # fmt: skip
     """Return the pair function of ``1 / r`` minus a smooth part.
 
     For each set of charges b it sums the potential ``b g``. With ``slopes`` it sums the field ``b g' d / r`` and, if
     asked for, the six products ``b g' d d / r`` of the virial. The last sum counts particles in one place, whose
-    ``1 / r`` is 0.
+    ``1 / r`` is 0. ``kind`` and ``numbers`` say how it leaves out close pairs (`close`).
     """
     width, terms = columns(virial) if slopes else 1, smooth.coefficients.shape[1]
-    source = _source(terms, len(smooth.coefficients), sets, width)
-    return pm.PairFunction(source, _function(terms, sets, width), sets * width + 1, sets, smooth.parameters())
+    source, parameters = _source(terms, len(smooth.coefficients), sets, width, kind), smooth.parameters()
+    if kind != close.FREE:
+        parameters = *parameters[:3], *numbers[: close.HEAD], *parameters[3:], *numbers[close.HEAD :]
+    return pm.PairFunction(source, _function(terms, sets, width, kind), sets * width + 1, sets, parameters)
+
+
+def neighbours(
+    smooth: Smooth, sets: int, virial: bool
+) -> tuple[Callable[[int, tuple[float, ...]], pm.PairFunction], int]:  # fmt: skip
+    """Return what makes such a function of neighbours, and where its table begins, for `close.function`."""
+    size = 3 + close.HEAD + smooth.coefficients.size + len(smooth.coefficients)
+    return functools.partial(pair_function, smooth, sets, virial), size
+
+
+@functools.lru_cache(maxsize=32)
+def listed(sets: int, virial: bool, reach: float) -> pm.PairFunction:
+    """Return the function of excluded and scaled pairs: no sum leaves them out with a reach of 0."""
+    return pair_function(NONE, sets, virial, *((close.LISTED, close.numbers(reach)) if reach else ()))
 
 
 @functools.cache
-def smooth_part(terms: int) -> Callable[..., Any]:
+def smooth_part(terms: int, first: int = 3) -> Callable[..., Any]:
     """Return the compiled function ``(r2, p)`` of the smooth part and of its slope over r.
 
-    ``p`` are the parameters of `pair_function` for polynomials of so many coefficients.
+    ``p`` are the parameters of `pair_function`. Polynomials of so many coefficients begin at ``first``.
     """
 
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
     def polynomials(r2, p):
         t = r2 * p[0]
-        at = 3 + (terms + 1) * int(min(t, p[2]))
+        at = first + (terms + 1) * int(min(t, p[2]))
         s = t - p[at + terms]
         value = p[at + terms - 1]
         slope = value - value
@@ -57,8 +77,8 @@ def smooth_part(terms: int) -> Callable[..., Any]:
 
 
 @functools.cache
-def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
-    smooth, last = smooth_part(terms), sets * width
+def _function(terms: int, sets: int, width: int, kind: int) -> Callable[..., None]:
+    smooth, last, of_pair = smooth_part(terms, _first(kind)), sets * width, close.compiled(kind, 3)
 
     def coulomb_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         value, slope = smooth(r2, p)
@@ -66,7 +86,10 @@ def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
         if not r2 > 0:
             inverse = r2
             sum[last] += p[1]
-        u, g = inverse - value, -inverse * inverse * inverse - slope
+        part = inverse
+        if kind > 0:
+            part = inverse * of_pair(r2, i, j, p)
+        u, g = part - value, -part * inverse * inverse - slope
         k = 0
         for q in b:
             w = q * g
@@ -87,14 +110,20 @@ def _function(terms: int, sets: int, width: int) -> Callable[..., None]:
     return coulomb_pair
 
 
-def _source(terms: int, intervals: int, sets: int, width: int) -> str:
-    first = "3" if intervals == 1 else f"3 + {terms + 1} * (i64)(t < p[2] ? t : p[2])"
+def _first(kind: int) -> int:
+    """Return where polynomials begin among the parameters."""
+    return 3 if kind == close.FREE else 3 + close.HEAD
+
+
+def _source(terms: int, intervals: int, sets: int, width: int, kind: int) -> str:
+    first = f"{_first(kind)}" + f" + {terms + 1} * (i64)(t < p[2] ? t : p[2])" * (intervals > 1)
     slopes = "".join(f"sum[k + {n + 1}] += {a};\n" for n, a in enumerate("xyz"))
     second = "".join(
         f"sum[k + {4 + n}] += {a} * d[{b}];\n"
         for n, (a, b) in enumerate(zip("xyzyzx", (0, 1, 2, 2, 0, 1), strict=True))
     )
     return f"""
+{close.text(kind, 3)}
 const real t = r2 * p[0];
 const i64 at = {first};
 const real s = t - p[at + {terms}];
@@ -105,7 +134,7 @@ for (int n = {terms - 2}; n >= 0; n--) {{
 }}
 const real inverse = r2 > 0 ? rsqrt(r2) : (real)0;
 if (!(r2 > 0)) sum[{sets * width}] += (real)1;
-const real u = inverse - value, g = -inverse * inverse * inverse - 2 * p[0] * slope;
+const real part = whole * inverse, u = part - value, g = -part * inverse * inverse - 2 * p[0] * slope;
 for (int c = 0; c < {sets}; c++) {{
     const int k = c * {width};
     sum[k] += b[c] * u;

@@ -221,7 +221,7 @@ class LennardJones(Core):
         self._wells = False
         self._numbers: Any = None
 
-    def function(self, sets: int, virial: bool, *, listed: bool = False) -> pm.PairFunction:
+    def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
         return self._functions[self._wells, len(self.exclusions.pairs) > 0]
 
     def values(self, charges: Any) -> Any:
@@ -259,7 +259,7 @@ class LennardJones(Core):
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         cutoff2, dtype = self.parameters.cutoff**2, self.dtype
-        law = [*self.function(1, True).parameters[3:10], cutoff2]
+        law = [*self.function(1, True, 0).parameters[3:10], cutoff2]
         if not self.on_gpu:
             return self._corrected_on_cpu(np.stack(x.arrays, 1), sums, law)
         rows = self.exclusions.on(self.backend, x.count, dtype)

@@ -8,13 +8,14 @@ nearest image is added: of charges, of dipoles, or of another function of pairs.
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.kernels import Coordinates, Fixed, Record, Unread, checks
+from particlemesh.kernels import Coordinates, Fixed, Record, Unread, alone, checks
 from particlemesh.kernels.cpu import loop_with, plain, ranges, run, threads_for
 
 _STATES = 8  # pairs of so many calls are kept
@@ -95,12 +96,6 @@ def nearest(xp: Any, d: Any, cell: Any, inverse: Any, integers: Any) -> Any:
     return (d + integers[(images**2).sum(-1).argmin(1)][:, None] @ cell)[:, 0]
 
 
-LOST = (
-    "excluded pairs of dipoles, quadrupoles or widths are taken back from sums here, which loses all digits of close "
-    "pairs in float32: give float64, or call a PME of each system."
-)
-
-
 class Exclusions(Fixed):
     """Pairs with factors, as rows of partners of each particle.
 
@@ -153,6 +148,7 @@ class Exclusions(Fixed):
             )
         self._largest = int(self.pairs.max()) if len(self.pairs) else -1
         self._rows: dict[Any, tuple[Any, Any, Any]] = {}
+        self.close_functions: dict[Any, tuple[int, float, pm.PairFunction]] = {}  # see `close.function`
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -177,6 +173,11 @@ class Exclusions(Fixed):
         start = np.searchsorted(i[order], np.arange(count + 1))
         weights = np.tile(self.factors - 1, 2)[order]
         return start.astype(np.int32), j[order].astype(np.int32), weights
+
+    def keys(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``i * count + j`` of the pairs and of their reverses in rising order, and their factors minus 1."""
+        start, j, weights = self.rows(count)
+        return np.repeat(np.arange(count), np.diff(start)) * count + j, weights
 
     def on(self, backend: Any, count: int, dtype: np.dtype) -> tuple[Any, Any, Any]:
         """Return the rows of at least so many particles on a backend.
@@ -247,7 +248,9 @@ class KnownPairs:
 
     def __init__(self) -> None:
         self._known: list[tuple[tuple[np.ndarray, ...], Exclusions]] = []  # the last used is the first
+        self.busy = threading.RLock()
 
+    @alone
     def of(self, pairs: Any, factors: Any, count: int) -> Exclusions:
         """Return pairs (M, 2) and factors among so many particles: those of an earlier call if they are the same."""
         if pairs is None:

@@ -252,17 +252,17 @@ class _Step(Step):
 
     def extra(self, induced: Any) -> Any:
         """Return the columns of `damping.moments` for all particles, without Coulomb's constant."""
-        core, a, count, near = self.core, self.thole or 1.0, self.x.count, close.reach(self.core)
+        core, a, count, near = self.core, self.thole or 1.0, self.x.count, self.core.reach
 
         def made(kind: int, numbers: tuple[float, ...]) -> Any:
             return damping.moments(a, kind, numbers)
 
         rows = joined(core, count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
         reach = max(self.reach, near) if len(core.exclusions) else self.reach
-        function = close.function(core, ("moments", a), count, made, damping.AT + close.HEAD)
+        function = core.without_close(("moments", a), count, made, damping.AT + close.HEAD)
         sums = near_sums(core, self.x, reach, function, rows)
         if len(core.exclusions):
-            core.exclusions.add(core, self.x, damping.listed(a, near**2), rows, sums)
+            core.exclusions.add(core, self.x, damping.listed(a, near), rows, sums)
         return sums
 
     def slopes(self, induced: Any, virial: bool) -> dict[str, Any]:

@@ -78,13 +78,12 @@ def energy(
     facts = derivatives.facts_of(pme, x.shape[0], derivatives.name_of(x), x, moments)
     matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype)).astype(x.dtype)
     known = derivatives.pairs_of(pme, exclusions, factors, x.shape[0])
-    derivatives.check_digits(known.pairs, values)
     if system is not None and not isinstance(system, jax.core.Tracer):
         derivatives.check_systems(known.pairs, np.asarray(system))
     mesh, options = derivatives.of_mesh(pme)
     sources = derivatives.moments_of(_JAX, values) * facts.times
     far = potential(x, sources, mesh, cell=matrix, system=system, moments=moments, **options)
-    near = _pairs(facts.pairs, x, values, matrix, system)
+    near = _pairs(facts.pairs, known, x, values, matrix, system)
     pairs = *known.pairs.T, known.factors - 1
     return derivatives.energy(_JAX, facts, x, values, matrix, system, pairs, near, far)
 
@@ -103,27 +102,27 @@ def _add_on_host(terms: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
     return total
 
 
-_JAX = derivatives.Library(jnp, _like, _add, jax.scipy.special.erfc)
+_JAX = derivatives.Library(jnp, _like, _add, jax.scipy.special.erfc, jax.lax.stop_gradient)
 _NUMPY = derivatives.Library(np, lambda numbers, array: np.asarray(numbers, array.dtype), _add_on_host)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _pairs(facts: str, x: Any, q: Any, cell: Any, system: Any) -> Any:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _pairs(facts: str, pairs: Any, x: Any, q: Any, cell: Any, system: Any) -> Any:
     """Return the sum over pairs within the cutoff, or that of each system."""
-    return _forward(facts, x, q, cell, system)[0]
+    return _forward(facts, pairs, x, q, cell, system)[0]
 
 
-def _forward(facts: str, x: Any, q: Any, cell: Any, system: Any) -> tuple[Any, tuple[Any, ...]]:
-    value, *slopes = _sums(facts, x, q, cell, system)
+def _forward(facts: str, pairs: Any, x: Any, q: Any, cell: Any, system: Any) -> tuple[Any, tuple[Any, ...]]:
+    value, *slopes = _sums(facts, pairs, x, q, cell, system)
     return value, (*slopes, system)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _sums(facts: str, x: Any, q: Any, cell: Any, system: Any) -> list[Any]:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _sums(facts: str, pairs: Any, x: Any, q: Any, cell: Any, system: Any) -> list[Any]:
     """Return the sum over pairs and its derivatives by positions, charges and cell."""
 
     def host(x: Any, q: Any, cell: Any, owners: Any = None) -> Any:
-        return derivatives.pair_sums(_NUMPY, facts, x, q, np.asarray(cell, np.float64), owners, False)
+        return derivatives.pair_sums(_NUMPY, facts, x, q, np.asarray(cell, np.float64), owners, pairs, False)
 
     shapes = cell.shape[:-2], x.shape, q.shape, cell.shape
     return _on_host(host, shapes, x, q, cell, owners=() if system is None else (system.astype(jnp.int32),))
@@ -163,7 +162,7 @@ def _on_host(function: Any, shapes: Any, *arrays: Any, owners: tuple[Any, ...] =
     return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in integers]
 
 
-def _backward(facts: str, kept: tuple[Any, ...], slope: Any) -> tuple[Any, ...]:
+def _backward(facts: str, pairs: Any, kept: tuple[Any, ...], slope: Any) -> tuple[Any, ...]:
     by_x, by_q, by_cell, system = kept
     each = slope if system is None else slope[system]
     of_values = each if by_q.ndim == 1 else each[..., None]

@@ -25,7 +25,7 @@ from numpy.polynomial import Polynomial
 import particlemesh as pm
 from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import FLOOR, Core, StepErrors, check_powers, word_of
-from particlemesh.apps.pme.dipoles import MORE, DipoleResult, parameters_of
+from particlemesh.apps.pme.dipoles import MORE, DipoleResult, parameters_of, size_of
 from particlemesh.apps.pme.split import Smooth, widest, with_derivatives
 from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
 
@@ -88,7 +88,6 @@ class Multipoles:
         check_powers(p.cutoff, 11, core.dtype)
         self.core, self.cutoff = core, p.cutoff
         self._smooth = with_derivatives(split, p.cutoff, core.dtype.itemsize == 4, 5)
-        self._none = Smooth(1.0, np.zeros_like(self._smooth.coefficients[:1]))
         self.factors = core.constant, split.mesh, *map(split.at_zero, range(3))
         self.most = widest(p.cutoff, max(p.error, FLOOR[core.dtype]))
 
@@ -105,21 +104,7 @@ class Multipoles:
 
     def function(self, count: int) -> pm.PairFunction:
         """Return the pair function of sums over neighbours."""
-        if self.core.systems:
-            count = 0  # pairs are others in each call, and all of them are taken back
-        smooth = self._smooth
-        at = MORE + 2 + smooth.coefficients.size + len(smooth.coefficients)
-
-        def made(kind: int, numbers: tuple[float, ...]) -> pm.PairFunction:
-            return pair_function(smooth, False, numbers if kind == close.NEIGHBOURS else close.ALL)
-
-        return close.function(self.core, "multipoles", count, made, at)
-
-    @functools.cached_property
-    def listed(self) -> pm.PairFunction:
-        """The pair function of excluded and scaled pairs."""
-        numbers = close.ALL if self.core.systems else close.numbers(self.core, 0, 0)
-        return pair_function(self._none, True, numbers)
+        return self.core.without_close("multipoles", count, *neighbours(self._smooth))
 
     def _scratch(self, count: int) -> dict[str, Any]:
         nodes, systems = self.core.solver.plan.mesh.field_shape, self.core.systems
@@ -182,7 +167,8 @@ class Multipoles:
             core.grid.stream(core.parameters.cutoff, self.function(x.count), values, out=sums)
             if len(core.exclusions):
                 core.check_pairs(x.count)
-                core.exclusions.add(core, x, self.listed, values, sums)
+                function = listed(self._smooth.coefficients.shape[1], core.reach)
+                core.exclusions.add(core, x, function, values, sums)
         core.sums = sums
         (self._assemble if core.on_gpu else self._assemble_on_cpu)(scratch, out)
 
@@ -312,6 +298,21 @@ def pair_function(smooth: Smooth, listed: bool = False, numbers: tuple[float, ..
     source += "".join(f"{'' if 'sum' in line else 'const real '}{line};\n" for line in _statements())
     parameters = parameters_of(smooth, numbers, bent, 2 / math.sqrt(math.pi))
     return pm.PairFunction(source, _function(terms, kind), COLUMNS, VALUES, parameters)
+
+
+def neighbours(smooth: Smooth) -> tuple[Callable[[int, tuple[float, ...]], pm.PairFunction], int]:
+    """Return what makes the pair function of sums over neighbours, and where a table begins, for `close.function`."""
+
+    def made(kind: int, numbers: tuple[float, ...]) -> pm.PairFunction:
+        return pair_function(smooth, False, numbers if kind == close.NEIGHBOURS else close.ALL)
+
+    return made, size_of(smooth) + 2
+
+
+@functools.lru_cache(maxsize=8)
+def listed(terms: int, reach: float) -> pm.PairFunction:
+    """Return the pair function of excluded and scaled pairs, which are close below a distance."""
+    return pair_function(Smooth(1.0, np.zeros((1, terms))), True, close.numbers(reach))
 
 
 @functools.cache

@@ -208,6 +208,7 @@ class RankCore(Core):
         self._listed: Listed | None = None
         self._meanwhile: Callable[[], Any] | None = None
         super().__init__(box, parameters, *given, **more)
+        self.apart = False  # tables of excluded pairs would have indices of all ranks
 
     def new_grid(self, sides: list[float], options: dict[str, Any]) -> Any:
         return pmd.UniformGrid(self.domain, self.world, self.parameters.cutoff, cell_size=tuple(sides), **options)
@@ -251,7 +252,7 @@ class RankCore(Core):
         if self._listed is None or self._listed.counts != counts:
             self._listed = None  # until all ranks have one
             self._listed = Listed(self, counts)
-        self._listed.add(self, x, self.function(len(charges), virial, listed=True), self.values(charges), sums)
+        self._listed.add(self, x, self.listed(len(charges), virial), self.values(charges), sums)
         return sums
 
     def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:

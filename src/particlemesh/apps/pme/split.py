@@ -95,17 +95,6 @@ class Split:
         """Return the derivative of the smooth part by r**2 of an order, below the cutoff."""
         raise NotImplementedError
 
-    def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
-        """Return the interaction minus its smooth part, up to the cutoff, for arrays of a library with ``erfc``."""
-        raise NotImplementedError
-
-    def sharps(self, r2: Any, count: int, fading: Callable[[float], list[Any]]) -> list[Any]:
-        """Return the same at r**2, and what ``-2 d / d(r**2)`` makes of it again and again.
-
-        ``fading(beta)`` are these of ``erfc(beta r) / r``.
-        """
-        raise NotImplementedError
-
     def transform(self, k2: Array) -> Array:
         """Return the transform of the smooth part at k**2."""
         raise NotImplementedError
@@ -187,13 +176,6 @@ class Prolate(Split):
 
     def bent(self, r2: Any, order: int) -> Array:
         return np.asarray(self._green.potential(r2, order))
-
-    def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
-        return 1 / r - self._green.potential(r**2)
-
-    def sharps(self, r2: Any, count: int, fading: Callable[[float], list[Any]]) -> list[Any]:
-        odd = [math.prod(range(1, 2 * n, 2)) for n in range(count)]
-        return [odd[n] / r2 ** (n + 0.5) - (-2) ** n * self._green.potential(r2, n) for n in range(count)]
 
     def transform(self, k2: Array) -> Array:
         return np.asarray(4 * math.pi * self._green(k2))
@@ -280,12 +262,6 @@ class Gaussian(Inverse):
         z, power = self.splitting**2 * r2, order + 0.5
         boys = gamma(power) * gammainc(power, z) / (2 * z**power)
         return np.asarray(self.itself * (-(self.splitting**2)) ** order * boys)
-
-    def sharp(self, r: Any, erfc: Callable[[Any], Any]) -> Any:
-        return erfc(self.splitting * r) / r
-
-    def sharps(self, r2: Any, count: int, fading: Callable[[float], list[Any]]) -> list[Any]:
-        return fading(self.splitting)
 
     def transform(self, k2: Array) -> Array:
         return np.asarray(4 * math.pi * np.exp(-k2 / (4 * self.splitting**2)) / k2)
@@ -383,6 +359,13 @@ class Smooth:
             slope = slope * s + value
             value = value * s + rows[..., n]
         return value, slope * self.scale
+
+    def bent(self, order: int) -> Array:
+        """Return the coefficients of what ``-2 d / d(r**2)`` makes of the function, an order of times."""
+        rows = self.coefficients
+        for _ in range(order):
+            rows = -2 * self.scale * np.arange(1, rows.shape[1]) * rows[:, 1:]
+        return rows
 
 
 NONE = Smooth(1.0, np.zeros((1, 1)))  # no smooth part: pair functions have the whole interaction

@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 import particlemesh as pm
-from particlemesh.apps.pme import derivatives
+from particlemesh.apps.pme import close, derivatives
 from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
+from particlemesh.apps.pme.exclusions import Exclusions
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.split import Smooth, with_derivatives
 from particlemesh.autograd.torch import potential
 
 __all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
@@ -96,15 +98,15 @@ def energy(
     count, name = index(positions.shape[0]), derivatives.name_of(positions)
     facts = derivatives.Facts(*_facts(pme, count, name, str(positions.device), moments))
     matrix = derivatives.matrix_of(pme, cell, positions.new_tensor).to(positions.dtype)
-    pairs, weights = (a.to(positions.device) for a in _excluded(pme, exclusions, factors, count))
-    derivatives.check_digits(pairs, values)
+    pairs, scales = _excluded(pme, exclusions, factors, count)
     if system is not None and len(pairs) and not torch.compiler.is_compiling():
         derivatives.check_systems(pairs, system)
-    near = _pairs(positions, values, matrix, system, facts.pairs)[0]
+    near = _pairs(positions, values, matrix, system, pairs, scales, facts.pairs)[0]
     mesh, options = derivatives.of_mesh(pme)
     sources = derivatives.moments_of(TORCH, values) * facts.times
     far = potential(positions, sources, mesh, cell=matrix, system=system, moments=moments, **options)
-    return derivatives.energy(TORCH, facts, positions, values, matrix, system, (*pairs.T, weights), near, far)
+    i, j, weights = (a.to(positions.device) for a in (*pairs.T, scales - 1))
+    return derivatives.energy(TORCH, facts, positions, values, matrix, system, (i, j, weights), near, far)
 
 
 @torch.compiler.assume_constant_result
@@ -115,7 +117,7 @@ def _facts(pme: Any, count: int, name: str, device: str, moments: bool) -> Any:
 @torch.compiler.assume_constant_result
 def _excluded(pme: Any, exclusions: Any, factors: Any, count: int) -> list[Tensor]:
     pairs = derivatives.pairs_of(pme, exclusions, factors, count)
-    return [torch.tensor(pairs.pairs), torch.tensor(pairs.factors - 1)]
+    return [torch.tensor(pairs.pairs), torch.tensor(pairs.factors)]
 
 
 def _like(numbers: Any, array: Tensor) -> Tensor:
@@ -126,7 +128,34 @@ def _add(terms: Tensor, at: Tensor, count: int) -> Tensor:
     return terms.new_zeros((count, *terms.shape[1:])).index_add(0, at, terms)
 
 
-TORCH = derivatives.Library(torch, _like, _add, torch.erfc)
+TORCH = derivatives.Library(torch, _like, _add, torch.erfc, Tensor.detach)
+
+
+class _Bent(torch.autograd.Function):
+    """What n times ``-2 d / d(r**2)`` makes of a smooth part, at r**2."""
+
+    @staticmethod
+    def forward(ctx: Any, r2: Tensor, smooth: Smooth, n: int) -> Tensor:
+        ctx.save_for_backward(r2)
+        ctx.of, table = (smooth, n), _like(smooth.bent(n), r2)
+        t = r2 * smooth.scale
+        interval = t.long().clamp(max=len(table) - 1)
+        rows, value = table[interval], torch.zeros_like(t)
+        for k in range(rows.shape[1] - 1, -1, -1):
+            value = value * (t - interval - 0.5) + rows[:, k]
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        smooth, n = ctx.of
+        return _Bent.apply(*ctx.saved_tensors, smooth, n + 1) * slope / -2, None, None
+
+
+def near_energies(text: str, between: Tensor, a: Tensor, b: Tensor, whole: Tensor) -> Tensor:
+    """Return energies of pairs within the cutoff (`derivatives.pair_energies`), whose second derivatives are right."""
+    cutoff, split = derivatives.split_of(text)
+    smooth = with_derivatives(split, cutoff, between.dtype == torch.float32, 6)
+    return derivatives.pair_energies(TORCH, lambda r2, n: _Bent.apply(r2, smooth, n), between, a, b, whole)
 
 
 # ---- the sum over pairs within the cutoff ---------------------------------------------------------------
@@ -134,49 +163,64 @@ TORCH = derivatives.Library(torch, _like, _add, torch.erfc)
 
 @torch.library.custom_op("particlemesh::pairs_of_charges", mutates_args=())
 def _pairs(
-    x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, facts: str
+    x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, pairs: Tensor, factors: Tensor, facts: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the sum of each system, or of all, and its slopes by positions, charges and cell."""
-    plain = x.detach(), q.detach(), cell.detach(), system
+    """Return the sum of each system, or of all, and its slopes by positions, charges and cell.
+
+    Excluded pairs (M, 2) and factors (M,) are on the host.
+    """
+    plain = x.detach(), q.detach(), cell.detach(), system, _known(pairs, factors, len(x))
     value, by_x, by_q, by_cell = derivatives.pair_sums(TORCH, facts, *plain, x.device.type != "cpu")
     return value, by_x, by_q.contiguous(), by_cell.contiguous()
 
 
 @_pairs.register_fake
-def _shapes(x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, facts: str) -> tuple[Tensor, ...]:
+def _shapes(x: Tensor, q: Tensor, cell: Tensor, *_: Any) -> tuple[Tensor, ...]:
     return x.new_empty(cell.shape[:-2]), torch.empty_like(x), torch.empty_like(q), torch.empty_like(cell)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, q, cell, system, ctx.facts = inputs
-    ctx.save_for_backward(x, q, cell, system, *output[1:])
+    *given, ctx.facts = inputs
+    ctx.save_for_backward(*given, *output[1:])
 
 
 def _backward(ctx: Any, slope: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    x, q, cell, system, *slopes = ctx.saved_tensors
+    x, q, cell, system, pairs, factors, *slopes = ctx.saved_tensors
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # the slopes are to be differentiated
         # Views: one argument may be a function of another, and a slope by it is at the others' present values.
         views = x, q, cell = [a.view_as(a) if a.requires_grad else a.detach().requires_grad_() for a in (x, q, cell)]
-        value = _by_tensors(ctx.facts, x, q, cell, system)
-        return *torch.autograd.grad(value, views, slope, create_graph=True), None, None
+        value = _by_tensors(ctx.facts, x, q, cell, system, _known(pairs, factors, len(x)))
+        return *torch.autograd.grad(value, views, slope, create_graph=True), *[None] * 4
     each = slope if system is None else slope[system]
     by_cell, of_values = slope[..., None, None] * slopes[2], each if q.ndim == 1 else each[..., None]
-    return each[..., None] * slopes[0], of_values * slopes[1], by_cell, None, None
+    return each[..., None] * slopes[0], of_values * slopes[1], by_cell, *[None] * 4
 
 
 _pairs.register_autograd(_backward, setup_context=_setup)
 
 
-def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None) -> Tensor:
+def _known(pairs: Tensor, factors: Tensor, count: int) -> Exclusions:
+    return derivatives.KNOWN.of(pairs.numpy(), factors.numpy(), count)
+
+
+def _by_tensors(
+    facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, pairs: Exclusions
+) -> Tensor:  # fmt: skip
     """Return the sum over pairs in tensors."""
-    (cutoff, split), (rows, box) = derivatives.split_of(facts), derivatives.boxes_of(cell)
+    cutoff, (rows, box) = derivatives.split_of(facts)[0], derivatives.boxes_of(cell)
     many = {} if system is None else dict(system=system, boxes=rows)
     i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True, **many))
     home = None if system is None else system[i]
     between = x[j] - x[i] + (shifts.to(x.dtype)[:, None] @ (cell if home is None else cell[home]))[:, 0]
-    if q.ndim > 1:
-        return TORCH.totals(derivatives.pair_energies(TORCH, split, between, q[i], q[j]), cell, home)
-    return TORCH.totals(q[i] * q[j] * split.sharp(between.norm(dim=1), torch.erfc), cell, home)
+    whole = torch.ones_like(between[:, 0])
+    if len(pairs):
+        keys, weights = map(torch.from_numpy, pairs.keys(len(x)))
+        codes, keys = i * len(x) + j, keys.to(x.device)
+        place = torch.searchsorted(keys, codes).clamp(max=len(keys) - 1)
+        near = derivatives.reach(torch, close.FAR * cutoff, torch.linalg.inv(cell.detach()))
+        left = derivatives.share(TORCH, (between * between).sum(1), near)
+        whole = whole + torch.where(keys[place] == codes, _like(weights, x)[place], 0.0) * left
+    return TORCH.totals(near_energies(facts, between, q[i], q[j], whole), cell, home)
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------

@@ -15,7 +15,7 @@ import particlemesh as pm
 from particlemesh import distributed as pmd
 from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.ranks import DistributedPME
-from particlemesh.apps.pme.torch import TORCH
+from particlemesh.apps.pme.torch import TORCH, near_energies
 from particlemesh.autograd.torch import OverRanks
 
 __all__ = ["energy"]
@@ -122,18 +122,17 @@ class _Linear(torch.autograd.Function):
 
 def _pairs(world: pmd.World, domain: pmd.Domain, x: Tensor, q: Tensor, cell: Tensor, text: str) -> Tensor:
     """Return the sum over the pairs within the cutoff that this rank's grid has."""
-    cutoff, split = derivatives.split_of(text)
+    cutoff = derivatives.split_of(text)[0]
     box = derivatives.boxes_of(cell)[1]
     grid = pmd.UniformGrid(domain.on(pm.Mesh(domain.mesh.shape, box)), world, cutoff)
     pairs = grid.build(x.detach()).pairs(half=True, order="local", format="coo", quantities="ijS")
     i, j, shifts = (a.long() for a in (pairs.i, pairs.j, pairs.shift))
     places, numbers = _Linear.apply(_rows(x, q), grid.at_places, grid.from_places).split((3, 1), 1)
     between = places[j] - places[i] + shifts.to(x.dtype) @ cell
-    apart = between.norm(dim=1)
     with world.agreement("pairs of charges"):
-        if bool((apart == 0).any()):
+        if bool((between == 0).all(1).any()):
             raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
-    return ((numbers[i] * numbers[j])[:, 0] * split.sharp(apart, torch.erfc)).sum()
+    return near_energies(text, between, numbers[i, 0], numbers[j, 0], torch.ones_like(between[:, 0])).sum()
 
 
 def _rows(x: Tensor, q: Tensor) -> Tensor:
@@ -162,4 +161,4 @@ def _excluded(world: pmd.World, exclusions: Any, x: Tensor, q: Tensor, cell: Ten
     rows = _rows(x, q)
     places, numbers = torch.cat([rows, _Linear.apply(rows, route.send, route.back)]).split((3, 1), 1)
     some = torch.from_numpy(i - first), torch.from_numpy(j), torch.from_numpy(exclusions.factors[mine] - 1)
-    return derivatives.excluded(TORCH, places, numbers[:, 0], cell, None, tuple(a.to(x.device) for a in some))
+    return derivatives.excluded(TORCH, places, numbers[:, 0], cell, None, tuple(a.to(x.device) for a in some), 0.0)

@@ -171,7 +171,7 @@ class PairFunction(checks.Fixed):
         self._check_source()
         self._check_indices()
         self._compiled: Any = None
-        self._uploaded: dict[Any, Any] = {}  # the parameters, by backend and type
+        self._uploaded: dict[Any, Any] = {}  # the parameters, by type, and on devices by backend and type
 
     def _check_source(self) -> None:
         """Refuse what would change the library's text around the body, or wait for work-items without a pair."""
@@ -290,22 +290,23 @@ class PairFunction(checks.Fixed):
 
     def parameters_as(self, dtype: np.dtype[Any]) -> np.ndarray:
         """Return the parameters in the type of the positions; a ValueError if one is finite no more."""
-        with np.errstate(over="ignore"):
-            cast = np.array(self.parameters, dtype)
-        if not np.array_equal(np.isfinite(cast), np.isfinite(self.parameters)):
-            raise ValueError(
-                f"parameters are {self.parameters}, and not all are finite in {dtype}: use float64 positions."
-            )
-        return cast
+        if dtype not in self._uploaded:
+            with np.errstate(over="ignore"):
+                cast = np.array(self.parameters, dtype)
+            if not np.array_equal(np.isfinite(cast), np.isfinite(self.parameters)):
+                raise ValueError(
+                    f"parameters are {self.parameters}, and not all are finite in {dtype}: use float64 positions."
+                )
+            self._uploaded[dtype] = cast
+        return self._uploaded[dtype]
 
     def parameters_on(self, backend: Backend, parameters: np.ndarray) -> Any:
         """Return the parameters on a device, once sent there: before any stream may read them."""
-        key = backend, parameters.dtype, self.parameters
-        held = self._uploaded.get(key)
-        if held is None:
-            held = self._uploaded[key] = backend.upload(parameters)
+        key = backend, parameters.dtype
+        if key not in self._uploaded:
+            self._uploaded[key] = backend.upload(parameters)
             backend.synchronize()
-        return held
+        return self._uploaded[key]
 
     def check_values(self, shape: tuple[int, ...] | None, count: int) -> None:
         """Check the shape of what ``count`` particles bring along; None stands for no array.
