@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Excluded pairs at any distance keep the digits of all results: of a PME, of a batch, of torch and of JAX."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from multipole_ewald import energy, system
+from particlemesh.apps.pme import PME, PMEBatch
+
+BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
+SPLITS = {"gaussian": dict(splitting=3.5), "prolate": dict(bandwidth=28.0)}
+FINE = dict(cutoff=1.7, shape=(48, 54, 48), window="bspline12")
+PAIRS = dict(exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
+NAMES = "dipoles", "quadrupoles", "widths"
+KINDS = {"charges": 0, "dipoles": 1, "all": 3}  # how many of the names
+DISTANCES = [1e-3, 1e-2, 0.1, 0.3]
+TOLERANCE = {"float32": 2e-5, "float64": 1e-8}  # of a directional derivative
+WEIGHTS = np.array([2.0, -0.5])  # of two systems
+
+
+def numbers(distance, kind):
+    """Arrays whose first two particles are so near each other, as numbers of float32; those not of the kind are 0."""
+    arrays = list(system(BOX))
+    arrays[4][0] = 0.1
+    arrays[0][3] = arrays[0][5] + [0.15, 0.1, -0.1]  # two Gaussians that overlap
+    arrays[0][1] = arrays[0][0] + distance * np.array([0.6, 0.64, 0.48])
+    arrays = [a.astype("f4").astype("f8") for a in arrays]
+    return [a if n < 2 + KINDS[kind] else 0 * a for n, a in enumerate(arrays)]
+
+
+def steps():
+    """Directions of arrays and of a strain."""
+    rng, arrays = np.random.default_rng(7), system(BOX)
+    made = [rng.normal(size=a.shape) for a in arrays] + [0.3 * rng.normal(size=(3, 3))]
+    made[3] = made[3] + made[3].swapaxes(1, 2)
+    made[4] = 0.1 * made[4] * (arrays[4] > 0)
+    return made
+
+
+@functools.cache
+def exact(distance, kind):
+    """The energy, its slopes along steps of each array and of a strain, and its bend along all, by plain sums."""
+    arrays, along = numbers(distance, kind), steps()
+    given = [a if n < 2 + KINDS[kind] or n == 5 else 0 * a for n, a in enumerate(along)]
+
+    def at(*steps):
+        x, *rest = (a + s * b for a, s, b in zip(arrays, steps, given[:5], strict=False))
+        deform = np.eye(3) + steps[5] * given[5]
+        return energy(BOX @ deform.T, x @ deform.T, *rest, pairs=PAIRS["exclusions"], factors=PAIRS["factors"])
+
+    def ends(which, h):
+        return [at(*(n * h * np.array(which))) for n in (-2, -1, 1, 2)]
+
+    whole, used = at(*np.zeros(6)), [*range(2 + KINDS[kind]), 5]
+    slopes = [np.array([1, -8, 8, -1]) @ ends(np.eye(6)[n], 1e-4) / 12e-4 for n in used]
+    h, all_but_widths = 2e-3, np.array([1, 1, 1, 1, 0, 1.0])
+    bend = (np.array([-1, 16, 16, -1]) @ ends(all_but_widths, h) - 30 * whole) / (12 * h * h)
+    return whole, slopes, bend
+
+
+def call(made, arrays, kind, *others, **options):
+    return made(*arrays[:2], *others, **dict(zip(NAMES, arrays[2 : 2 + KINDS[kind]], strict=False)), **options)
+
+
+def check(value, slopes, distance, kind, dtype, scale=1.0):
+    """An energy and its slopes by the arrays of the kind, and by a strain, are those of plain sums."""
+    whole, exact_slopes, _ = exact(distance, kind)
+    assert value == pytest.approx(scale * whole, rel=TOLERANCE[dtype])
+    along = steps()
+    used = [*range(2 + KINDS[kind]), 5]
+    for n, slope, expected in zip(used, slopes, exact_slopes, strict=True):
+        if slope is None:
+            continue
+        size = np.linalg.norm(slope) * np.linalg.norm(along[n])  # what terms of the sum may have
+        mine = (np.asarray(slope, np.float64) * along[n]).sum()
+        assert mine == pytest.approx(scale * expected, rel=0, abs=TOLERANCE[dtype] * size), n
+
+
+def of_result(result, kind, host):
+    """The slopes of a result; those by widths are not among them."""
+    named = [-host(result.forces), host(result.potentials)]
+    named += [-host(result.fields)] * (KINDS[kind] > 0)
+    named += [-host(result.field_gradients) / 2, None] * (KINDS[kind] > 1)
+    return [*named, host(result.virial)]
+
+
+@pytest.mark.turns(4)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.backends("cpu", "opencl", "cuda")
+def test_results_are_those_of_plain_sums(backend, kind, dtype, split):
+    """A system of a batch has one such pair, and another system the same particles in a larger box."""
+    pme = PME(BOX, **FINE, **SPLITS[split], **PAIRS)
+    batch = PMEBatch(1.1 * BOX, 2, **FINE, **SPLITS[split])
+    pairs = dict(PAIRS, exclusions=[*PAIRS["exclusions"], [6, 7]], factors=[*PAIRS["factors"], 0.0])
+    for distance in DISTANCES:
+        arrays = numbers(distance, kind)
+        given = [backend.array(a.astype(dtype)) for a in arrays]
+        result = call(pme, given, kind, fields=True)
+        check(float(result.energy), of_result(result, kind, backend.host), distance, kind, dtype)
+        both = [backend.array(np.concatenate([a, a]).astype(dtype)) for a in arrays]
+        owners = backend.array(np.repeat([0, 1], 6).astype(np.int32))
+        many = call(batch, both, kind, owners, boxes=np.array([BOX, 1.1 * BOX]), **pairs, fields=True)
+        assert float(many.energy[0]) == pytest.approx(exact(distance, kind)[0], rel=TOLERANCE[dtype])
+        for name, mine in vars(many).items():
+            alone = backend.host(getattr(result, name))
+            first = backend.host(mine)
+            first = first[0] if name in ("energy", "virial") else first[:6]
+            size = abs(alone).max() * (1e-5 if dtype == "float32" else 1e-12)
+            np.testing.assert_allclose(first, alone, rtol=0, atol=size, err_msg=name)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_slopes_of_torch_and_jax_are_those_of_plain_sums(library, kind, dtype, split):
+    """Also of two systems, and second derivatives in torch."""
+    module = pytest.importorskip(library)
+    for distance in DISTANCES:
+        pme, batch = PME(BOX, **FINE, **SPLITS[split], **PAIRS), PMEBatch(BOX, 2, **FINE, **SPLITS[split])
+        arrays = [a.astype(dtype) for a in (*numbers(distance, kind)[: 2 + KINDS[kind]], np.eye(3))]
+        both = [np.concatenate([a, a]) for a in arrays[:-1]]
+        pairs = np.concatenate([PAIRS["exclusions"], np.array(PAIRS["exclusions"]) + 6])
+        listed, owners = dict(exclusions=pairs, factors=PAIRS["factors"] * 2), np.repeat([0, 1], 6)
+        (_torch if library == "torch" else _jax)(
+            module, pme, batch, arrays, both, listed, owners, distance, kind, dtype
+        )
+
+
+def _torch(torch, pme, batch, arrays, both, listed, owners, distance, kind, dtype):
+    from particlemesh.apps.pme.torch import energy
+
+    x, *rest, deform = given = [torch.tensor(a, requires_grad=True) for a in arrays]
+    box = torch.tensor(BOX.astype(dtype))
+    value = call(functools.partial(energy, pme), [x @ deform.T, *rest], kind, cell=box @ deform.T)
+    slopes = torch.autograd.grad(value, given, create_graph=True)
+    check(value.item(), [s.detach().numpy() for s in slopes], distance, kind, dtype)
+    along = [torch.tensor(s.astype(dtype)) for n, s in enumerate(steps()) if n < len(rest) + 1 or n == 5]
+    if kind == "all":
+        along[4] = 0 * along[4]
+    second = torch.autograd.grad(sum((g * s).sum() for g, s in zip(slopes, along, strict=True)), given)
+    terms = [(a * b).detach().numpy().astype(np.float64) for a, b in zip(second, along, strict=True)]
+    size = np.sqrt(sum((t**2).sum() for t in terms)) * 10
+    bend = sum(t.sum() for t in terms)
+    assert bend == pytest.approx(exact(distance, kind)[2], rel=0, abs=max(TOLERANCE[dtype], 1e-6) * size)
+    many = [torch.tensor(a, requires_grad=True) for a in both]
+    values = call(functools.partial(energy, batch), many, kind, torch.tensor(owners), **listed)
+    slopes = torch.autograd.grad(values, many, torch.tensor(WEIGHTS.astype(dtype)))
+    for n, weight in enumerate(WEIGHTS):
+        part = [s[6 * n : 6 * n + 6].numpy() for s in slopes]
+        check(weight * values[n].item(), [*part, None], distance, kind, dtype, weight)
+
+
+def _jax(jax, pme, batch, arrays, both, listed, owners, distance, kind, dtype):
+    from particlemesh.apps.pme.jax import energy
+
+    with jax.enable_x64(True):
+        box = jax.numpy.asarray(BOX, dtype)
+
+        def strained(x, *rest):
+            *rest, deform = rest
+            return call(functools.partial(energy, pme), [x @ deform.T, *rest], kind, cell=box @ deform.T)
+
+        value, slopes = jax.value_and_grad(strained, range(len(arrays)))(*arrays)
+
+        def weighted(*given):
+            values = call(functools.partial(energy, batch), given, kind, owners, **listed)
+            return values @ WEIGHTS.astype(dtype), values
+
+        many, values = jax.grad(weighted, range(len(both)), has_aux=True)(*both)
+    check(float(value), list(map(np.asarray, slopes)), distance, kind, dtype)
+    for n, weight in enumerate(WEIGHTS):
+        part = [np.asarray(s[6 * n : 6 * n + 6]) for s in many]
+        check(weight * float(values[n]), [*part, None], distance, kind, dtype, weight)
