@@ -146,8 +146,9 @@ def pairs_of(pme: Any, exclusions: Any, factors: Any, count: int) -> Exclusions:
     """Return the excluded pairs: those of a PME, or those that are given for a batch."""
     if isinstance(pme, PME) and np.any(factors):
         raise TypeError("factors are given, but those of a PME are its own, as its exclusions: give both to the PME.")
-    given = (pme.exclusions.pairs, pme.exclusions.factors) if isinstance(pme, PME) else (exclusions, factors)
-    return KNOWN.of(*given, count)
+    if isinstance(pme, PME):
+        exclusions, factors = pme.exclusions.pairs, pme.exclusions.factors
+    return KNOWN.of(exclusions, factors, count)
 
 
 def check_systems(pairs: Any, system: Any) -> None:
@@ -290,12 +291,12 @@ def pair_energies(
     xp, r2 = library.xp, (d * d).sum(1)
     apart = xp.where(whole == 0, 1.0, r2)
 
-    def left(n: int, lack: Any = 0.0) -> Any:
+    def near(n: int, lack: Any = 0.0) -> Any:
         point = whole * (math.prod(range(1, 2 * n, 2)) / apart ** (n + 0.5) - lack)
         return point if smooth is None else point - smooth(r2, n)
 
     if a.ndim == 1:
-        return a * b * left(0)
+        return a * b * near(0)
     wide = a[:, 10] ** 2 + b[:, 10] ** 2
 
     def matrices(rows: Any) -> Any:
@@ -307,7 +308,7 @@ def pair_energies(
     for n in range(4):
         lack.append(((2 * n + 1) * lack[-1] + rising) / apart)
         rising = rising * (2 * beta**2)
-    c0, c1, c2, c3, c4 = (left(n, xp.where(wide > 0, less, 0.0)) for n, less in enumerate(lack))
+    c0, c1, c2, c3, c4 = (near(n, xp.where(wide > 0, less, 0.0)) for n, less in enumerate(lack))
     (p, mu, left), (q, nu, right) = ((v[:, 0], v[:, 1:4], matrices(v)) for v in (a, b))
     along_i, along_j, across = (mu * d).sum(1), (nu * d).sum(1), (mu * nu).sum(1)
     left_d, right_d = (left * d[:, None]).sum(2), (right * d[:, None]).sum(2)
