@@ -114,7 +114,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     step()
     core = pme._core
     assert core is not None
-    function = core.function(1, case.virial)
+    function = core.function(1, case.virial, case.count)
     sums = empty((case.count, function.results), case.dtype)
     potential, gradient = empty((1, case.count), case.dtype), empty((1, case.count, 3), case.dtype)
     virial = empty((1, 3, 3), case.dtype)

@@ -250,8 +250,6 @@ class Batch(Core):
     """
 
     replayed = False  # systems and boxes are not among the arrays
-    owners: Any = None
-    rows: np.ndarray | None = None
 
     def __init__(self, *arguments: Any, systems: int, **options: Any) -> None:
         self.systems = systems
@@ -282,10 +280,6 @@ class Batch(Core):
 
     def build(self, x: Coordinates, check: bool) -> None:
         self.grid.build(native(x), system=self.owners, boxes=self.rows, check=check)
-
-    @property
-    def matrices(self) -> np.ndarray:
-        return np.broadcast_to(self.box.matrix, (self.systems, 3, 3)) if self.rows is None else self.rows
 
     def check_pairs(self, count: int) -> None:
         if not self.on_gpu:

@@ -40,8 +40,8 @@ def function(
         count = 0
     known = exclusions.close_functions.get(name)
     if known is None or known[0] < count or (count and known[1] != reach):
-        more = _table(exclusions, count, at) if count else ()
-        known = count, reach, make(NEIGHBOURS if count else FREE, numbers(reach, at) + more)
+        given = (NEIGHBOURS, numbers(reach, at) + _table(exclusions, count, at)) if count else (FREE, ALL)
+        known = count, reach, make(*given)
         exclusions.close_functions[name] = known
     return known[2]
 

@@ -233,6 +233,7 @@ class Core:
     multipoles: Any = None  # what makes steps with dipoles, quadrupoles and widths
     systems = 0  # 0: all particles see each other
     owners: Any = None  # the system of each particle
+    rows: np.ndarray | None = None  # lattice vectors of systems in the next step
 
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float = 1.0,
@@ -335,24 +336,18 @@ class Core:
     @property
     def _boxes(self) -> tuple[np.ndarray, Any, float]:
         """Lattice vectors (1, 3, 3), or those of systems, and what follows from them."""
-        rows = self.matrices
+        one = np.broadcast_to(self.images_box.matrix, (max(self.systems, 1), 3, 3))
+        rows = one if self.rows is None else self.rows
         if self._known_boxes is None or not np.array_equal(self._known_boxes[0], rows):
             images = [Images.of(row, self.dtype) for row in rows]
             reach = min(close.FAR * self.parameters.cutoff, min(image.near for image in images) ** 0.5)
             self._known_boxes = rows.copy(), self.upload([image.numbers() for image in images]), reach
         return self._known_boxes
 
-    @property
-    def matrices(self) -> np.ndarray:
-        """Lattice vectors (1, 3, 3) in which nearest images are sought, or those of systems."""
-        return self.images_box.matrix[None]
-
-    def without_close(
-        self, name: Any, count: int, make: Callable[[int, tuple[float, ...]], pm.PairFunction], at: int
-    ) -> pm.PairFunction:  # fmt: skip
+    def without_close(self, name: Any, count: int, *make_at: Any) -> pm.PairFunction:
         """Return a pair function for so many neighbours, which leaves out close excluded pairs (`close.function`)."""
         name = name, self.split, self.parameters.cutoff, self.dtype
-        return close.function(self.exclusions, name, count, self.reach, make, at)
+        return close.function(self.exclusions, name, count, self.reach, *make_at)
 
     def place(self, x: Coordinates, check: bool) -> None:
         """Give the mesh positions."""

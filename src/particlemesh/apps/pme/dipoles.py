@@ -97,10 +97,7 @@ class Dipoles:
 
     def function(self, count: int, virial: bool) -> pm.PairFunction:
         """Return the pair function of sums over neighbours."""
-
-        def made(kind: int, numbers: tuple[float, ...]) -> pm.PairFunction:
-            return pair_function(self._smooth, virial, kind, numbers)
-
+        made = functools.partial(pair_function, self._smooth, virial)
         return self.core.without_close(("dipoles", virial), count, made, size_of(self._smooth))
 
     def _scratch(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:

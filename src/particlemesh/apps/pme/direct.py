@@ -17,6 +17,8 @@ import particlemesh as pm
 from particlemesh.apps.pme import close
 from particlemesh.apps.pme.split import NONE, Smooth
 
+_FIRST = 3, 3 + close.HEAD, 3 + close.HEAD  # where polynomials begin among the parameters, by kind
+
 
 def columns(virial: bool) -> int:
     """Return how many sums a particle has for each set of charges."""
@@ -34,15 +36,14 @@ def pair_function(
     ``1 / r`` is 0. ``kind`` and ``numbers`` say how it leaves out close pairs (`close`).
     """
     width, terms = columns(virial) if slopes else 1, smooth.coefficients.shape[1]
-    source, parameters = _source(terms, len(smooth.coefficients), sets, width, kind), smooth.parameters()
-    if kind != close.FREE:
-        parameters = *parameters[:3], *numbers[: close.HEAD], *parameters[3:], *numbers[close.HEAD :]
-    return pm.PairFunction(source, _function(terms, sets, width, kind), sets * width + 1, sets, parameters)
+    first, rows, numbers = smooth.parameters()[:3], smooth.parameters()[3:], numbers if kind else ()
+    return pm.PairFunction(
+        _source(terms, len(smooth.coefficients), sets, width, kind), _function(terms, sets, width, kind),
+        sets * width + 1, sets, (*first, *numbers[: close.HEAD], *rows, *numbers[close.HEAD :]),
+    )  # fmt: skip
 
 
-def neighbours(
-    smooth: Smooth, sets: int, virial: bool
-) -> tuple[Callable[[int, tuple[float, ...]], pm.PairFunction], int]:  # fmt: skip
+def neighbours(smooth: Smooth, sets: int, virial: bool) -> tuple[Callable[..., pm.PairFunction], int]:
     """Return what makes such a function of neighbours, and where its table begins, for `close.function`."""
     size = 3 + close.HEAD + smooth.coefficients.size + len(smooth.coefficients)
     return functools.partial(pair_function, smooth, sets, virial), size
@@ -51,7 +52,7 @@ def neighbours(
 @functools.lru_cache(maxsize=32)
 def listed(sets: int, virial: bool, reach: float) -> pm.PairFunction:
     """Return the function of excluded and scaled pairs: no sum leaves them out with a reach of 0."""
-    return pair_function(NONE, sets, virial, *((close.LISTED, close.numbers(reach)) if reach else ()))
+    return pair_function(NONE, sets, virial, close.LISTED, close.numbers(reach) if reach else close.ALL)
 
 
 @functools.cache
@@ -78,7 +79,7 @@ def smooth_part(terms: int, first: int = 3) -> Callable[..., Any]:
 
 @functools.cache
 def _function(terms: int, sets: int, width: int, kind: int) -> Callable[..., None]:
-    smooth, last, of_pair = smooth_part(terms, _first(kind)), sets * width, close.compiled(kind, 3)
+    smooth, last, of_pair = smooth_part(terms, _FIRST[kind]), sets * width, close.compiled(kind, 3)
 
     def coulomb_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         value, slope = smooth(r2, p)
@@ -110,13 +111,8 @@ def _function(terms: int, sets: int, width: int, kind: int) -> Callable[..., Non
     return coulomb_pair
 
 
-def _first(kind: int) -> int:
-    """Return where polynomials begin among the parameters."""
-    return 3 if kind == close.FREE else 3 + close.HEAD
-
-
 def _source(terms: int, intervals: int, sets: int, width: int, kind: int) -> str:
-    first = f"{_first(kind)}" + f" + {terms + 1} * (i64)(t < p[2] ? t : p[2])" * (intervals > 1)
+    first = f"{_FIRST[kind]}" + f" + {terms + 1} * (i64)(t < p[2] ? t : p[2])" * (intervals > 1)
     slopes = "".join(f"sum[k + {n + 1}] += {a};\n" for n, a in enumerate("xyz"))
     second = "".join(
         f"sum[k + {4 + n}] += {a} * d[{b}];\n"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,12 +255,11 @@ class _Step(Step):
         """Return the columns of `damping.moments` for all particles, without Coulomb's constant."""
         core, a, count, near = self.core, self.thole or 1.0, self.x.count, self.core.reach
 
-        def made(kind: int, numbers: tuple[float, ...]) -> Any:
-            return damping.moments(a, kind, numbers)
-
         rows = joined(core, count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
         reach = max(self.reach, near) if len(core.exclusions) else self.reach
-        function = core.without_close(("moments", a), count, made, damping.AT + close.HEAD)
+        function = core.without_close(
+            ("moments", a), count, functools.partial(damping.moments, a), damping.AT + close.HEAD
+        )
         sums = near_sums(core, self.x, reach, function, rows)
         if len(core.exclusions):
             core.exclusions.add(core, self.x, damping.listed(a, near), rows, sums)

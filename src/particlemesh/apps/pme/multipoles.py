@@ -286,13 +286,13 @@ _CLOSE = 7  # as in `dipoles`
 _ROWS = MORE + 2  # where polynomials begin among the parameters
 
 
-def pair_function(smooth: Smooth, listed: bool = False, numbers: tuple[float, ...] = close.ALL) -> pm.PairFunction:
+def pair_function(smooth: Smooth, kind: int = close.FREE, numbers: tuple[float, ...] = close.ALL) -> pm.PairFunction:
     """Return the pair function of multipoles: charge, dipole, upper triangle of the quadrupole, squared width.
 
-    It has ``1 / r``, or ``erf(...) / r`` with widths, minus a smooth part. ``numbers`` say how a sum over neighbours,
-    or one of ``listed`` pairs, leaves out close ones (`close`).
+    It has ``1 / r``, or ``erf(...) / r`` with widths, minus a smooth part. ``kind`` and ``numbers`` say how a sum
+    leaves out close pairs (`close`). One compilation serves sums over neighbours with and without such pairs.
     """
-    kind, terms = close.LISTED if listed else close.NEIGHBOURS, smooth.coefficients.shape[1]
+    kind, terms = kind or close.NEIGHBOURS, smooth.coefficients.shape[1]
     bent = 4 * smooth.scale**2 * float(Polynomial(smooth.coefficients[0]).deriv(2)(-0.5))  # at r = 0
     source = f"{close.text(kind, _CLOSE)}{_INTERACTION}".replace("TERMS", str(terms)).replace("ROWS", str(_ROWS))
     source += "".join(f"{'' if 'sum' in line else 'const real '}{line};\n" for line in _statements())
@@ -300,19 +300,15 @@ def pair_function(smooth: Smooth, listed: bool = False, numbers: tuple[float, ..
     return pm.PairFunction(source, _function(terms, kind), COLUMNS, VALUES, parameters)
 
 
-def neighbours(smooth: Smooth) -> tuple[Callable[[int, tuple[float, ...]], pm.PairFunction], int]:
+def neighbours(smooth: Smooth) -> tuple[Callable[..., pm.PairFunction], int]:
     """Return what makes the pair function of sums over neighbours, and where a table begins, for `close.function`."""
-
-    def made(kind: int, numbers: tuple[float, ...]) -> pm.PairFunction:
-        return pair_function(smooth, False, numbers if kind == close.NEIGHBOURS else close.ALL)
-
-    return made, size_of(smooth) + 2
+    return functools.partial(pair_function, smooth), size_of(smooth) + 2
 
 
 @functools.lru_cache(maxsize=8)
 def listed(terms: int, reach: float) -> pm.PairFunction:
     """Return the pair function of excluded and scaled pairs, which are close below a distance."""
-    return pair_function(Smooth(1.0, np.zeros((1, terms))), True, close.numbers(reach))
+    return pair_function(Smooth(1.0, np.zeros((1, terms))), close.LISTED, close.numbers(reach))
 
 
 @functools.cache

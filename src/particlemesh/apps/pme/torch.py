@@ -214,12 +214,12 @@ def _by_tensors(
     between = x[j] - x[i] + (shifts.to(x.dtype)[:, None] @ (cell if home is None else cell[home]))[:, 0]
     whole = torch.ones_like(between[:, 0])
     if len(pairs):
-        keys, weights = map(torch.from_numpy, pairs.keys(len(x)))
-        codes, keys = i * len(x) + j, keys.to(x.device)
+        keys, weights = (torch.from_numpy(a).to(x.device) for a in pairs.keys(len(x)))
+        codes = i * len(x) + j
         place = torch.searchsorted(keys, codes).clamp(max=len(keys) - 1)
         near = derivatives.reach(torch, close.FAR * cutoff, torch.linalg.inv(cell.detach()))
         left = derivatives.share(TORCH, (between * between).sum(1), near)
-        whole = whole + torch.where(keys[place] == codes, _like(weights, x)[place], 0.0) * left
+        whole = whole + torch.where(keys[place] == codes, weights.to(x.dtype)[place], 0.0) * left
     return TORCH.totals(near_energies(facts, between, q[i], q[j], whole), cell, home)
 
 

@@ -268,8 +268,8 @@ class PairFunction(checks.Fixed):
             from numba import njit
             from numba.core.dispatcher import Dispatcher
 
-            compile_it = njit(nogil=True, error_model="numpy")
-            self._compiled = function if isinstance(function, Dispatcher) else compile_it(function)
+            ready = isinstance(function, Dispatcher)
+            self._compiled = function if ready else njit(nogil=True, error_model="numpy")(function)
         return self._compiled
 
     @property
