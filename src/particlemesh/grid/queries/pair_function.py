@@ -263,13 +263,12 @@ class PairFunction(checks.Fixed):
         TypeError
             If there is none.
         """
-        function = self.on_cpu
+        plain = self.on_cpu
         if self._compiled is None:
             from numba import njit
             from numba.core.dispatcher import Dispatcher
 
-            ready = isinstance(function, Dispatcher)
-            self._compiled = function if ready else njit(nogil=True, error_model="numpy")(function)
+            self._compiled = plain if isinstance(plain, Dispatcher) else njit(nogil=True, error_model="numpy")(plain)
         return self._compiled
 
     @property
