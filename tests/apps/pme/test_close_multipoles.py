@@ -15,7 +15,7 @@ FINE = dict(cutoff=1.7, shape=(48, 54, 48), window="bspline12")
 PAIRS = dict(exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
 NAMES = "dipoles", "quadrupoles", "widths"
 KINDS = {"charges": 0, "dipoles": 1, "all": 3}  # how many of the names
-DISTANCES = [1e-3, 1e-2, 0.1, 0.3]
+DISTANCES = [1e-3, 1e-2, 0.1, 0.15, 0.3, 0.5]  # at 0.15 and 0.5 both sums have a share of charges, or of others
 TOLERANCE = {"float32": 2e-5, "float64": 1e-8}  # of a directional derivative
 WEIGHTS = np.array([2.0, -0.5])  # of two systems
 
@@ -113,6 +113,19 @@ def test_results_are_those_of_plain_sums(backend, kind, dtype, split):
             first = first[0] if name in ("energy", "virial") else first[:6]
             size = abs(alone).max() * (1e-5 if dtype == "float32" else 1e-9)
             np.testing.assert_allclose(first, alone, rtol=0, atol=size, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("distance", [0.0, *DISTANCES])
+def test_sums_over_lists_leave_them_out(distance, dtype):
+    """Sums of a list with a skin, by one polynomial in float32 and by many in float64."""
+    arrays = numbers(distance, "charges")[:2]
+    for split in SPLITS.values():
+        plain = PME(BOX, **FINE, **split, **PAIRS)(*arrays, fields=True)
+        result = PME(BOX, **FINE, **split, **PAIRS, skin=0.1)(*(a.astype(dtype) for a in arrays), fields=True)
+        for name, exact in vars(plain).items():
+            size = abs(exact).max() * (5e-6 if dtype == "float32" else 1e-13)
+            np.testing.assert_allclose(getattr(result, name), exact, rtol=0, atol=size, err_msg=name)
 
 
 @pytest.mark.turns(5)

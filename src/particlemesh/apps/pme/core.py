@@ -47,6 +47,7 @@ FLOOR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-14}  # what roundi
 _ONES = 2**64 - 1  # ~i of a particle i
 _SHARE = 2048  # particles that a group adds up
 _LANES = 32  # of assemble.c
+_NEAR = 1 / 3  # of the reach: where pairs of charges are close, whose powers of 1 / r are low
 _MANY = 15  # charges in a cube of the cutoff, 64 neighbours
 _ALONE = contextlib.nullcontext()
 _CORES = {"dipoles": (3,), "quadrupoles": (3, 3)}  # shapes of numbers of a particle that have axes
@@ -231,6 +232,7 @@ class Core:
     replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
     dipoles: Any = None  # what makes steps with dipoles
     multipoles: Any = None  # what makes steps with dipoles, quadrupoles and widths
+    apart = True  # whether sums of charges leave out close excluded pairs
     systems = 0  # 0: all particles see each other
     owners: Any = None  # the system of each particle
     rows: np.ndarray | None = None  # lattice vectors of systems in the next step
@@ -262,7 +264,6 @@ class Core:
             compensation="continuous", gradient=gradient, applications=applications,
             **split.green(all(box.periodic)), **options,
         )  # fmt: skip
-        self.apart = skin is None  # whether sums of charges leave out close excluded pairs
         self._known_boxes: tuple[np.ndarray, Any, float] | None = None
         self._memory: dict[str, Any] = {}
         self.branch = branch_of(backend)  # None: one half after the other
@@ -300,11 +301,11 @@ class Core:
     def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
         """Return the pair function for so many sets of charges of so many particles."""
         made = direct.neighbours(self._smooth, sets, virial)
-        return self.without_close((sets, virial), count if self.apart else 0, *made)
+        return self.without_close((sets, virial), count if self.apart and self.list is None else 0, *made, _NEAR)
 
     def listed(self, sets: int, virial: bool) -> pm.PairFunction:
         """Return the pair function for excluded and scaled pairs, without a smooth part."""
-        return direct.listed(sets, virial, self.reach if self.apart else 0.0)
+        return direct.listed(sets, virial, _NEAR * self.reach if self.apart else 0.0)
 
     def charges(self, given: Any) -> Any:
         """Return the charges (sets, N) of the mesh from what a step is given."""
@@ -344,10 +345,13 @@ class Core:
             self._known_boxes = rows.copy(), self.upload([image.numbers() for image in images]), reach
         return self._known_boxes
 
-    def without_close(self, name: Any, count: int, *make_at: Any) -> pm.PairFunction:
-        """Return a pair function for so many neighbours, which leaves out close excluded pairs (`close.function`)."""
+    def without_close(self, name: Any, count: int, make: Any, at: int, share: float = 1.0) -> Any:
+        """Return a pair function for so many neighbours, which leaves out close excluded pairs (`close.function`).
+
+        These are nearer than a share of the reach.
+        """
         name = name, self.split, self.parameters.cutoff, self.dtype
-        return close.function(self.exclusions, name, count, self.reach, *make_at)
+        return close.function(self.exclusions, name, count, share * self.reach, make, at)
 
     def place(self, x: Coordinates, check: bool) -> None:
         """Give the mesh positions."""
@@ -559,7 +563,10 @@ class Core:
         if self.list is None:
             self.stream(function, charges, sums)
         else:
-            self.list.sums(function, charges, sums, self.threads)
+            table = self.without_close(
+                "list", x.count, lambda _, numbers: np.array(numbers, self.dtype), close.HEAD, _NEAR
+            )
+            self.list.sums(function, table, charges, sums, self.threads)
         if len(self.exclusions.pairs):
             sums = self.correct(x, charges, sums, virial)
         self.sums = sums

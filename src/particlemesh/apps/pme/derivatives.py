@@ -238,6 +238,7 @@ def share(library: Library, r2: Any, reach: Any) -> Any:
 
 
 KNOWN = KnownPairs()  # of the last calls
+kernels.through_forks(KNOWN.busy)
 
 
 # ---- multipoles --------------------------------------------------------------------------------------------------

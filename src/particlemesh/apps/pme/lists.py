@@ -11,6 +11,7 @@ import numba
 import numpy as np
 
 import particlemesh as pm
+from particlemesh.apps.pme import close
 from particlemesh.apps.pme.direct import smooth_part
 from particlemesh.kernels import Coordinates
 from particlemesh.kernels.cpu import fetch_add, loop_with, ranges, run, threads_for
@@ -74,8 +75,10 @@ class SkinList:
         self._now = self._base + moves[self._order]
         return True
 
-    def sums(self, function: pm.PairFunction, charges: np.ndarray, sums: np.ndarray, threads: int | None) -> None:
-        """Write the sums (N, sets * columns + 1) of a Coulomb pair function."""
+    def sums(
+        self, function: pm.PairFunction, table: Any, charges: np.ndarray, sums: np.ndarray, threads: int | None
+    ) -> None:  # fmt: skip
+        """Write the sums (N, sets * columns + 1) of a Coulomb pair function; a table has close excluded pairs."""
         count, results = sums.shape
         sets = charges.shape[0]
         parameters = function.parameters_as(sums.dtype)
@@ -87,12 +90,13 @@ class SkinList:
         values = charges[:, self._order].T
         values = np.ascontiguousarray(np.concatenate([values, values[self._images]]))
         partial = np.zeros((used, len(x), results), sums.dtype)
-        rooms = np.empty((used, 6, self._longest + 1), sums.dtype)
-        called = np.empty((used, self._longest + 1), np.uint32)
+        names = np.concatenate([self._order, self._order[self._images]])
+        rooms = np.empty((used, 10, self._longest + 1), sums.dtype)
+        called = np.empty((used, 2, self._longest + 1), np.uint32)
         run(
-            loop_with(_rows, "potential_and_slope", smooth), used, x, values, self._start, self._partners, parameters,
-            sums.dtype.type(self.cutoff**2), (results - 1) // max(sets, 1), partial, rooms, called, count, _SHARE,
-            steps=5.0 * len(self._partners),
+            loop_with(_rows, "potential_and_slope", smooth), used, x, names, values, self._start, self._partners,
+            parameters, table, sums.dtype.type(self.cutoff**2), (results - 1) // max(sets, 1), partial, rooms, called,
+            count, _SHARE, steps=5.0 * len(self._partners),
         )  # fmt: skip
         totals = partial.sum(0)
         for column in range(results):  # what images got belongs to their particles
@@ -132,6 +136,9 @@ def with_images(j: np.ndarray, shift: np.ndarray, count: int) -> tuple[np.ndarra
 
 
 # ---- loops over a row's pairs, compiled with the loop over rows -------------------------------------------
+
+
+HEAD, _whole = close.HEAD, close.compiled(close.NEIGHBOURS, 0)
 
 
 def by_one_polynomial(squares, n, p, potentials, slopes):
@@ -202,12 +209,14 @@ def potential_and_slope(squares, n, p, potentials, slopes):
     raise NotImplementedError
 
 
-def _rows(x, values, start, partners, p, square, width, partial, rooms, called, count, share, counter):
+def _rows(x, names, values, start, partners, p, table, square, width, partial, rooms, called, count, share, counter):
     """Add up over pairs of shares of rows, for both particles of each pair, in the memory of this thread."""
     worker = fetch_add(counter, 1, 1)
-    totals, room, name = partial[worker], rooms[worker], called[worker]
+    totals, room, name, places = partial[worker], rooms[worker], called[worker, 0], called[worker, 1]
     ex, ey, ez, squares, potentials, slopes = room[0], room[1], room[2], room[3], room[4], room[5]
     last, zero = partial.shape[2] - 1, square - square
+    some, shares, rest, steep, smooth = room[6], room[7], room[8], room[9], p.copy()
+    smooth[1] = zero  # without 1 / r
     for begin, end in ranges(counter, count, share):
         for i in range(begin, end):
             a, b, c = x[i, 0], x[i, 1], x[i, 2]
@@ -223,6 +232,19 @@ def _rows(x, values, start, partners, p, square, width, partial, rooms, called, 
                     if not squares[k] > 0:
                         totals[i, last] += 1
                         totals[name[k], last] += 1
+            m = 0
+            for k in range(n if table.shape[0] > HEAD else 0):
+                if squares[k] < table[1]:
+                    whole = _whole(squares[k], names[i], names[name[k]], table)
+                    if whole != p[1]:
+                        some[m], shares[m], places[m] = squares[k], whole, k
+                        m += 1
+            if m:
+                potential_and_slope(some, m, smooth, rest, steep)
+            for c in range(m):
+                k, whole = places[c], shares[c]
+                potentials[k] = whole * potentials[k] + (p[1] - whole) * rest[c]
+                slopes[k] = whole * slopes[k] + (p[1] - whole) * steep[c]
             for m in range(values.shape[1]):
                 at, value = m * width, values[i, m]
                 s0, s1, s2, s3 = zero, zero, zero, zero  # in registers: a sum in memory waits for itself

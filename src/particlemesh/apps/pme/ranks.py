@@ -198,7 +198,7 @@ class DistributedPME(PME):
 class RankCore(Core):
     """Grid and solver over ranks, and sums of energies and virials."""
 
-    replayed = False
+    replayed = apart = False  # tables of excluded pairs would have indices of all ranks
 
     def __init__(
         self, world: pmd.World, parts: str, box: pm.Box, parameters: Parameters, *given: Any, **more: Any
@@ -208,7 +208,6 @@ class RankCore(Core):
         self._listed: Listed | None = None
         self._meanwhile: Callable[[], Any] | None = None
         super().__init__(box, parameters, *given, **more)
-        self.apart = False  # tables of excluded pairs would have indices of all ranks
 
     def new_grid(self, sides: list[float], options: dict[str, Any]) -> Any:
         return pmd.UniformGrid(self.domain, self.world, self.parameters.cutoff, cell_size=tuple(sides), **options)
