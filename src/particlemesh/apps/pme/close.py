@@ -18,8 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-import particlemesh as pm
-from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.exclusions import Exclusions, boxes
 
 FREE, NEIGHBOURS, LISTED = range(3)  # no pair is listed; a sum over neighbours; a correction of listed pairs
 ALL = (1.0, 0.0, 0.0, 0.0, 0.0)  # the numbers of pairs of which none is listed
@@ -27,10 +26,23 @@ HEAD = len(ALL)  # how many numbers have places that compiled code knows; the ta
 FAR = 1 / 3  # of the cutoff: beyond it taking a pair back costs no digits
 
 
+def reach(core: Any) -> float:
+    """Return the distance below which pairs are close: there an image is the nearest one."""
+    return min(FAR * core.parameters.cutoff, boxes(core).near)
+
+
 def function(
+    core: Any, name: Any, count: int, make: Callable[[int, tuple[float, ...]], Any], at: int, share: float = 1.0
+) -> Any:  # fmt: skip
+    """Return what `known` does for pairs of a core that are close below a share of the reach."""
+    name = name, core.split, core.parameters.cutoff, core.dtype
+    return known(core.exclusions, name, count, share * reach(core), make, at)
+
+
+def known(
     exclusions: Exclusions, name: Any, count: int, reach: float,
-    make: Callable[[int, tuple[float, ...]], pm.PairFunction], at: int,
-) -> pm.PairFunction:  # fmt: skip
+    make: Callable[[int, tuple[float, ...]], Any], at: int,
+) -> Any:  # fmt: skip
     """Return a pair function for sums over so many neighbours, kept with its pairs under a name.
 
     Pairs are close below ``reach``, where an image is the nearest one. ``make`` takes the kind of the sum, and its
@@ -38,12 +50,11 @@ def function(
     """
     if not len(exclusions):
         count = 0
-    known = exclusions.close_functions.get(name)
-    if known is None or known[0] < count or (count and known[1] != reach):
+    kept = exclusions.close_functions.get(name)
+    if kept is None or kept[0] < count or (count and kept[1] != reach):
         given = (NEIGHBOURS, numbers(reach, at) + _table(exclusions, count, at)) if count else (FREE, ALL)
-        known = count, reach, make(*given)
-        exclusions.close_functions[name] = known
-    return known[2]
+        kept = exclusions.close_functions[name] = count, reach, make(*given)
+    return kept[2]
 
 
 def numbers(reach: float, at: int = 0) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
-from particlemesh.apps.pme.exclusions import Exclusions, Images
+from particlemesh.apps.pme.exclusions import Boxes, Exclusions
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of
 from particlemesh.apps.pme.split import Smooth, Split, polynomials, widest
@@ -264,7 +264,8 @@ class Core:
             compensation="continuous", gradient=gradient, applications=applications,
             **split.green(all(box.periodic)), **options,
         )  # fmt: skip
-        self._known_boxes: tuple[np.ndarray, Any, float] | None = None
+        self._functions: dict[Any, pm.PairFunction] = {}
+        self.known_boxes: Boxes | None = None
         self._memory: dict[str, Any] = {}
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", len(StepErrors._fields), np.dtype(np.uint64))  # words of `StepErrors`
@@ -300,12 +301,16 @@ class Core:
 
     def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
         """Return the pair function for so many sets of charges of so many particles."""
-        made = direct.neighbours(self._smooth, sets, virial)
-        return self.without_close((sets, virial), count if self.apart and self.list is None else 0, *made, _NEAR)
+        if self.apart and self.list is None and len(self.exclusions.pairs):
+            made = direct.neighbours(self._smooth, sets, virial)
+            return close.function(self, (sets, virial), count, *made, _NEAR)
+        if (sets, virial) not in self._functions:
+            self._functions[sets, virial] = direct.pair_function(self._smooth, sets, virial)
+        return self._functions[sets, virial]
 
     def listed(self, sets: int, virial: bool) -> pm.PairFunction:
         """Return the pair function for excluded and scaled pairs, without a smooth part."""
-        return direct.listed(sets, virial, _NEAR * self.reach if self.apart else 0.0)
+        return direct.listed(sets, virial, _NEAR * close.reach(self) if self.apart else 0.0)
 
     def charges(self, given: Any) -> Any:
         """Return the charges (sets, N) of the mesh from what a step is given."""
@@ -323,35 +328,6 @@ class Core:
 
     def check_pairs(self, count: int) -> None:
         """Note in the status, on the CPU, a pair that cannot be excluded."""
-
-    @property
-    def lattices(self) -> Any:
-        """Numbers of the box, (1, 20), or of those of systems, for loops and kernels over listed pairs."""
-        return self._boxes[1]
-
-    @property
-    def reach(self) -> float:
-        """The distance below which pairs are close (`close`)."""
-        return self._boxes[2]
-
-    @property
-    def _boxes(self) -> tuple[np.ndarray, Any, float]:
-        """Lattice vectors (1, 3, 3), or those of systems, and what follows from them."""
-        one = np.broadcast_to(self.images_box.matrix, (max(self.systems, 1), 3, 3))
-        rows = one if self.rows is None else self.rows
-        if self._known_boxes is None or not np.array_equal(self._known_boxes[0], rows):
-            images = [Images.of(row, self.dtype) for row in rows]
-            reach = min(close.FAR * self.parameters.cutoff, min(image.near for image in images) ** 0.5)
-            self._known_boxes = rows.copy(), self.upload([image.numbers() for image in images]), reach
-        return self._known_boxes
-
-    def without_close(self, name: Any, count: int, make: Any, at: int, share: float = 1.0) -> Any:
-        """Return a pair function for so many neighbours, which leaves out close excluded pairs (`close.function`).
-
-        These are nearer than a share of the reach.
-        """
-        name = name, self.split, self.parameters.cutoff, self.dtype
-        return close.function(self.exclusions, name, count, share * self.reach, make, at)
 
     def place(self, x: Coordinates, check: bool) -> None:
         """Give the mesh positions."""
@@ -563,9 +539,11 @@ class Core:
         if self.list is None:
             self.stream(function, charges, sums)
         else:
-            table = self.without_close(
-                "list", x.count, lambda _, numbers: np.array(numbers, self.dtype), close.HEAD, _NEAR
-            )
+            table: Any = close.ALL
+            if len(self.exclusions.pairs):
+                table = close.function(
+                    self, "list", x.count, lambda _, numbers: np.array(numbers, self.dtype), close.HEAD, _NEAR
+                )
             self.list.sums(function, table, charges, sums, self.threads)
         if len(self.exclusions.pairs):
             sums = self.correct(x, charges, sums, virial)

@@ -420,7 +420,7 @@ def pair_sums(
         made = multipoles.neighbours(with_derivatives(split, cutoff, single, 5))
         _check_widths(values[:, 10], text)
         given = library.xp.concatenate([values[:, :10], values[:, 10:] ** 2], 1)
-    function = close.function(pairs, (text, single, plain, on_gpu), len(x), near, *made)
+    function = close.known(pairs, (text, single, plain, on_gpu), len(x), near, *made)
     many = {} if system is None else dict(system=system, boxes=rows)
     sums = (
         pm.UniformGrid(box, cell_size=cells(box, cutoff), systems=len(rows) if many else None)

@@ -81,7 +81,7 @@ class Dipoles:
         check_powers(core.parameters.cutoff, 7, core.dtype)
         self.core = core
         self._smooth = with_derivatives(core.split, core.parameters.cutoff, core.dtype.itemsize == 4)
-        self.listed = [pair_function(NONE, v, close.LISTED, close.numbers(core.reach)) for v in (False, True)]
+        self.listed = [pair_function(NONE, v, close.LISTED, close.numbers(close.reach(core))) for v in (False, True)]
         self.factors = core.constant, core.split.mesh, core.split.itself, core.split.at_zero(1)
 
     def take(self, name: str, *shape: int) -> Any:
@@ -98,7 +98,7 @@ class Dipoles:
     def function(self, count: int, virial: bool) -> pm.PairFunction:
         """Return the pair function of sums over neighbours."""
         made = functools.partial(pair_function, self._smooth, virial)
-        return self.core.without_close(("dipoles", virial), count, made, size_of(self._smooth))
+        return close.function(self.core, ("dipoles", virial), count, made, size_of(self._smooth))
 
     def _scratch(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
         nodes = self.core.solver.plan.mesh.field_shape

@@ -19,7 +19,7 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
 from particlemesh.apps.pme.core import Calculation, Core, Result, word_of
-from particlemesh.apps.pme.exclusions import KnownPairs
+from particlemesh.apps.pme.exclusions import KnownPairs, boxes
 from particlemesh.apps.pme.split import SixthPower, Smooth, polynomials
 from particlemesh.kernels import Coordinates, Unread, alone, checks, compile_kernel
 
@@ -266,7 +266,7 @@ class LennardJones(Core):
         corrected = self.take("corrected sums", x.count * COLUMNS).reshape(x.count, COLUMNS)
         kernel = compile_kernel(self.backend, _FILE, "without_pairs", dtype)
         kernel(
-            x.count, *x.arguments(), *rows, self._numbers, sums, corrected, self.lattices, x.count, x.record(),
+            x.count, *x.arguments(), *rows, self._numbers, sums, corrected, boxes(self).lattices, x.count, x.record(),
             self.record(*law),
         )  # fmt: skip
         return corrected

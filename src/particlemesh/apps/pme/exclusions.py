@@ -46,6 +46,25 @@ class Images(NamedTuple):
         return *self.matrix.ravel(), *self.inverse.ravel(), self.near, self.least
 
 
+class Boxes(NamedTuple):
+    """Boxes of a step, in which nearest images are sought."""
+
+    rows: np.ndarray  # (S, 3, 3), lattice vectors
+    lattices: Any  # numbers (S, 20) of images, for loops and kernels
+    near: float  # nearer images are the nearest in all boxes
+
+
+def boxes(core: Any) -> Boxes:
+    """Return the box of a core, or those of its systems, made again if they change."""
+    one = np.broadcast_to(core.images_box.matrix, (max(core.systems, 1), 3, 3))
+    rows = one if core.rows is None else core.rows
+    if core.known_boxes is None or not np.array_equal(core.known_boxes.rows, rows):
+        images = [Images.of(row, core.dtype) for row in rows]
+        lattices = core.upload([image.numbers() for image in images])
+        core.known_boxes = Boxes(rows.copy(), lattices, min(image.near for image in images) ** 0.5)
+    return core.known_boxes
+
+
 def short_vectors(matrix: np.ndarray) -> np.ndarray:
     """Return short vectors of the lattice of rows (3, 3), none of which a sum of the others with signs shortens.
 
@@ -148,7 +167,7 @@ class Exclusions(Fixed):
             )
         self._largest = int(self.pairs.max()) if len(self.pairs) else -1
         self._rows: dict[Any, tuple[Any, Any, Any]] = {}
-        self.close_functions: dict[Any, tuple[int, float, pm.PairFunction]] = {}  # see `close.function`
+        self.close_functions: dict[Any, tuple[int, float, Any]] = {}  # see `close.known`
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -230,14 +249,14 @@ class Exclusions(Fixed):
             owners = np.empty(0, np.int32) if core.owners is None else core.owners
             run(
                 loop_with(_add, "of_pair", function.on_cpu), threads_for(core.threads, x.count),
-                tuple(map(plain, x.arrays)), *rows, values, p, core.lattices, owners, sums, _SHARE,
+                tuple(map(plain, x.arrays)), *rows, values, p, boxes(core).lattices, owners, sums, _SHARE,
             )  # fmt: skip
             return
         sizes = dict(REAL_IS_DOUBLE=int(core.dtype.itemsize == 8), VALUES=function.values, RESULTS=function.results)
         kernel = core.backend.kernel("apps/pme/exclusions.c", "listed", sizes, {"pair function": function.text})
         places = core.at(sums), core.at(values), *(stride // core.dtype.itemsize for stride in values.strides)
         kernel(
-            x.count, *x.arguments(), *rows, values, function.parameters_on(core.backend, p), sums, core.lattices,
+            x.count, *x.arguments(), *rows, values, function.parameters_on(core.backend, p), sums, boxes(core).lattices,
             Unread(rows[0]) if core.owners is None else core.owners, core.status, x.count, core.systems, x.record(),
             Record("=4q", *places),
         )  # fmt: skip

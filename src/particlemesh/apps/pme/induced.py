@@ -253,12 +253,12 @@ class _Step(Step):
 
     def extra(self, induced: Any) -> Any:
         """Return the columns of `damping.moments` for all particles, without Coulomb's constant."""
-        core, a, count, near = self.core, self.thole or 1.0, self.x.count, self.core.reach
+        core, a, count, near = self.core, self.thole or 1.0, self.x.count, close.reach(self.core)
 
         rows = joined(core, count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
         reach = max(self.reach, near) if len(core.exclusions) else self.reach
-        function = core.without_close(
-            ("moments", a), count, functools.partial(damping.moments, a), damping.AT + close.HEAD
+        function = close.function(
+            core, ("moments", a), count, functools.partial(damping.moments, a), damping.AT + close.HEAD
         )
         sums = near_sums(core, self.x, reach, function, rows)
         if len(core.exclusions):

@@ -81,7 +81,7 @@ class SkinList:
         """Write the sums (N, sets * columns + 1) of a Coulomb pair function; a table has close excluded pairs."""
         count, results = sums.shape
         sets = charges.shape[0]
-        parameters = function.parameters_as(sums.dtype)
+        parameters, table = function.parameters_as(sums.dtype), np.asarray(table, sums.dtype)
         intervals = round(function.parameters[2] + 0.5)
         terms = (len(parameters) - 3) // intervals - 1
         smooth = by_one_polynomial if intervals == 1 else by_intervals(terms)

@@ -104,7 +104,7 @@ class Multipoles:
 
     def function(self, count: int) -> pm.PairFunction:
         """Return the pair function of sums over neighbours."""
-        return self.core.without_close("multipoles", count, *neighbours(self._smooth))
+        return close.function(self.core, "multipoles", count, *neighbours(self._smooth))
 
     def _scratch(self, count: int) -> dict[str, Any]:
         nodes, systems = self.core.solver.plan.mesh.field_shape, self.core.systems
@@ -167,7 +167,7 @@ class Multipoles:
             core.grid.stream(core.parameters.cutoff, self.function(x.count), values, out=sums)
             if len(core.exclusions):
                 core.check_pairs(x.count)
-                function = listed(self._smooth.coefficients.shape[1], core.reach)
+                function = listed(self._smooth.coefficients.shape[1], close.reach(core))
                 core.exclusions.add(core, x, function, values, sums)
         core.sums = sums
         (self._assemble if core.on_gpu else self._assemble_on_cpu)(scratch, out)
