@@ -30,6 +30,9 @@ from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS, Split, polynomials, widest, with_derivatives
 from particlemesh.kernels import kind_of
 
+KNOWN = KnownPairs()  # excluded pairs of the last calls
+kernels.through_forks(KNOWN.busy)
+
 
 class Library(NamedTuple):
     """What a library of arrays is asked for.
@@ -237,10 +240,6 @@ def share(library: Library, r2: Any, reach: Any) -> Any:
     return library.constant(library.xp.clip(2 - 2 * r2 / reach**2, 0, 1))
 
 
-KNOWN = KnownPairs()  # of the last calls
-kernels.through_forks(KNOWN.busy)
-
-
 # ---- multipoles --------------------------------------------------------------------------------------------------
 
 _TWICE = [1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0, 2.0, 1.0]  # how often a number is among the elements of moments
@@ -427,8 +426,8 @@ def pair_sums(
         .build(x, **many)
         .stream(cutoff, function, given)
     )
-    i, j = pairs.pairs[pairs.factors == 0].T
-    if float(sums[:, -1].sum()) > 2 * int((x[i] == x[j]).all(1).sum()):
+    touching, (i, j) = float(sums[:, -1].sum()), pairs.pairs[pairs.factors == 0].T
+    if touching and touching > 2 * int((x[i] == x[j]).all(1).sum()):
         raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
     if plain:
         by_x, by_values, each = -values[:, None] * sums[:, 1:4], sums[:, 0], values * sums[:, 0]

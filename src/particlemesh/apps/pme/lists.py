@@ -241,10 +241,10 @@ def _rows(x, names, values, start, partners, p, table, square, width, partial, r
                         m += 1
             if m:
                 potential_and_slope(some, m, smooth, rest, steep)
-            for c in range(m):
-                k, whole = places[c], shares[c]
-                potentials[k] = whole * potentials[k] + (p[1] - whole) * rest[c]
-                slopes[k] = whole * slopes[k] + (p[1] - whole) * steep[c]
+            for e in range(m):  # a pair that is left out is not multiplied: powers of 1 / r may overflow
+                k, whole = places[e], shares[e]
+                potentials[k] = whole * potentials[k] + (p[1] - whole) * rest[e] if whole != zero else rest[e]
+                slopes[k] = whole * slopes[k] + (p[1] - whole) * steep[e] if whole != zero else steep[e]
             for m in range(values.shape[1]):
                 at, value = m * width, values[i, m]
                 s0, s1, s2, s3 = zero, zero, zero, zero  # in registers: a sum in memory waits for itself
