@@ -137,12 +137,12 @@ class _Bent(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, r2: Tensor, smooth: Smooth, n: int) -> Tensor:
         ctx.save_for_backward(r2)
-        ctx.of, table = (smooth, n), _like(smooth.bent(n), r2)
+        ctx.of, table = (smooth, n), _like(smooth.bent(n).T, r2)
         t = r2 * smooth.scale
-        interval = t.long().clamp(max=len(table) - 1)
-        rows, value = table[interval], torch.zeros_like(t)
-        for k in range(rows.shape[1] - 1, -1, -1):
-            value = value * (t - interval - 0.5) + rows[:, k]
+        interval = t.long().clamp(max=table.shape[1] - 1)
+        t, value = t - interval - 0.5, torch.zeros_like(t)
+        for row in table.flip(0):
+            value = torch.addcmul(row[interval], value, t)
         return value
 
     @staticmethod
