@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3478,
     "apps/mri": 681,
     "apps/nufft": 1675,
-    "apps/pme": 5536,
+    "apps/pme": 5523,
     "arrays": 815,
     "autograd": 1461,
     "backends": 3343,

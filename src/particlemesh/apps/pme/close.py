@@ -31,18 +31,13 @@ def reach(core: Any) -> float:
     return min(FAR * core.parameters.cutoff, boxes(core).near)
 
 
-def function(
-    core: Any, name: Any, count: int, make: Callable[[int, tuple[float, ...]], Any], at: int, share: float = 1.0
-) -> Any:  # fmt: skip
+def function(core: Any, name: Any, count: int, make: Callable[..., Any], at: int, share: float = 1.0) -> Any:
     """Return what `known` does for pairs of a core that are close below a share of the reach."""
     name = name, core.split, core.parameters.cutoff, core.dtype
     return known(core.exclusions, name, count, share * reach(core), make, at)
 
 
-def known(
-    exclusions: Exclusions, name: Any, count: int, reach: float,
-    make: Callable[[int, tuple[float, ...]], Any], at: int,
-) -> Any:  # fmt: skip
+def known(exclusions: Exclusions, name: Any, count: int, reach: float, make: Callable[..., Any], at: int) -> Any:
     """Return a pair function for sums over so many neighbours, kept with its pairs under a name.
 
     Pairs are close below ``reach``, where an image is the nearest one. ``make`` takes the kind of the sum, and its

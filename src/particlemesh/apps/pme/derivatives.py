@@ -208,9 +208,7 @@ def energy(
     return facts.constant * total
 
 
-def excluded(
-    library: Library, x: Any, values: Any, cell: Any, system: Any, pairs: tuple[Any, Any, Any], near: float
-) -> Any:  # fmt: skip
+def excluded(library: Library, x: Any, values: Any, cell: Any, system: Any, pairs: Any, near: float) -> Any:
     """Return the energies of pairs i, j times a number, without Coulomb's constant; of one or many systems.
 
     Sums over neighbours leave out pairs that are closer than ``near``.
@@ -274,9 +272,7 @@ def moments_of(library: Library, values: Any) -> Any:
     return values if values.ndim == 1 else values.T[:10] * library.like(_HALVES, values)[:, None]
 
 
-def pair_energies(
-    library: Library, smooth: Callable[[Any, int], Any] | None, d: Any, a: Any, b: Any, whole: Any
-) -> Any:  # fmt: skip
+def pair_energies(library: Library, smooth: Any, d: Any, a: Any, b: Any, whole: Any) -> Any:
     """Return energies (M,) of pairs at vectors d (M, 3) from a to b.
 
     Parameters

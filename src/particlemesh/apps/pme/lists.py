@@ -75,9 +75,7 @@ class SkinList:
         self._now = self._base + moves[self._order]
         return True
 
-    def sums(
-        self, function: pm.PairFunction, table: Any, charges: np.ndarray, sums: np.ndarray, threads: int | None
-    ) -> None:  # fmt: skip
+    def sums(self, function: pm.PairFunction, table: Any, charges: Any, sums: np.ndarray, threads: int | None) -> None:
         """Write the sums (N, sets * columns + 1) of a Coulomb pair function; a table has close excluded pairs."""
         count, results = sums.shape
         sets = charges.shape[0]

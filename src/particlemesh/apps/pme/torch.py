@@ -203,9 +203,7 @@ def _known(pairs: Tensor, factors: Tensor, count: int) -> Exclusions:
     return derivatives.KNOWN.of(pairs.numpy(), factors.numpy(), count)
 
 
-def _by_tensors(
-    facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, pairs: Exclusions
-) -> Tensor:  # fmt: skip
+def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, pairs: Exclusions) -> Tensor:
     """Return the sum over pairs in tensors."""
     cutoff, (rows, box) = derivatives.split_of(facts)[0], derivatives.boxes_of(cell)
     many = {} if system is None else dict(system=system, boxes=rows)
