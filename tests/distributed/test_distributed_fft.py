@@ -243,6 +243,16 @@ def test_a_wrong_field_on_one_rank_is_an_error_on_all():
     assert on_threads(3, work)[0] == pytest.approx(24)
 
 
+@pytest.mark.parametrize(
+    ("shape", "size"), [((1,), 3), ((2,), 3), ((5, 1), 8), ((1, 1, 2), 5), ((3, 1, 1), 4)], ids=str
+)
+@pytest.mark.parametrize("real", [True, False])
+def test_ranks_without_nodes_have_empty_parts(shape, size, real):
+    modes, back = transformed(size, shape, "f8", real, parts="bisection")
+    assert modes.tobytes() == reference(shape, "f8", real).tobytes()
+    assert abs(back - whole_field(shape, "f8", real)).max() < 1e-14
+
+
 @pytest.mark.parametrize("axes", [(-2, -1), (-3, -2, -1), (-3, -2)], ids=str)
 def test_modes_are_left_out_of_two_axes_at_once(axes):
     """A GPU transforms several axes at once, and so leaves out modes of two together."""

@@ -304,6 +304,32 @@ def test_a_survey_counts_bad_particles_and_makes_room(backend):
     assert np.array_equal(again.packed, listed.packed, equal_nan=True)
 
 
+@pytest.mark.parametrize("failing", [{0}, {1}, {0, 1}])
+def test_other_work_during_a_sum_that_fails_stops_all(failing):
+    x, values = np.random.default_rng(2).random((40, 2)), np.ones(20)
+    function = pm.PairFunction(None, attraction, results=2, values=1, parameters=[0.01])
+
+    def work(world):
+        grid = UniformGrid(Domain(pm.Mesh((8, 8), (1.0, 1.0)), 2), world, 0.2)
+        grid.build(x[world.rank :: 2])
+        done = []
+
+        def other():
+            done.append(world.allreduce(1))
+            if world.rank in failing:
+                raise RuntimeError("mine")
+
+        with pytest.raises(RuntimeError, match="mine"):
+            grid.stream(None, function, values, meanwhile=other)
+        after = grid.stream(None, function, values, meanwhile=lambda: done.append(world.allreduce(1)))
+        assert done == [2, 2]
+        assert np.array_equal(after, grid.stream(None, function, values))
+        with pytest.raises((TypeError, RankError), match="meanwhile is of type int"):
+            grid.stream(None, function, values, meanwhile=3 if world.rank else other)
+
+    on_threads(2, work)
+
+
 @pytest.mark.backends("opencl")
 def test_surveys_one_after_the_other_are_those_step_by_step(backend):
     """Later ones replay the launches of earlier ones; clouds that need more room in between end replays."""

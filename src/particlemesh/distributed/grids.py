@@ -398,7 +398,8 @@ class UniformGrid(checks.Fixed):
                 ):
                     raise TypeError(f"values has dtype {native.dtype}; real numbers that fit into {dtype} are needed.")
                 native = held.xp.ascontiguousarray(native.astype(dtype).reshape(held.route.count, function.values))
-            return f"stream of a grid of {function.values} values", (reach, native)
+            beside = "" if meanwhile is None else " and other work"
+            return f"stream of a grid of {function.values} values{beside}", (reach, native)
 
         reach, native = self.world.alike(accepted, self._check)
         held = self._ready()
@@ -419,7 +420,7 @@ class UniformGrid(checks.Fixed):
 
         deliver, held = together(self.world, self._check, call, ready), self._ready()
         if meanwhile is not None:
-            meanwhile()
+            together(self.world, self._check, "other work", meanwhile)
         with held.kind.scope():
             return held.kind.like(deliver())
 

@@ -107,7 +107,7 @@ class Partition:
     def resized(self, axis: int, nodes: int) -> Partition:
         """Return the layout of an array whose axis, whole in every part, has another length: modes instead of nodes."""
         parts = tuple(
-            tuple(part[:axis] + (((0, nodes) if part[axis][1] else (0, 0)),) + part[axis + 1 :] for part in of_rank)
+            tuple(part[:axis] + ((0, nodes * (part[axis][0] < part[axis][1])),) + part[axis + 1 :] for part in of_rank)
             for of_rank in self.parts
         )
         return Partition(self.shape[:axis] + (nodes,) + self.shape[axis + 1 :], parts)

@@ -154,3 +154,31 @@ def test_nothing_is_reserved_or_copied_or_checked_before_a_step():
         copy.copy(pme)
     with pytest.raises(RuntimeError, match="no step"):
         pme.check()
+
+
+def test_a_rank_without_memory_stops_all_and_keeps_nothing_of_the_step():
+    x, q = drawn(BOXES["right"])
+
+    def work(world):
+        pme = DistributedPME(world, BOXES["right"], accuracy=1e-2, threads=1)
+        here = shares([45, 90])[world.rank]
+        before = pme(x[here], q[:, here])
+        core = pme._core
+        take = core.take
+
+        def scarce(name, *given):
+            if world.rank == 0 and name == "sums":
+                raise MemoryError("no room")
+            return take(name, *given)
+
+        core.take = scarce
+        with pytest.raises(MemoryError if world.rank == 0 else pmd.RankError, match="no room"):
+            pme(x[here], q[:, here])
+        core.take = take
+        bad = x[here] * (np.nan if world.rank else 1.0)
+        with pytest.raises((ValueError, pmd.RankError), match="finite"):
+            pme(bad, q[:, here])
+        assert core._meanwhile is None
+        assert np.array_equal(pme(x[here], q[:, here]).forces, before.forces)
+
+    on_threads(2, work)

@@ -507,9 +507,9 @@ class Core:
         fields = self.fields(sets, count, virial)
         smooth = functools.partial(self._smooth_half, x, charges, fields, check)
         with self.beside(smooth):
+            self.neighbours(x, check)
             if not sets:
                 return
-            self.neighbours(x, check)
             sums = self._sharp_half(x, charges[: self.together], virial)
         for begin in range(0, sets, self.together):
             part = slice(begin, min(begin + self.together, sets))

@@ -234,13 +234,23 @@ class RankCore(Core):
         """
         with contextlib.nullcontext(_at_once) if self.branch is None else self.branch.opened() as submit:
             self._meanwhile = functools.partial(submit, smooth)
-            yield
-            self._work_meanwhile()  # without charges there are no sums
+            try:
+                yield
+                self._work_meanwhile()  # without charges there are no sums
+            finally:
+                self._meanwhile = None  # it has charges and positions
 
     def _work_meanwhile(self) -> None:
         work, self._meanwhile = self._meanwhile, None
         if work is not None:
             work()
+
+    def fields(self, sets: int, count: int, virial: bool) -> Fields:
+        """Return memory for what the mesh gives; a rank without room for it, or for sums over pairs, stops all."""
+        with self.world.agreement("memory of a step"):
+            function = self.function(min(sets, self.together), virial, count)
+            self.take("sums", count * function.results)
+            return super().fields(sets, count, virial)
 
     def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
         of_rank = self.grid.stream(None, function, self.values(charges), meanwhile=self._work_meanwhile)
