@@ -256,12 +256,13 @@ distributed.power_spectrum: world interlaced compensation other edges mu_bins mu
 distributed.UniformGrid: cell_size
 distributed.World: communicator transport
 distributed.Domain.balanced: particle node
+distributed.FFT.inverse: norm
 distributed.Domain.parts: rank
 distributed.Plan.balanced: node particle
 distributed.Route.back distributed.Route.send: axis
 distributed.UniformGrid.count: radius
 distributed.UniformGrid.pairs: radius half order format quantities
-distributed.UniformGrid.stream: values
+distributed.UniformGrid.stream: values meanwhile
 distributed.World.agree: error call kind
 distributed.World.agreement: call
 distributed.World.alike: check
