@@ -229,6 +229,11 @@ class FFT(checks.Fixed):
         -------
         array (..., \*part), or a tuple with one for each part of this rank
             This rank's nodes, real for real transforms.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the spectrum has another shape or kind, or ``norm`` is another word; then every rank raises.
         """
         arrays, form, kind = self._accepted(spectrum, self._spectra, "spectrum", False, norm)
 

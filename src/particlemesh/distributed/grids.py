@@ -362,8 +362,8 @@ class UniformGrid(checks.Fixed):
         values : array (N, function.values) or (N,), optional
             Numbers of each particle that this rank gave to :meth:`build`, in the positions' type.
         meanwhile : function, optional
-            Other work, the same on all ranks, which may send messages. It is called while a GPU sums. In another
-            stream its kernels run beside those of the sum.
+            Other work, which all ranks do, and which may send messages. It is called while a GPU sums, on a CPU after
+            the sum. What it returns is dropped. In another stream its kernels run beside those of the sum.
 
         Returns
         -------

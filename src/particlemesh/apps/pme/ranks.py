@@ -40,7 +40,7 @@ class DistributedPME(PME):
     box : Box, lengths or matrix
         Three periodic axes.
     accuracy, cutoff, splitting, bandwidth, shape, window, coulomb_constant, gradient, deterministic, dtype, threads
-        As for :class:`PME`, and the same on every rank.
+        As for :class:`PME`, and the same on every rank. Other ranks or cuts change the last digits.
     exclusions : array_like (M, 2), optional
         The same on every rank. Particles are numbered over all ranks: first those of rank 0, then those of rank 1.
     factors : float or array_like (M,)
