@@ -22,6 +22,9 @@ def test_ordered_particles_have_the_bits_of_others(backend, dtype, window):
         results.append(plan)
     numbers = rng.standard_normal((2, 2, *results[0].mesh.field_shape))
     field = (numbers[0] + 1j * numbers[1] if np.dtype(dtype).kind == "c" else numbers[0]).astype(dtype)
-    both = [[backend.host(a) for a in plan.value_and_gradient(backend.array(field))] for plan in results]
-    assert all(np.array_equal(one, other) for one, other in zip(*both, strict=True))
-    assert np.abs(both[0][0]).max() > 0
+    wide = np.zeros((*field.shape[:-1], 2 * field.shape[-1]), dtype)
+    wide[..., ::2] = field
+    given = backend.array(field), backend.array(wide)[..., ::2]  # a rank may have a view, which is read by single reals
+    first, *others = ([backend.host(a) for a in plan.value_and_gradient(nodes)] for plan in results for nodes in given)
+    assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+    assert np.abs(first[0]).max() > 0

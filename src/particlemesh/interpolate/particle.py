@@ -23,7 +23,8 @@ from particlemesh.particles.workspace import Workspace
 
 # Lanes of a particle, and of one row of its stencil (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv)
 LANES = {"LANES_ALL": 4, "LANES_ROW": 2}
-# In parts of a mesh, for any number of particles: fast for many, which are in order.
+# In parts of a mesh, for any number of particles: fast for many, which are in order. A lane has whole rows, so that the
+# memory of a field changes no order of sums.
 IN_PARTS = {"LANES_ALL": 2, "LANES_ROW": 1}
 
 
