@@ -1,41 +1,47 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a step on many GPUs takes, from the messages that the library works out and the speed of links.
+"""What the rows of scaling.py take on many GPUs, from messages that the library works out and rows of one and two GPUs.
 
-Weak scaling: every GPU has a part of the mesh and its particles, which are at their owners. Messages are those of
-``Domain.messages`` and of the transform's transfers, for the busiest of some ranks; times are sums, without overlap.
+A row's time is that of one GPU, plus its rounds of messages, plus the times at which ranks agree; nothing overlaps.
+Messages are those of ``Domain.messages``, of the transform's transfers and of ghosts, for the rank that sends most.
+Three constants come from the measured rows of two GPUs (`calibrated`), by least squares of relative errors.
 ``tools/docs/distributed_derived.py`` writes the tables of docs/guide/distributed.rst from here.
 
     PYTHONPATH=benchmarks python -m distributed.model
 
-prints what layouts of up to 4,096 ranks make of a step: rounds, launches, peers, bytes and imbalance.
+writes ``results/distributed-predicted-nvidia-h200.csv``, with the rows of 2, 4 and 8 GPUs. With ``--counts`` it prints
+what layouts of up to 4,096 ranks make of a step instead: rounds, launches, peers, bytes and imbalance.
 """
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import particlemesh as pm
+from distributed.figures import EDGE, GOALS, MOVED, RADIUS, box_of, cubic, modes_of
+from distributed.figures import domain_of as figure_domain
+from distributed.landau import LENGTH, STEP
+from harness.tables import RESULTS, Row, read, short, write
+from particlemesh.apps import pme
+from particlemesh.apps.nufft.sizes import Law, Sizes, _gpu_seconds, choose
 from particlemesh.distributed import Domain
+from particlemesh.distributed.surroundings import Surroundings
 from particlemesh.distributed.transfer import Transfer, kind_for, layout_of, moves
 from particlemesh.distributed.windows import reach_of
 
-SUPPORT, EDGE = 6, 256  # nodes of a window; nodes along an edge of a GPU's part
+SUPPORT = 6  # nodes of a window
 COMPLEX, REAL, INTEGERS = 8, 4, 16  # bytes per node: float32, and both parts of a complex number as 64-bit integers
-MEMORY = 4e12  # bytes/s that a transform or a copy reads and writes on an H200
-
-
-class Local(NamedTuple):
-    """Seconds of the local work of a GPU."""
-
-    particles: float
-    spread: float
-    interpolate: float
-
-
-# complex float32 on an H200: 20 and 16 G particles/s for 10^8, 11 and 9 for 10^7 in 256^3 nodes
-MANY, FEW = Local(1e8, 1e8 / 20e9, 1e8 / 16e9), Local(1e7, 1e7 / 11e9, 1e7 / 9e9)
+SINGLE, EPS = np.dtype(np.float32), 1e-4
+DEVICE = "nvidia-h200"  # whose rows calibrate
+MEMORY = 1e9 * float(read(RESULTS / f"gpu-nufft-{DEVICE}.csv")[0]["copy_gb_s"])  # bytes/s of a copy, read and written
 
 
 @dataclass(frozen=True)
@@ -43,19 +49,17 @@ class Link:
     """How GPUs are joined: bytes/s that a GPU sends while it receives as much, and seconds of messages."""
 
     name: str
-    halos: float
-    transposes: float
-    round: float = 25e-6  # of a round of messages; measured: 19 to 40 µs
-    message: float = 3e-6  # more for each further rank in a round
+    speed: float
+    round: float = 25e-6  # of a round of messages
+    message: float = 3e-6  # more for each further rank in a round; two GPUs do not tell
+    agreement: float = 0.0  # of all ranks, which wait for the host and the device
 
-    def seconds(self, nbytes: float, ranks: int, speed: float) -> float:
-        """Return the time of a round."""
-        return self.round + self.message * ranks + nbytes / speed if ranks else 0.0
+    def seconds(self, nbytes: float, peers: int) -> float:
+        """Return the time of a round, with packing and unpacking."""
+        return self.round + self.message * (peers - 1) + nbytes * (1 / self.speed + 4 / MEMORY) if peers else 0.0
 
 
-NVLINK = Link("NVLink", 300e9, 300e9)  # measured between two H200: 266 to 300 GB/s
-PCIE = Link("PCIe 5", 40e9, 40e9)
-NDR = Link("InfiniBand NDR", 40e9, 35e9)
+PCIE, NDR = Link("PCIe 5", 40e9), Link("InfiniBand NDR", 35e9)
 
 
 class World(NamedTuple):
@@ -66,11 +70,7 @@ class World(NamedTuple):
 
 def domain_of(gpus: int, parts: str = "blocks") -> Domain:
     """Return a domain with a cube of nodes for each GPU, and GPUs in a block that is nearly a cube."""
-    grid = min(
-        ((a, b, gpus // a // b) for a in range(1, gpus + 1) if gpus % a == 0 for b in range(1, gpus // a + 1)
-         if gpus // a % b == 0), key=lambda g: (sum(g), g),
-    )  # fmt: skip
-    return Domain(pm.Mesh(tuple(EDGE * n for n in sorted(grid, reverse=True)), (1.0,) * 3), gpus, parts)
+    return Domain(pm.Mesh(cubic(gpus), (1.0,) * 3), gpus, parts)
 
 
 def halo(domain: Domain) -> tuple[int, int]:
@@ -140,63 +140,257 @@ def counts(domain: Domain, *, real: bool = False, kind: str | None = None) -> Co
     return Counts(size, *most, most[3] / mean if mean else 1.0, largest)
 
 
-def fft_local(*, real: bool) -> float:
-    """Return the seconds of a local transform of one GPU's nodes: three axes, each read and written once."""
-    return 3 * 2 * EDGE**3 * (REAL if real else COMPLEX) / MEMORY
-
-
 def fft_messages(domain: Domain, link: Link, *, real: bool, kind: str | None = None) -> float:
-    """Return the seconds of all transfers of a forward transform, with packing and unpacking."""
-    total = 0.0
-    for move in transposes(domain, real=real, kind=kind):
-        nbytes = move.numbers * (COMPLEX if move.modes or not real else REAL)
-        total += link.seconds(nbytes, move.ranks, link.transposes) + 4 * nbytes / MEMORY
-    return total
+    """Return the seconds of all transfers of a forward transform."""
+    return sum(
+        link.seconds(move.numbers * (COMPLEX if move.modes or not real else REAL), move.ranks)
+        for move in transposes(domain, real=real, kind=kind)
+    )
 
 
-class Step(NamedTuple):
-    """Predicted times of a step in seconds, and efficiencies against one GPU."""
-
-    halo: float
-    transform: float  # messages of a complex transform forward and back
-    spread_interpolate: float
-    deterministic: float
-    with_fft: float
-    with_real_fft: float
-    few: float
+# ---- the rows of scaling.py -------------------------------------------------------------------------------------
 
 
-def predicted(domain: Domain, link: Link) -> Step:
-    """Return what a step takes on the GPUs of a domain."""
-    nodes, ranks = halo(domain)
-    once = link.seconds(nodes * COMPLEX, ranks, link.halos)
-    # Integers are folded twice as wide, and ranks agree on their scale first.
-    integers = link.seconds(nodes * INTEGERS, ranks, link.halos) + link.round
+class Round(NamedTuple):
+    """Bytes that a rank sends in a round of messages, and to how many ranks."""
 
-    def efficiency(local: float, messages: float) -> float:
-        return local / (local + messages)
-
-    many, few = MANY.spread + MANY.interpolate, FEW.spread + FEW.interpolate
-    both = {real: 2 * fft_messages(domain, link, real=real) for real in (False, True)}
-    return Step(
-        2 * once, both[False], efficiency(many, 2 * once), efficiency(many, integers + once),
-        efficiency(many + 2 * fft_local(real=False), 2 * once + both[False]),
-        # Real values: half the bytes of a halo, and the same time for spreading, which atomics do not limit.
-        efficiency(many + 2 * fft_local(real=True), link.seconds(nodes * REAL, ranks, link.halos) * 2 + both[True]),
-        efficiency(few, 2 * once),
-    )  # fmt: skip
+    nbytes: float
+    peers: int
 
 
-CASES = [(2, NVLINK), (4, NVLINK), (8, NVLINK), (8, PCIE), (64, NDR), (256, NDR), (1024, NDR)]
+class Work(NamedTuple):
+    """What a rank does for a row beside the work of one GPU."""
+
+    rounds: list[Round]
+    agreements: int
+
+    @property
+    def sent(self) -> float:
+        """Bytes that the rank sends."""
+        return sum(one.nbytes for one in self.rounds)
+
+    def seconds(self, link: Link) -> float:
+        """Return the time of messages and agreements."""
+        return sum(link.seconds(*one) for one in self.rounds) + link.agreement * self.agreements
 
 
-def main() -> None:
+def solved(
+    domain: Domain, rank: int, support: int, *, size: int = REAL, back: int | None = None,
+    modes: tuple[int, ...] | None = None, fft: bool = True,
+) -> list[Round]:  # fmt: skip
+    """Return the rounds that fold a halo, transform the field there and back, and fill the halo.
+
+    ``size`` and ``back`` are bytes per node on both ways: those of real or complex numbers, of one field or several.
+    """
+    back = size if back is None else back
+    sides = domain.messages(rank, reach_of(support, 3))
+    sent = [
+        [sum(math.prod(piece.shape) for piece in some) for peer, some in side.items() if peer != rank] for side in sides
+    ]
+    fold, fill = (Round(each * sum(side), len(side)) for side, each in zip(sent, (size, back), strict=True))
+    there, again = [], []
+    if fft:
+        nodes, real = layout_of(domain, World(domain.size)), size == REAL
+        band = modes or (*nodes.shape[:-1], nodes.shape[-1] // 2 + 1 if real else nodes.shape[-1])
+        for n, move in enumerate(moves(nodes, band, kind_for(nodes, band, real), rank)):
+            wide = 2 if real and n else 1  # modes are complex
+            ways = (there, size, move.send_counts), (again, back, move.receive_counts)
+            for rounds, each, counts in () if move.trivial else ways:
+                rounds.append(Round(wide * each * sum(counts), sum(count > 0 for count in counts)))
+    return [fold, *there, *again[::-1], fill]
+
+
+def ghosts(domain: Domain, rank: int, radius: float) -> Round:
+    """Return the share of a rank's particles that others see within a radius, and how many ranks see any."""
+    around, (part,), share = Surroundings(domain, rank, radius, SINGLE), domain.parts(rank), 0.0
+    for to in around.neighbours:
+        for box in around.seen_in(to):
+            inside = zip(part.lower, part.upper, *box, strict=True)
+            share += math.prod(max(0.0, min(b, d) - max(a, c)) / (b - a) for a, b, c, d in inside)
+    return Round(share, len({to.rank for to in around.neighbours}))
+
+
+def strays(domain: Domain, distance: float) -> Round:
+    """Return the share of a rank's particles that leave where all go so many nodes beyond its upper faces, and peers."""
+    cuts = [len({part.lower[axis] for part in domain.parts()}) for axis in range(3)]
+    share = sum(distance * many / nodes for many, nodes in zip(cuts, domain.mesh.shape, strict=True) if many > 1)
+    return Round(share, sum(min(2, many - 1) for many in cuts))
+
+
+@functools.cache
+def parameters(gpus: int, count: float) -> Any:
+    """Return what PME chooses for so many charges of each GPU, uniform between -1/2 and 1/2."""
+    return pme.PME(box_of(gpus))._chosen(int(count * gpus), SINGLE, True, 1.8)
+
+
+@functools.cache
+def sizes(figure: str, gpus: int, edge: int, count: float) -> Sizes:
+    """Return the window and the fine mesh of a non-uniform transform."""
+    about = 1 << (int(count * gpus) - 1).bit_length()
+    return choose(modes_of(figure, gpus, edge), EPS, Law(3, SINGLE, False), about, 2, SINGLE, False)
+
+
+def work_of(figure: str, gpus: int, rank: int, edge: int = EDGE, count: float | None = None) -> Work:
+    """Return what a rank does for a row, with so many nodes along an edge of its part and so many particles."""
+    count = GOALS[figure].particles if count is None else count
+    domain = figure_domain(gpus, edge, weak=figure != "strong")
+    few: list[tuple[Round, int]] = []  # particles that travel, and bytes of each
+    agreements, rounds = 0, []
+    if figure in ("weak", "few", "strong"):
+        rounds = solved(domain, rank, SUPPORT, size=COMPLEX, fft=False)
+    elif figure in ("deterministic", "reproducible"):
+        rounds, agreements = solved(domain, rank, SUPPORT, size=INTEGERS, back=COMPLEX, fft=False), 1
+    elif figure == "fft":
+        rounds = solved(domain, rank, SUPPORT)
+    elif figure == "positions":  # of a uniform move a quarter of the largest passes each face, on average
+        few, agreements = [(strays(domain, MOVED / 2), 12)], 4
+    elif figure == "grid":
+        few, agreements = [(ghosts(domain, rank, RADIUS / count ** (1 / 3)), 20)], 4
+    elif figure == "landau":  # as many pass a face as their mean velocity along its normal brings
+        domain = Domain(pm.Mesh(cubic(gpus, edge), (LENGTH,) * 3), gpus)
+        rounds = solved(domain, rank, 4, back=4 * REAL)  # potential and slopes
+        passed = strays(Domain(pm.Mesh((edge,) * 3, (1.0,) * 3), gpus), 2 * STEP / math.sqrt(2 * math.pi) * edge / LENGTH)
+        few, agreements = [(passed, size) for size in (12, 4, 16, 12, 12, 12)], 11 + len(rounds)
+    elif figure in ("pme", "pme_large"):
+        chosen = parameters(gpus, count)
+        domain, support = Domain(pm.Mesh(chosen.shape, box_of(gpus)), gpus), chosen.window.support
+        rounds = solved(domain, rank, support)
+        seen, away = ghosts(domain, rank, chosen.cutoff), strays(domain, support % 2 / 2)
+        few = [(seen, 20), (seen, 4), (away, 12), (away, 4), (away, 16)]
+        agreements = 15  # others happen while a GPU sums over pairs
+    else:
+        chosen = sizes(figure, gpus, edge, count)
+        domain = Domain(pm.Mesh(chosen.nodes, (1.0,) * 3), gpus, "slabs")
+        rounds = solved(domain, rank, chosen.support, size=COMPLEX, modes=modes_of(figure, gpus, edge))
+        few, agreements = [(strays(domain, chosen.support % 2 / 2), 8)] * 2, 7 + len(rounds)
+    travel = [Round(size * count * share, peers) for (share, peers), size in few]
+    return Work([one for one in (*travel, *rounds) if one.nbytes], agreements)
+
+
+@functools.cache
+def busiest(figure: str, gpus: int) -> Work:
+    """Return what the rank does that sends most, of nine ranks."""
+    ranks = sorted({gpus * n // 8 - (n == 8) for n in range(9)})
+    return max((work_of(figure, gpus, rank) for rank in ranks), key=lambda work: work.sent)
+
+
+# ---- seconds ----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def measured(device: str = DEVICE) -> dict[tuple[str, int], Row]:
+    """Return measured rows by figure and number of GPUs."""
+    names = {goal.name: figure for figure, goal in GOALS.items()}
+    rows = read(RESULTS / f"distributed-scaling-{device}.csv")
+    return {(names[row["figure"]], int(row["ranks"])): row for row in rows if row["figure"] in names}
+
+
+def one_gpu(figure: str, device: str = DEVICE) -> float:
+    """Return the seconds of one GPU: measured, or for a row without, those of a similar one by the library's models."""
+    row = next((row for (name, _), row in measured(device).items() if name == figure), None)
+    if row is not None:
+        return float(row["one_s"])
+    if figure == "landau":
+        like = sum(one_gpu(part, device) for part in ("positions", "fft"))  # of one field, though four come back
+        return like * GOALS["landau"].particles / GOALS["fft"].particles
+    return one_gpu(figure.removesuffix("_large"), device) * _model(figure, 1) / _model(figure.removesuffix("_large"), 1)
+
+
+def _model(figure: str, gpus: int) -> float:
+    """Return what the library's models say of a GPU's time, where a row's work follows from its sizes, or 1."""
+    count = GOALS[figure].particles
+    if figure.startswith("pme"):
+        return float(parameters(gpus, count).seconds) / gpus
+    if figure.startswith("nufft"):
+        return _gpu_seconds(sizes(figure, gpus, EDGE, count), (), int(count * gpus), 2, 4) / gpus
+    return 1.0
+
+
+def local(figure: str, gpus: int, device: str = DEVICE) -> float:
+    """Return the seconds of a GPU's local work beside others."""
+    if figure == "strong":
+        return one_gpu(figure, device) / gpus
+    if figure == "reproducible":
+        figure = "deterministic"  # which compares the same work with itself
+    return one_gpu(figure, device) * _model(figure, gpus) / _model(figure, 1)
+
+
+@functools.cache
+def calibrated(device: str = DEVICE) -> Link:
+    """Return NVLink, from the rows of two GPUs: round and bytes from their messages alone, agreements from the rest."""
+    rows = {figure: row for (figure, ranks), row in measured(device).items() if ranks == 2}
+    work = {figure: busiest(figure, 2) for figure in rows}
+    seconds = np.array([float(row["seconds"]) for row in rows.values()])
+    waited = np.array([float(row["exchange_s"]) for row in rows.values()])
+    counts = np.array([(len(each.rounds), each.sent) for each in work.values()])
+    once, byte = np.linalg.lstsq(counts / waited[:, None], np.ones(len(rows)), rcond=None)[0]
+    link = Link("NVLink", float(1 / byte), float(once))
+    left = seconds - [local(figure, 2, device) + each.seconds(link) for figure, each in work.items()]
+    shares = np.array([each.agreements for each in work.values()]) / seconds
+    return dataclasses.replace(link, agreement=float(shares @ (left / seconds) / (shares @ shares)))
+
+
+def seconds_of(figure: str, gpus: int, link: Link | None = None, device: str = DEVICE) -> float:
+    """Return the predicted seconds of a row; ``device`` is that whose rows say what one GPU takes."""
+    return local(figure, gpus, device) + busiest(figure, gpus).seconds(link or calibrated())
+
+
+def value_of(figure: str, gpus: int, link: Link | None = None) -> float:
+    """Return the predicted result of a row in its unit."""
+    value = one_gpu(figure) / seconds_of(figure, gpus, link)
+    return 1 / value if GOALS[figure].unit == "times as long" else value
+
+
+def rows_of(device: str, gpus: int) -> Iterator[Row]:
+    """Yield the predicted rows of a device, with measured seconds where there are any.
+
+    Only one GPU's seconds are those of the device; messages are always those of `DEVICE`.
+    """
+    for figure, goal in GOALS.items():
+        row = measured(device).get((figure, gpus))
+        if device != DEVICE and row is None:
+            continue
+        work, seconds = busiest(figure, gpus), seconds_of(figure, gpus, device=device)
+        alone = one_gpu(figure, device)
+        known = None if row is None else float(row["seconds"])
+        yield dict(
+            figure=goal.name, device=device, ranks=gpus, particles=int(goal.particles), rounds=len(work.rounds),
+            peers=max(one.peers for one in work.rounds), sent=int(work.sent), agreements=work.agreements,
+            one_s=short(alone), messages_s=short(work.seconds(calibrated())), seconds=short(seconds),
+            value=short(seconds / alone if goal.unit == "times as long" else alone / seconds), unit=goal.unit,
+            measured_s="" if known is None else short(known), off="" if known is None else short(seconds / known - 1),
+        )  # fmt: skip
+
+
+CASES = [(2, None), (4, None), (8, None), (8, PCIE), (64, NDR), (256, NDR), (1024, NDR)]
+PREDICTED = [(DEVICE, 2), (DEVICE, 4), (DEVICE, 8), ("nvidia-h100-80gb-hbm3", 2)]
+
+
+def predicted() -> list[Row]:
+    """Return all predicted rows."""
+    return [row for device, gpus in PREDICTED for row in rows_of(device, gpus)]
+
+
+def print_counts() -> None:
     """Print the counts of layouts of up to 4,096 ranks, and the predicted seconds of a transform forward."""
     for gpus in (8, 64, 512, 1024, 4096):
         for parts in ("blocks", "pencils"):
             domain = domain_of(gpus, parts)
             row = counts(domain)._asdict() | {"NDR": fft_messages(domain, NDR, real=False)}
             print(f"{parts:8}", "  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
+
+
+def main() -> None:
+    """Write predictions, or print counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--counts", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    if asked.counts:
+        print_counts()
+        return
+    print(calibrated())
+    print(write("distributed-predicted", DEVICE, predicted(), asked.out))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, when this file runs
 
 import particlemesh as pm
+from distributed.figures import EDGE, GOALS, MOVED, RADIUS, box_of, cubic, domain_of, modes_of
+from distributed.landau import GAMMA, Plasma
 from distributed.trace import Stages, profile, table
 from harness.tables import RESULTS, Row, facts, short, write
 from particlemesh import backends
@@ -40,31 +42,7 @@ from particlemesh.apps import nufft, pme
 from particlemesh.distributed.transports import Transport
 
 WINDOW, DTYPE = "bspline6", np.float32
-RADIUS = 1.5  # of pairs, in mean distances of particles: 14 neighbours of each
 Call = Callable[[], Any]
-
-
-class Goal(NamedTuple):
-    """What a figure is called, its goals, and its unit: an efficiency, a speedup or a ratio of times."""
-
-    name: str
-    reach: float
-    stretch: float
-    unit: str = "of one GPU's speed"
-
-
-GOALS = {
-    "weak": Goal("weak, 10^8 a GPU: spread + interpolate", 0.97, 0.99),
-    "fft": Goal("weak, 10^8 a GPU: with real FFT and back", 0.88, 0.93),
-    "few": Goal("weak, 10^7 a GPU: spread + interpolate", 0.93, 0.96),
-    "strong": Goal("strong, 10^8 in total", 1.85, 1.95, "times as fast"),
-    "deterministic": Goal("deterministic, 10^8 a GPU: against itself on one", 0.95, 0.98),
-    "reproducible": Goal("deterministic, 10^8 a GPU: against Plan, whose bits depend on cuts", 0.95, 0.98),
-    "positions": Goal("set_positions after a move of 0.1 cell", 1.3, 1.1, "times as long"),
-    "grid": Goal("uniform grid and half pair list, 4*10^6 a GPU", 0.90, 0.95),
-    "pme": Goal("PME, 5*10^6 charges a GPU: energy, forces, virial", 0.90, 0.94),
-    "nufft": Goal("NUFFT types 1 and 2, 8 points a mode, 2.5*10^8 a GPU", 0.85, 0.90),
-}
 
 
 class Timed(Transport):
@@ -115,6 +93,9 @@ class Work(NamedTuple):
     before: Call = lambda: None
 
 
+Make = Callable[[], Work]
+
+
 class Bench:
     """All ranks, and what they measure together."""
 
@@ -130,31 +111,29 @@ class Bench:
         self.timed = Timed(world._transport, self.wait)
         self.stages = Stages(world._transport, None if self.xp is np else self.xp) if trace else None
         self.watched = pmd.World.over(self.stages or self.timed)
-        self.edge = 16 if small else 256
-        grid = pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), world.size).parts()
-        self.cut = tuple(len({part.lower[a] for part in grid}) for a in range(3))
+        self.edge = 16 if small else EDGE
         self.generator = self.xp.random.default_rng(world.rank + 1)
 
     # ---- problems -------------------------------------------------------------------------------------
 
-    def count(self, particles: float) -> int:
-        """Return the number of particles to take for one of the full size."""
+    def count(self, figure: str) -> int:
+        """Return the number of particles of each rank."""
+        particles = GOALS[figure].particles
         return int(particles // 5e4) if self.small else int(particles)
 
     def domain(self, *, weak: bool = True) -> pmd.Domain:
         """Return a domain with a cube of nodes for each rank, or for all together."""
-        many = self.cut if weak else (1, 1, 1)
-        shape = tuple(self.edge * n for n in many)
-        return pmd.Domain(pm.Mesh(shape, tuple(map(float, many))), self.world.size, parts=self.cut)
+        return domain_of(self.world.size, self.edge, weak=weak)
 
     def cloud(self, domain: pmd.Domain, count: int) -> Any:
-        """Return particles that are uniform in this rank's part, and not on its upper faces: others own these."""
+        """Return particles that are uniform in this rank's part, and not on its faces: others may own these."""
         (part,), spacing = domain.parts(self.world.rank), domain.mesh.spacing
         low = np.array(part.lower) * spacing
         size = np.array(part.shape) * spacing
-        below = self.xp.asarray(np.nextafter((low + size).astype(DTYPE), DTYPE(0)))
+        above = np.where(low > 0, np.nextafter(low.astype(DTYPE), DTYPE(np.inf)), DTYPE(0))
+        below = np.nextafter((low + size).astype(DTYPE), DTYPE(0))
         x = self.xp.asarray(low, DTYPE) + self.xp.asarray(size, DTYPE) * self.generator.random((count, 3), dtype=DTYPE)
-        return self.xp.minimum(x, below)
+        return x.clip(self.xp.asarray(above), self.xp.asarray(below))
 
     def values(self, count: int, *, real: bool) -> Any:
         """Return random numbers for particles."""
@@ -177,10 +156,14 @@ class Bench:
                 times.append(time.perf_counter() - begin)
         return max(statistics.median(of_rank) for of_rank in self.world.allgather(times))
 
-    def row(self, figure: str, one: Work, all_: Work, watched: Work, count: int) -> Row:
-        """Return the row of a figure."""
-        goal, alone, together = GOALS[figure], self.seconds(one), self.seconds(all_)
-        self.trace(goal.name, one, watched)
+    def row(self, figure: str, one: Make, over: Callable[[pmd.World], Work], count: int, remark: str = "") -> Row:
+        """Return the row of a figure; works are made one after the other, so that memory holds one of them."""
+        goal, alone = GOALS[figure], self.seconds(one())
+        self.free()
+        together = self.seconds(over(self.world))
+        self.free()
+        self.trace(goal.name, one, over)
+        watched = over(self.watched)
         watched.before()
         watched.call()
         watched.before()
@@ -192,14 +175,20 @@ class Bench:
             figure=goal.name, ranks=self.world.size, transport=self.world.transport, particles=count, small=self.small,
             seconds=short(together), one_s=short(alone), value=short(value), unit=goal.unit, reach=goal.reach,
             stretch=goal.stretch, exchange_s=short(max(s[0] for s in spent)), agree_s=short(max(s[1] for s in spent)),
-            sent=max(s[2] for s in spent), rounds=max(s[3] for s in spent), **facts(self.backend),
+            sent=max(s[2] for s in spent), rounds=max(s[3] for s in spent), remark=remark, **facts(self.backend),
         )  # fmt: skip
 
-    def trace(self, name: str, one: Work, watched: Work) -> None:
+    def free(self) -> None:
+        """Return memory that nothing holds to the device."""
+        if self.xp is not np:
+            self.xp.get_default_memory_pool().free_all_blocks()
+
+    def trace(self, name: str, one: Make, over: Callable[[pmd.World], Work]) -> None:
         """Print where the time of one call goes, with one GPU and with all."""
         if self.stages is None:
             return
-        for what, work in (("one GPU", one), ("all GPUs", watched)):
+        for what, make in (("one GPU", one), ("all GPUs", lambda: over(self.watched))):
+            work = make()
             for _ in range(3):
                 work.before()
                 work.call()
@@ -235,81 +224,86 @@ class Bench:
         both = pmd.FFT(pmd.Domain(mesh, 1), pmd.World())
         return Work(lambda: plan.interpolate(both.inverse(both.forward(plan.spread(q)))))
 
-    def weak(
-        self, figure: str, particles: float, *, real: bool = False, fft: bool = False, over: bool = False,
-        **options: Any,
-    ) -> Row:  # fmt: skip
+    def weak(self, figure: str, *, real: bool = False, fft: bool = False, over: bool = False, **options: Any) -> Row:
         """Return a row of weak scaling."""
-        count, domain = self.count(particles), self.domain()
+        count, domain = self.count(figure), self.domain()
         x, q = self.cloud(domain, count), self.values(count, real=real)
         local = self.generator.random((count, 3), dtype=DTYPE)
         return self.row(
-            figure, self.alone(local, q, fft=fft, over=over, **options),
-            self.step(domain, self.world, x, q, fft=fft, **options),
-            self.step(domain, self.watched, x, q, fft=fft, **options), count,
+            figure, lambda: self.alone(local, q, fft=fft, over=over, **options),
+            lambda world: self.step(domain, world, x, q, fft=fft, **options), count,
         )  # fmt: skip
 
     def strong(self) -> Row:
         """Return the row of strong scaling: one mesh and its particles on all ranks."""
-        total, domain = self.count(1e8), self.domain(weak=False)
+        total, domain = self.count("strong"), self.domain(weak=False)
         count = total // self.world.size
         x, q = self.cloud(domain, count), self.values(count, real=False)
         local, charges = self.generator.random((total, 3), dtype=DTYPE), self.values(total, real=False)
-        return self.row("strong", self.alone(local, charges), self.step(domain, self.world, x, q),
-                        self.step(domain, self.watched, x, q), total)  # fmt: skip
+        return self.row(
+            "strong", lambda: self.alone(local, charges), lambda world: self.step(domain, world, x, q), total
+        )
 
     def positions(self) -> Row:
-        """Return the row of new positions, 0.1 cell from those before."""
-        count, domain = self.count(1e8), self.domain()
+        """Return the row of new positions, up to `MOVED` cells from those before along each axis."""
+        count, domain = self.count("positions"), self.domain()
         x, spacing = self.cloud(domain, count), float(domain.mesh.spacing[0])
-        step = self.generator.random((count, 3), dtype=DTYPE) - DTYPE(0.5)
-        near = x + step * DTYPE(0.2 * spacing)  # 0.1 cell at most along each axis
+        step = (self.generator.random((count, 3), dtype=DTYPE) - DTYPE(0.5)) * DTYPE(2 * MOVED * spacing)
+        near = x + step
         local = self.generator.random((count, 3), dtype=DTYPE)
-        moved = local + step * DTYPE(0.2 * spacing)
-        plan = pm.Plan(pm.Mesh((self.edge,) * 3, (1.0,) * 3), WINDOW)
+        moved = local + step
+
+        def one() -> Work:
+            plan = pm.Plan(pm.Mesh((self.edge,) * 3, (1.0,) * 3), WINDOW)
+            return Work(lambda: plan.set_positions(moved), lambda: plan.set_positions(local))
 
         def over(world: pmd.World) -> Work:
             many = pmd.Plan(domain, world, WINDOW)
             return Work(lambda: many.set_positions(near), lambda: many.set_positions(x))
 
-        one = Work(lambda: plan.set_positions(moved), lambda: plan.set_positions(local))
-        return self.row("positions", one, over(self.world), over(self.watched), count)
+        return self.row("positions", one, over, count)
 
     def grid(self) -> Row:
         """Return the row of grids and half lists of pairs."""
-        count, domain = self.count(4e6), self.domain()
+        count, domain = self.count("grid"), self.domain()
         radius = RADIUS / count ** (1 / 3)
         x, local = self.cloud(domain, count), self.generator.random((count, 3), dtype=DTYPE)
-        alone = pm.UniformGrid((1.0,) * 3, cell_size=radius)
+
+        def one() -> Work:
+            alone = pm.UniformGrid((1.0,) * 3, cell_size=radius)
+            return Work(lambda: alone.build(local).pairs(radius, half=True, quantities="ij"))
 
         def over(world: pmd.World) -> Work:
             many = pmd.UniformGrid(domain, world, radius)
             return Work(lambda: many.build(x).pairs(half=True, order="local", quantities="ij"))
 
-        one = Work(lambda: alone.build(local).pairs(radius, half=True, quantities="ij"))
-        return self.row("grid", one, over(self.world), over(self.watched), count)
+        return self.row("grid", one, over, count)
 
-    def pme(self) -> Row:
-        """Return the row of electrostatics: as many charges for each rank, in a box that grows with their number."""
-        count, domain = self.count(5e6), self.domain()
-        charges = self.values(count, real=True) - DTYPE(0.5)
+    def pme(self, figure: str) -> Row:
+        """Return a row of electrostatics: as many charges for each rank, in a box that grows with their number."""
+        count, ranks = self.count(figure), self.world.size
+        charges, box = self.values(count, real=True) - DTYPE(0.5), box_of(ranks)
+        first = pme.DistributedPME(self.world, box)  # its mesh says where parts end
+        first(self.cloud(pmd.Domain(pm.Mesh((64,) * 3, box), ranks), count), charges, check=False)
+        domain = pmd.Domain(pm.Mesh(first.parameters.shape, box), ranks)
+        del first
         x, local = self.cloud(domain, count), self.generator.random((count, 3), dtype=DTYPE)
-        alone = pme.PME((1.0,) * 3)
+
+        def one() -> Work:
+            alone = pme.PME((1.0,) * 3)
+            return Work(lambda: alone(local, charges, check=False))
 
         def over(world: pmd.World) -> Work:
-            many = pme.DistributedPME(world, domain.mesh.box)
+            many = pme.DistributedPME(world, box)
             return Work(lambda: many(x, charges, check=False))
 
-        one = Work(lambda: alone(local, charges, check=False))
-        return self.row("pme", one, over(self.world), over(self.watched), count)
+        return self.row(figure, one, over, count)
 
-    def nufft(self) -> Row:
-        """Return the row of both transforms: 512 x 256 x 256 modes for each rank."""
-        count, domain = self.count(2.5e8), pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), self.world.size, parts="slabs")
-        shape = (2 * self.edge, self.edge, self.edge)
+    def nufft(self, figure: str) -> Row:
+        """Return a row of both transforms: 512 x 256 x 256 modes for each rank, or 512^3."""
+        count, ranks = self.count(figure), self.world.size
+        domain = pmd.Domain(pm.Mesh((64,) * 3, (1.0,) * 3), ranks, parts="slabs")
         turn, values = DTYPE(2 * np.pi), self.values(count, real=False)
-        x = [turn * axis for axis in self.cloud(domain, count).T]
-        local = [turn * axis for axis in self.generator.random((3, count), dtype=DTYPE)]
 
         def both(plan: Callable[..., Any], n_modes: tuple[int, ...], points: list[Any]) -> Work:
             first, second = (plan(kind, n_modes, eps=1e-4, dtype="complex64") for kind in (1, 2))
@@ -317,25 +311,43 @@ class Bench:
                 each.setpts(*points)
             return Work(lambda: second.execute(first.execute(values)))
 
-        def over(world: pmd.World) -> Work:
-            n_modes = tuple(n * many for n, many in zip(shape, self.cut, strict=True))
-            return both(functools.partial(nufft.DistributedPlan, world), n_modes, x)
+        def one() -> Work:
+            return both(nufft.Plan, modes_of(figure, 1, self.edge), [turn * self.generator.random(count, dtype=DTYPE) for _ in range(3)])
 
-        return self.row("nufft", both(nufft.Plan, shape, local), over(self.world), over(self.watched), count)
+        def over(world: pmd.World) -> Work:
+            points = [turn * axis for axis in self.cloud(domain, count).T]
+            self.free()
+            return both(functools.partial(nufft.DistributedPlan, world), modes_of(figure, ranks, self.edge), points)
+
+        return self.row(figure, one, over, count)
+
+    def landau(self) -> Row:
+        """Return the row of a plasma's time step, which remarks how its wave fades and what its energy does."""
+        count, shape = self.count("landau"), cubic(self.world.size, self.edge)
+        gamma, change = Plasma(shape, self.world, count * self.world.size, self.xp, DTYPE).run()
+
+        def one() -> Work:
+            return Work(Plasma((self.edge,) * 3, pmd.World(), count, self.xp, DTYPE).step)
+
+        def over(world: pmd.World) -> Work:
+            return Work(Plasma(shape, world, count * world.size, self.xp, DTYPE).step)
+
+        remark = f"rate {gamma:.4f}, theory {GAMMA:.4f}; the energy changed by {change:.1e} of the field's"
+        return self.row("landau", one, over, count, remark)
 
     def rows(self, names: list[str]) -> Iterator[Row]:
         """Yield the rows of some figures."""
-        figures = {
-            "weak": lambda: self.weak("weak", 1e8), "fft": lambda: self.weak("fft", 1e8, real=True, fft=True),
-            "few": lambda: self.weak("few", 1e7), "strong": self.strong,
-            "deterministic": lambda: self.weak("deterministic", 1e8, deterministic=True, over=True),
-            "reproducible": lambda: self.weak("reproducible", 1e8, deterministic=True),
-            "positions": self.positions, "grid": self.grid, "pme": self.pme, "nufft": self.nufft,
+        figures: dict[str, Callable[[], Row]] = {
+            "weak": lambda: self.weak("weak"), "fft": lambda: self.weak("fft", real=True, fft=True),
+            "few": lambda: self.weak("few"), "strong": self.strong,
+            "deterministic": lambda: self.weak("deterministic", deterministic=True, over=True),
+            "reproducible": lambda: self.weak("reproducible", deterministic=True),
+            "positions": self.positions, "grid": self.grid, "landau": self.landau,
         }  # fmt: skip
+        several = {"pme": self.pme, "pme_large": self.pme, "nufft": self.nufft, "nufft_large": self.nufft}
         for name in names:
-            yield figures[name]()
-            if self.xp is not np:
-                self.xp.get_default_memory_pool().free_all_blocks()
+            yield figures[name]() if name in figures else several[name](name)
+            self.free()
 
 
 def one_device(backend: str) -> None:
