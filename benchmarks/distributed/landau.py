@@ -119,7 +119,7 @@ def rate(times: np.ndarray, wave: np.ndarray) -> float:
 
     late = times >= FIRST
     guess, error = (2 * HEIGHT, OMEGA, GAMMA, 0.0), np.exp(GAMMA * times[late])
-    return float(curve_fit(damped, times[late], wave[late], guess, error)[0][2])
+    return float(curve_fit(damped, times[late], wave[late], guess, error, maxfev=10_000)[0][2])
 
 
 def main() -> None:
@@ -136,7 +136,9 @@ def main() -> None:
     xp = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[asked.backend])
     gamma, change = Plasma((asked.nodes,) * 3, world, asked.electrons, xp, np.float32).run(asked.steps)
     if world.rank == 0:
-        print(f"{world.size} ranks: rate {gamma:.4f}, theory {GAMMA:.4f}; energy changed by {change:.1e} of the field's")
+        print(
+            f"{world.size} ranks: rate {gamma:.4f}, theory {GAMMA:.4f}; energy changed by {change:.1e} of the field's"
+        )
 
 
 if __name__ == "__main__":

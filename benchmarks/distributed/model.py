@@ -40,6 +40,7 @@ from particlemesh.distributed.windows import reach_of
 SUPPORT = 6  # nodes of a window
 COMPLEX, REAL, INTEGERS = 8, 4, 16  # bytes per node: float32, and both parts of a complex number as 64-bit integers
 SINGLE, EPS = np.dtype(np.float32), 1e-4
+GPU = True  # whose applications choose sizes
 DEVICE = "nvidia-h200"  # whose rows calibrate
 MEMORY = 1e9 * float(read(RESULTS / f"gpu-nufft-{DEVICE}.csv")[0]["copy_gb_s"])  # bytes/s of a copy, read and written
 
@@ -211,7 +212,7 @@ def ghosts(domain: Domain, rank: int, radius: float) -> Round:
 
 
 def strays(domain: Domain, distance: float) -> Round:
-    """Return the share of a rank's particles that leave where all go so many nodes beyond its upper faces, and peers."""
+    """Return the share of a rank's particles within so many nodes of its upper faces, and how many ranks are beyond."""
     cuts = [len({part.lower[axis] for part in domain.parts()}) for axis in range(3)]
     share = sum(distance * many / nodes for many, nodes in zip(cuts, domain.mesh.shape, strict=True) if many > 1)
     return Round(share, sum(min(2, many - 1) for many in cuts))
@@ -220,14 +221,14 @@ def strays(domain: Domain, distance: float) -> Round:
 @functools.cache
 def parameters(gpus: int, count: float) -> Any:
     """Return what PME chooses for so many charges of each GPU, uniform between -1/2 and 1/2."""
-    return pme.PME(box_of(gpus))._chosen(int(count * gpus), SINGLE, True, 1.8)
+    return pme.PME(box_of(gpus))._chosen(int(count * gpus), SINGLE, GPU, 1.8)
 
 
 @functools.cache
 def sizes(figure: str, gpus: int, edge: int, count: float) -> Sizes:
     """Return the window and the fine mesh of a non-uniform transform."""
     about = 1 << (int(count * gpus) - 1).bit_length()
-    return choose(modes_of(figure, gpus, edge), EPS, Law(3, SINGLE, False), about, 2, SINGLE, False)
+    return choose(modes_of(figure, gpus, edge), EPS, Law(3, SINGLE, False), about, 2, SINGLE, not GPU)
 
 
 def work_of(figure: str, gpus: int, rank: int, edge: int = EDGE, count: float | None = None) -> Work:
@@ -249,7 +250,9 @@ def work_of(figure: str, gpus: int, rank: int, edge: int = EDGE, count: float | 
     elif figure == "landau":  # as many pass a face as their mean velocity along its normal brings
         domain = Domain(pm.Mesh(cubic(gpus, edge), (LENGTH,) * 3), gpus)
         rounds = solved(domain, rank, 4, back=4 * REAL)  # potential and slopes
-        passed = strays(Domain(pm.Mesh((edge,) * 3, (1.0,) * 3), gpus), 2 * STEP / math.sqrt(2 * math.pi) * edge / LENGTH)
+        passed = strays(
+            Domain(pm.Mesh((edge,) * 3, (1.0,) * 3), gpus), 2 * STEP / math.sqrt(2 * math.pi) * edge / LENGTH
+        )
         few, agreements = [(passed, size) for size in (12, 4, 16, 12, 12, 12)], 11 + len(rounds)
     elif figure in ("pme", "pme_large"):
         chosen = parameters(gpus, count)
@@ -275,6 +278,18 @@ def busiest(figure: str, gpus: int) -> Work:
 
 
 # ---- seconds ----------------------------------------------------------------------------------------------------
+
+
+# Bytes of a point: in a plan with its orders, at most, and of coordinates and both values. Copies of the fine mesh.
+PLAN_POINT, USER_POINT, MESHES = 57, 28, 5
+GPU_BYTES = 139 * 2**30
+
+
+def nufft_bytes(a_mode: int, gpus: int = 8) -> float:
+    """Return the bytes on a GPU of the large transforms of both types, with so many points for each mode."""
+    points = a_mode * math.prod(modes_of("nufft_large", gpus)) / gpus
+    nodes = math.prod(sizes("nufft_large", gpus, EDGE, points).nodes) / gpus
+    return points * (2 * PLAN_POINT + USER_POINT) + MESHES * COMPLEX * nodes
 
 
 @functools.cache
@@ -362,8 +377,14 @@ def rows_of(device: str, gpus: int) -> Iterator[Row]:
         )  # fmt: skip
 
 
-CASES = [(2, None), (4, None), (8, None), (8, PCIE), (64, NDR), (256, NDR), (1024, NDR)]
-PREDICTED = [(DEVICE, 2), (DEVICE, 4), (DEVICE, 8), ("nvidia-h100-80gb-hbm3", 2)]
+NVLINK = 2, 4, 8  # GPUs of one host
+CASES = [(8, PCIE), (64, NDR), (256, NDR), (1024, NDR)]
+PREDICTED = [*((DEVICE, gpus) for gpus in NVLINK), ("nvidia-h100-80gb-hbm3", 2)]
+
+
+def elsewhere(link: Link) -> Link:
+    """Return a link with the waits of the calibrated one, which are those of hosts."""
+    return dataclasses.replace(calibrated(), name=link.name, speed=link.speed)
 
 
 def predicted() -> list[Row]:

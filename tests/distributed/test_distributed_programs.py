@@ -105,12 +105,13 @@ def test_the_example_on_two_ranks():
 
 def test_the_benchmark_runs_small_on_two_ranks(tmp_path):
     script = ROOT / "benchmarks" / "distributed" / "scaling.py"
-    words = ["--small", "--backend", "cpu", "--out", tmp_path, "--only", "fft", "grid", "positions"]
+    words = ["--small", "--backend", "cpu", "--out", tmp_path, "--only", "fft", "grid", "positions", "landau"]
     on_mpi(2, "-m", "mpi4py", script, *words)
     (path,) = tmp_path.glob("distributed-scaling-*.csv")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["figure"].split()[0] for row in rows] == ["weak,", "uniform", "set_positions"]
+    assert [row["figure"].split()[0] for row in rows] == ["weak,", "uniform", "set_positions", "Landau"]
+    assert "rate" in rows[-1]["remark"]
     for row in rows:
         assert row["ranks"] == "2" and row["transport"] == "host" and int(row["rounds"]) > 0
         value = float(row["one_s"]) / float(row["seconds"])

@@ -62,12 +62,33 @@ def test_launches_do_not_follow_the_number_of_ranks():
 
 
 def test_efficiency_falls_with_slower_links_and_more_messages():
-    fast, slow = (model.predicted(model.domain_of(8), link) for link in (model.NVLINK, model.PCIE))
-    assert all(a > b for a, b in zip(fast[2:], slow[2:], strict=True))
-    assert fast.spread_interpolate > fast.deterministic > fast.with_fft
-    two = model.predicted(model.domain_of(2), model.NVLINK)
-    # 11.25 ms of local work beside two rounds of 2.6 MB at 300 GB/s, 28 µs each before the first byte.
-    assert two.spread_interpolate == pytest.approx(11.25e-3 / (11.25e-3 + 2 * (28e-6 + 5 * 256**2 * 8 / 300e9)))
+    fast, slow = (
+        [model.value_of(figure, 8, link) for figure in ("deterministic", "weak", "few", "fft")]
+        for link in (model.calibrated(), model.elsewhere(model.PCIE))
+    )
+    assert all(a > b for a, b in zip(fast, slow, strict=True))
+    assert fast[:3] == sorted(fast[:3], reverse=True) and fast[1] > fast[3]
+    link = model.Link("here", 300e9, 25e-6, 3e-6, 1e-4)
+    # Two rounds of 2.6 MB, which are packed and unpacked, and a third round to two more ranks.
+    work = model.Work([*model.busiest("weak", 2).rounds, model.Round(1000, 3)], 2)
+    rounds = 2 * 5 * 256**2 * 8 / 300e9 + 1000 / 300e9 + 3 * 25e-6 + 2 * 3e-6 + 4 * work.sent / model.MEMORY
+    assert work.seconds(link) == pytest.approx(rounds + 2e-4)
+
+
+def test_constants_are_those_of_the_measured_rows():
+    """Rows made of three constants give them back, whatever one GPU takes."""
+    rows, link = {}, model.Link("here", 2e11, 5e-5, agreement=7e-5)
+    for (figure, ranks), row in model.measured().items():
+        work, alone = model.busiest(figure, ranks), float(row["one_s"])
+        messages = sum(link.round + one.nbytes / link.speed for one in work.rounds)
+        rows[figure, ranks] = row | dict(exchange_s=messages, seconds=model.local(figure, ranks) + work.seconds(link))
+        assert model.one_gpu(figure) == alone
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "measured", lambda device: rows)
+        fitted = model.calibrated.__wrapped__("here")
+    assert (fitted.speed, fitted.round) == (pytest.approx(link.speed), pytest.approx(link.round))
+    assert fitted.agreement == pytest.approx(link.agreement)
+    assert model.calibrated() != fitted
 
 
 def test_measured_rows_are_shown(tmp_path):

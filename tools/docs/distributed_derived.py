@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The tables of docs/guide/distributed.rst: predicted from the library's messages, and measured where a CSV file is.
 
-``python tools/docs/distributed_derived.py`` writes docs/guide/distributed_messages.inc, distributed_predicted.inc and
-distributed_measured.inc. It measures nothing. Run it after a change of domains or transforms and with new results of
-benchmarks/distributed/scaling.py, and commit what it writes.
+``python tools/docs/distributed_derived.py`` writes docs/guide/distributed_messages.inc, distributed_predicted.inc,
+distributed_links.inc and distributed_measured.inc, and the predicted rows into benchmarks/results. It measures nothing.
+Run it after a change of domains or transforms and with new results of benchmarks/distributed/scaling.py, and commit
+what it writes.
 """
 
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "src")]
 from distributed import model  # noqa: E402
-from harness.tables import RESULTS, read  # noqa: E402
+from harness.tables import RESULTS, read, write  # noqa: E402
 
 PAGES = ROOT / "docs" / "guide"
 BY = "\u00d7"
@@ -30,7 +31,7 @@ def table(head, widths, rows):
 def messages():
     """Return what one GPU sends, as the library's pure functions list it."""
     rows = []
-    for gpus in sorted({gpus for gpus, _ in model.CASES}):
+    for gpus in sorted({*model.NVLINK, *(gpus for gpus, _ in model.CASES)}):
         domain = model.domain_of(gpus)
         nodes, ranks = model.halo(domain)
         moves = model.transposes(domain, real=True)
@@ -45,16 +46,46 @@ def messages():
 
 
 def predicted():
-    """Return predicted efficiencies."""
+    """Return the predicted seconds of all rows, beside measured ones where there are any."""
+    cells, names, off = {}, [], {}
+    for row in model.predicted():
+        where = row["device"], row["ranks"]
+        names += [row["figure"]] * (row["figure"] not in names)
+        beside = f", measured {float(row['measured_s']) * 1e3:.3g}" if row["measured_s"] else ""
+        if beside:
+            off.setdefault(where, []).append((abs(row["off"]), row["figure"]))
+        cells[row["figure"], where] = f"{row['seconds'] * 1e3:.3g}{beside}"
+        if where == (model.DEVICE, max(model.NVLINK)):
+            cells[row["figure"], "value"] = f"{row['value']:.3g} {row['unit']}"
+    columns = [*model.PREDICTED, "value"]
+    rows = [[name, *(cells.get((name, where), "-") for where in columns)] for name in names]
+    head = ["figure", *(f"{gpus} {device.split('-')[1].upper()}, ms" for device, gpus in model.PREDICTED),
+            f"result of {max(model.NVLINK)}, predicted"]  # fmt: skip
+    link = model.calibrated()
+    constants = (
+        f"Here t\u2080 is {link.round * 1e6:.0f} \u00b5s, B is {link.speed / 1e9:.0f} GB/s, "
+        f"M is {model.MEMORY / 1e9:,.0f} GB/s, and an agreement takes {link.agreement * 1e6:.0f} \u00b5s.\n"
+    )
+    worst = [
+        f"- {gpus} {device.split('-')[1].upper()}: {100 * max(each)[0]:.0f} %, of the row \u201c{max(each)[1]}\u201d."
+        for (device, gpus), each in off.items()
+    ]
+    errors = "\n".join(["Largest differences of predictions from measured times:\n", *worst])
+    return "\n".join([table(head, "28 18 10 10 18 16", rows), constants, errors, ""])
+
+
+def links():
+    """Return predicted efficiencies over slower links."""
     rows = []
     for gpus, link in model.CASES:
-        step = model.predicted(model.domain_of(gpus), link)
-        shares = step[2:]
-        rows.append([f"{gpus}, {link.name}", f"{step.halo * 1e3:.2f}", f"{step.transform * 1e3:.1f}",
+        link = model.elsewhere(link)
+        halos, transform = (model.busiest(figure, gpus).seconds(link) for figure in ("weak", "fft"))
+        shares = (model.value_of(figure, gpus, link) for figure in ("weak", "deterministic", "fft", "few"))
+        rows.append([f"{gpus}, {link.name}", f"{halos * 1e3:.2f}", f"{transform * 1e3:.1f}",
                      *(f"{100 * share:.0f} %" for share in shares)])  # fmt: skip
-    head = ["GPUs, link", "halos, ms", "transposes, ms", "spread and interpolate", "deterministic", "with complex FFT",
+    head = ["GPUs, link", "halos, ms", "with transposes, ms", "spread and interpolate", "deterministic",
             "with real FFT", "10⁷ particles"]  # fmt: skip
-    return table(head, "20 10 12 12 12 12 11 11", rows)
+    return table(head, "20 12 12 14 14 14 14", rows)
 
 
 def measured(folder=RESULTS):
@@ -74,11 +105,12 @@ def measured(folder=RESULTS):
     return table(head, "30 26 11 11 12 10", rows)
 
 
-TABLES = {"messages": messages, "predicted": predicted, "measured": measured}
+TABLES = {"messages": messages, "predicted": predicted, "links": links, "measured": measured}
 
 
 def main():
-    """Write all tables."""
+    """Write all tables and predicted rows."""
+    write("distributed-predicted", model.DEVICE, model.predicted())
     for name, make in TABLES.items():
         (PAGES / f"distributed_{name}.inc").write_text(make(), encoding="utf-8")
 
