@@ -52,7 +52,8 @@ class UniformGrid(checks.Fixed):
         Check positions, and let all ranks agree that none has failed before each round of messages. Without it, bad
         positions give undefined pairs, and a call that raises on one rank leaves the others waiting.
     **options
-        Options of the local grids: see :class:`particlemesh.UniformGrid`.
+        Options of the local grids: see :class:`particlemesh.UniformGrid`. With ``deterministic=True`` sums of
+        :meth:`stream` have the same bits on any number of ranks, for any cuts and any order of the particles.
 
     Attributes
     ----------
@@ -155,7 +156,8 @@ class UniformGrid(checks.Fixed):
 
     def _surroundings(self, dtype: Any, staged: Staged) -> Local:
         if (dtype, staged.kind.home) not in self._grids:
-            around = Surroundings(self.domain, self.world.rank, self.radius, dtype)
+            cut = bool(self._options.get("deterministic", False))
+            around = Surroundings(self.domain, self.world.rank, self.radius, dtype, cut)
             lengths = 1 / np.linalg.norm(around.box.inverse, axis=1)
             size = np.minimum(np.broadcast_to(np.asarray(self._cell_size, np.float64), lengths.shape), lengths)
             size = np.where(size > 0, size, lengths / 16)

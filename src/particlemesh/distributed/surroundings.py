@@ -61,6 +61,9 @@ class Surroundings:
         Ghosts are the particles within this distance, in the user's unit.
     dtype : numpy.dtype
         Of the positions: how much rounding moves them.
+    cut : bool
+        Treat every axis as cut, so that vectors between particles have the same bits for any cuts: images are always
+        ghosts.
 
     Examples
     --------
@@ -70,7 +73,7 @@ class Surroundings:
     [Neighbour(rank=1, image=(0,)), Neighbour(rank=3, image=(1,))]
     """
 
-    def __init__(self, domain: Domain, rank: int, radius: float, dtype: Any) -> None:
+    def __init__(self, domain: Domain, rank: int, radius: float, dtype: Any, cut: bool = False) -> None:
         self.domain, self.rank, self.mesh = domain, rank, domain.mesh
         self._nodes, self._periodic = self.mesh.shape, self.mesh.periodic
         self._scale = np.array(self.mesh.intervals, np.float64)
@@ -85,7 +88,7 @@ class Surroundings:
         spans = [
             {(p.lower[a], p.upper[a]) for p in domain.parts() if p.size} <= {(0, n)} for a, n in enumerate(self._nodes)
         ]
-        self.cut = tuple(not p or not (alone or s) for p, s in zip(self._periodic, spans, strict=True))
+        self.cut = tuple(cut or not p or not (alone or s) for p, s in zip(self._periodic, spans, strict=True))
 
     def place(self, x: Any, xp: Any) -> Placed:
         """Return the cells of positions (N, d), the same for the same position on any rank.

@@ -90,7 +90,10 @@ def transform_along(window: Window, kind: str, numbers: Array, nodes: int, axis:
         If it vanishes at a mode; the message has the number ``axis``.
     """
     if kind == "continuous":
-        every = window.fourier(2 * np.pi * np.append(0.0, numbers) / nodes)
+        # A part of an axis gets what the whole one has: rounding depends on what is evaluated together.
+        whole = np.rint(np.abs(numbers)).astype(np.int64)
+        half = window.fourier(2 * np.pi * np.arange(max(nodes // 2, int(whole.max(initial=0))) + 1) / nodes)
+        every = half[np.append(0, whole)]
     else:
         every = window.symbol(nodes)[np.rint(np.append(0.0, numbers)).astype(np.int64) % nodes]
     admissible.no_zero(every[1:], float(every[0]), window.name, axis)

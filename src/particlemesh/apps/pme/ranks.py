@@ -207,6 +207,7 @@ class RankCore(Core):
         self.domain = pmd.Domain(pm.Mesh(parameters.shape, box), world.size, parts)
         self._listed: Listed | None = None
         self._meanwhile: Callable[[], Any] | None = None
+        self.deterministic = more["deterministic"]
         super().__init__(box, parameters, *given, **more)
 
     def new_grid(self, sides: list[float], options: dict[str, Any]) -> Any:
@@ -267,7 +268,11 @@ class RankCore(Core):
     def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
         super().step(x, given, out, check)
         for name in ("energy", "virial"):
-            if name in out:
+            if name not in out:
+                continue
+            if name == "energy" and self.deterministic:
+                self.backend.copy(out[name], self.upload(self.world.exact_sum(out["energies"])))
+            else:
                 self.backend.copy(out[name], self.world.allreduce(out[name]))
 
     def _smooth_half(self, x: Coordinates, charges: Any, fields: Fields, check: bool) -> None:

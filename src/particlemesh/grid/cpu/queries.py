@@ -50,6 +50,7 @@ from particlemesh.grid.cpu.search import (
     threads_of,
     width_for,
 )
+from particlemesh.grid.queries import same_bits
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.results import Pairs
 from particlemesh.grid.sparse import numbers_of, uneven
@@ -137,12 +138,16 @@ class CpuQueries:
         query, rows = _own_query(cloud, search, half=True), len(cloud.order)
         return self._list(cloud, search, query, cloud.turns, rows, quantities, "coo", ordered=True, named=True)
 
-    def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> np.ndarray:
-        """Return the sums (N, results) of a pair function over each particle's neighbours, images included."""
+    def stream(self, radius: float, function: PairFunction, values: Any, out: Any, *, exact: bool) -> np.ndarray:
+        """Return the sums (N, results) of a pair function over each particle's neighbours; exact ones in any order."""
         cloud = self.cloud
         search = search_of(cloud, names_of(cloud, "grid"), radius)
         query = _own_query(cloud, search, half=False, radius=radius)
-        totals = sums(cloud, search, query, function, values, self._threads())
+        made = functools.partial(sums, cloud, search, query, threads=self._threads())
+        if exact:
+            totals = same_bits.on_cpu(made, function, values, cloud.particles, search.x.dtype)
+        else:
+            totals = made(function, values)
         if out is None:
             return totals
         out[...] = totals
@@ -611,7 +616,7 @@ def sums(
     per_particle = np.empty((cloud.particles, 0), real) if values is None else values
     per_particle = per_particle if per_particle.ndim == 2 else per_particle[:, None]
     by_place = np.ascontiguousarray(per_particle[cloud.order], real)
-    totals = np.zeros((cloud.particles, function.results), real)
+    totals = np.zeros((cloud.particles, function.results + function.beside), real)
     used = threads_of(query, threads)
     run(
         loop_with(_sum_rows, "pair_function", function.on_cpu), used, query, search, cloud.order, by_place,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.positions import Coordinates
 from particlemesh.backends.base import Record
 from particlemesh.grid import checks
+from particlemesh.grid.queries import same_bits
 from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.queries.pair_function import PairFunction
 from particlemesh.grid.queries.pair_lists import PairLists
@@ -124,9 +126,16 @@ class DeviceQueries:
         question = self._ask(Extents(extents, axes), half=True, rows_by_index=False)
         return self._list(question, "coo", quantities)
 
-    def stream(self, radius: float, function: PairFunction, values: Any, out: Any) -> Any:
-        """Return the sums of a pair function over each particle's neighbours; never waits."""
-        return sums(self.cloud, radius, function, values, out, allocate=self.search.room)
+    def stream(self, radius: float, function: PairFunction, values: Any, out: Any, *, exact: bool) -> Any:
+        """Return the sums of a pair function over each particle's neighbours, exact ones in any order; never waits."""
+        cloud, room = self.cloud, self.search.room
+        made = functools.partial(sums, cloud, radius, allocate=room)
+        if not exact or not cloud.count:
+            return made(function, values, out)
+        dtype = cloud.cells.dtype
+        if out is None:
+            out = allocate(cloud.backend, (cloud.count, function.results), dtype, "sums over neighbours")
+        return same_bits.on_device(made, cloud.backend, function, values, out, cloud.count, dtype, room)
 
     def _ask(self, radius: Any, *, half: bool, rows_by_index: bool, notes: str = "") -> Question:
         """Return what is asked about particles within one radius, the sum of two, or the extents of both."""

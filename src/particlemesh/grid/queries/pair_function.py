@@ -7,7 +7,8 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,9 @@ class PairFunction(checks.Fixed):
     np.float64(0.0)
     """
 
+    defines: Mapping[str, int] = MappingProxyType({})  # of kernels: see same_bits.py
+    beside = 0  # further numbers of a particle's row on the CPU
+
     def __init__(
         self,
         source: str | None = None,
@@ -237,6 +241,34 @@ class PairFunction(checks.Fixed):
         """Whether the C body adds to ``sum`` and does nothing else with it, so that work-items can share a sum."""
         adding = re.findall(r"(?:^|[;{})])\s*sum\s*\[[^\]]*\]\s*[+-]=", self.text)  # statements of their own
         return len(re.findall(r"\bsum\b", self.text)) == len(adding)
+
+    def check_adds(self) -> None:
+        """Check that the function only adds to ``sum``: others have no sums without an order.
+
+        Raises
+        ------
+        ValueError
+            If the source has another statement with ``sum``, or the function called once does something else.
+        """
+        if self.source is not None and not self.only_adds:
+            raise ValueError(
+                "source does more with sum than to add to it in statements such as sum[0] += r2; a deterministic grid "
+                "needs such statements only."
+            )
+        if self.function is None:
+            return
+        begin = np.arange(self.results) + 1.0
+        from_zero, from_there = np.zeros(self.results), begin.copy()
+        given = 0.14, np.array([0.1, 0.2, 0.3]), 0, 1, np.ones(self.values), np.ones(self.values)
+        for sums in (from_zero, from_there):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.compiled(*given, np.array(self.parameters), sums)
+        if not np.allclose(from_there - begin, from_zero, 1e-6, 1e-6 * abs(begin).max(), equal_nan=True):
+            raise ValueError(
+                f"function made of sums {begin.tolist()} {from_there.tolist()}, and of zeros {from_zero.tolist()}; in a "
+                "deterministic grid it only adds to them."
+            )
 
     @property
     def text(self) -> str:

@@ -56,7 +56,7 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
         const real r2 = SQUARED(d);                                                           \
         if (r2 <= limit && (turned || q != k)) {                                              \
             for (int v = 0; v < VALUES; v++) b[v] = values[q * VALUES + v];                   \
-            pair_function(r2, d, i, INDEX_OF_REAL(other.w), a, b, PARAMETER_VALUES, sum);     \
+            add_pair(r2, d, i, INDEX_OF_REAL(other.w), a, b, PARAMETER_VALUES, sum);          \
         }                                                                                     \
     }
 #include "grid/queries/strips.h"
@@ -66,7 +66,8 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
         BARRIER();
         if (lane == 0)
             for (int other = 1; other < LANES; other++)
-                for (int r = 0; r < RESULTS; r++) sum[r] += shared[r * GROUP_SIZE + LOCAL_ID + other];
+                for (int r = 0; r < RESULTS; r++)
+                    sum[r] = TOGETHER(r, sum[r], shared[r * GROUP_SIZE + LOCAL_ID + other]);
         BARRIER(); // read before the next particles' are written
 #endif
         if (k < valid && lane == 0)

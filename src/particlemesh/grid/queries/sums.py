@@ -84,7 +84,7 @@ def sums(
     few = len(parameters) <= _FEW
     defines = {
         **cloud.defines(), "EXTENTS": 0, "RESULTS": function.results, "VALUES": function.values,
-        "PARAMETERS": len(parameters) * few,
+        "PARAMETERS": len(parameters) * few, **function.defines,
     }  # fmt: skip
     bins, gathered, step = cells.count, cloud.records, dtype.itemsize
     if values is not None:
