@@ -262,15 +262,16 @@ class World(checks.Fixed):
         largest, count = np.max([most for most, _ in known], 0), sum(n for _, n in known)
         finite = largest < np.finfo(np.float64).max / 16
         exponent, bits = np.frexp(np.where(finite, largest, 0.0))[1], max(count.bit_length(), 1)
-        left = wide * xp.asarray(np.ldexp(1.0, -exponent))[..., None]
+        left = wide * xp.asarray(np.ldexp(1.0, -np.maximum(exponent, -1000)))[..., None]
         rounding, units, words = 1.5 * 2.0**bits, 2.0 ** (52 - bits), []
-        for _ in range(2):
-            whole = (left + rounding) - rounding
-            words.append(whole.sum(-1))
-            left = (left - whole) * units
+        with np.errstate(invalid="ignore"):  # of numbers that are not finite
+            for _ in range(2):
+                whole = (left + rounding) - rounding
+                words.append(whole.sum(-1))
+                left = (left - whole) * units
         host = xp.stack(words)
         upper, lower = self.allreduce(host if xp is np else host.get())
-        return np.where(finite, np.ldexp(upper + lower / units, exponent), np.nan)[()]
+        return np.where(finite, np.ldexp(upper + lower / units, np.maximum(exponent, -1000)), np.nan)[()]
 
     def allgather(self, thing: Any) -> list[Any]:
         """Return a small Python object of every rank, in the order of ranks."""

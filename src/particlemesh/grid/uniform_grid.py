@@ -526,7 +526,7 @@ class UniformGrid(common.Fixed):
         radius : number
             Neighbours have distance ≤ ``radius``.
         function : PairFunction
-            What to sum.
+            What to sum. It is a ValueError if the grid is deterministic, and the function does not only add to ``sum``.
         values : array (N, function.values) or (N,), optional
             Numbers of each particle that the function sees.
         out : array (N, function.results), optional
@@ -537,11 +537,6 @@ class UniformGrid(common.Fixed):
         -------
         array (N, function.results)
             In the caller's order and the positions' type; zero for particles that were left out.
-
-        Raises
-        ------
-        ValueError
-            If the grid is deterministic, and the function does something else with ``sum`` than to add to it.
 
         Examples
         --------
@@ -562,10 +557,8 @@ class UniformGrid(common.Fixed):
         target: Any = None if out is None else self._target(out, (count, function.results), values)
         copies = self.backend.name != "cpu" and isinstance(target, np.ndarray)
         there = None if copies else target
-        exact = self.deterministic
-        sums = self._answer(
-            lambda q: q.stream(reach, function, self._native(values, "values"), there, exact=exact), values
-        )
+        exact = dict(exact=self.deterministic)
+        sums = self._answer(lambda q: q.stream(reach, function, self._native(values, "values"), there, **exact), values)
         if copies:
             target[...] = np.asarray(sums)
         return sums if out is None else out

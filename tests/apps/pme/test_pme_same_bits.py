@@ -11,6 +11,7 @@ from particlemesh.apps.pme import PME, DistributedPME
 from rank_cases import mine
 from ranks import on_threads
 
+CUTS = ((2, "slabs", 1), (3, "blocks", 2), (4, "pencils", 3), (8, "bisection", 4), (1, "slabs", 5))
 BOX = np.array([[3.0, 0.0, 0.0], [0.4, 2.5, 0.0], [0.2, -0.3, 2.2]])
 
 
@@ -53,9 +54,8 @@ def test_any_ranks_and_cuts_have_the_bits_of_one(dtype, listed):
     # Chains: each particle has several partners, on other ranks, too.
     pairs = np.stack([np.arange(200), np.arange(200) + rng.integers(1, 40, 200)], 1) if listed else None
     alone, energy, rows = results(pmd.World(), dtype, "blocks", 0, pairs)
-    for size, parts, seed in ((2, "slabs", 1), (3, "blocks", 2), (4, "pencils", 3), (8, "bisection", 4), (1, "slabs", 5)):
-        several = on_threads(size, lambda world: results(world, dtype, parts, seed, pairs)[0])  # noqa: B023
-        assert several == [alone] * size
+    for size, *how in CUTS:
+        assert on_threads(size, lambda world, how=how: results(world, dtype, *how, pairs)[0]) == [alone] * size
     x, q = (a.astype(np.float64) for a in ions(240, dtype))
     for c, charges in enumerate((q, abs(q))):
         plain = PME(BOX, accuracy=1e-4, cutoff=0.9, exclusions=pairs, factors=0.25 if listed else 0.0)(x, charges)

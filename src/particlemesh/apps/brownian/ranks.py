@@ -45,7 +45,8 @@ class DistributedRPY(RPY):
     parts : {"blocks", "pencils", "slabs", "bisection"}
         How the box is cut: see :class:`particlemesh.distributed.Domain`.
     **options
-        Further options of :class:`particlemesh.distributed.Plan`.
+        Further options of :class:`particlemesh.distributed.Plan`. With ``deterministic=True`` velocities and noise
+        have the same bits on any number of ranks and for any cuts. Spheres in one place go by their numbers.
 
     Raises
     ------
@@ -137,18 +138,20 @@ class DistributedRPY(RPY):
             )  # fmt: skip
             grid = pmd.UniformGrid(
                 domain, self.world, chosen.cutoff, cell_size=chosen.cutoff / 2, threads=self._threads,
-                deterministic=bool(self._plan_options.get("deterministic", False)),
+                deterministic=self._reproducible,
             )  # fmt: skip
         assert chosen is not None
         grid.build(x.native)
         radii_at = grid.at_places(self.radii) if self._many else self.radii
+        first = sum(counts[: self.world.rank])
+        numbers = grid.at_places(first + np.arange(x.shape[0])) if self._reproducible else None
         with self.world.agreement("near part of a mobility"):
-            near = self._blocks(grid, radii_at, chosen, x)
+            near = self._blocks(grid, radii_at, chosen, x, numbers)
         far.place(x.backend, x.dtype, x.native)
         if chosen is not self._parameters:
             self._chosen_for = max(total, 1)
         self._parameters, self._far, self._grid, self._near, self._count = chosen, far, grid, near, x.shape[0]
-        self._first, self._total = sum(counts[: self.world.rank]), total
+        self._first, self._total = first, total
         return self
 
     def _chosen(self, every: np.ndarray, total: int, x: Any) -> Parameters:
@@ -164,16 +167,21 @@ class DistributedRPY(RPY):
 
         return self.world.allgather(self.world.alike(work))[0]
 
-    def _blocks(self, grid: pmd.UniformGrid, given: np.ndarray, chosen: Parameters, x: Any) -> Near:
-        """Return the rows of the spheres that this rank owns."""
+    def _blocks(self, grid: pmd.UniformGrid, given: np.ndarray, chosen: Parameters, x: Any, numbers: Any) -> Near:
+        """Return the rows of the spheres that this rank owns, by vector if places have numbers over all ranks."""
         pairs, count = grid.pairs(order="local", quantities="jD"), len(grid.positions)
+        j, vectors = pairs.j, pairs.vector
+        if numbers is not None:  # an order that no cut changes
+            rows = np.repeat(np.arange(count), np.diff(pairs.start))
+            order = np.lexsort((numbers[j], *vectors.T, rows))  # numbers: of spheres in one place
+            j, vectors = j[order], vectors[order]
         sizes = _owned_first(given, grid, count) if self._many and len(given) else given
         near = Near(
             x.backend, x.dtype, sizes if len(sizes) else np.ones(1), chosen.splitting, self.viscosity, self._threads
         )
-        j, first = pairs.j, grid.first
+        first = grid.first
         index = np.where(j < first, j + count, np.where(j < first + count, j - first, j)).astype(j.dtype)
-        near.place(count, near.blocks(count, pairs.start, index, pairs.vector))
+        near.place(count, near.blocks(count, pairs.start, index, vectors))
         return near
 
     # ---- products -------------------------------------------------------------------------------------

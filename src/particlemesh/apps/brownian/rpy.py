@@ -273,10 +273,13 @@ class RPY(kernels.Fixed):
 
     def _cells(self, cutoff: float) -> pm.UniformGrid:
         thinnest = float((1 / np.linalg.norm(self.box.inverse, axis=1)).min())
-        reproducible = bool(self._plan_options.get("deterministic", False))
         return pm.UniformGrid(
-            self.box, cell_size=min(cutoff / 2, thinnest), threads=self._threads, deterministic=reproducible
+            self.box, cell_size=min(cutoff / 2, thinnest), threads=self._threads, deterministic=self._reproducible
         )
+
+    @property
+    def _reproducible(self) -> bool:
+        return bool(self._plan_options.get("deterministic", False))
 
     def _ready(self) -> Near:
         if self._near is None:
@@ -466,8 +469,9 @@ class RPY(kernels.Fixed):
             product = functools.partial(self._image, self._multiply_near if more else self._multiply)
             flat = numbers.reshape(len(numbers), 3 * self.count)
             root, info = square_root(
-                product, flat, tolerance, xp, method=method, least=10 * self.accuracy, ranks=self._ranks
-            )
+                product, flat, tolerance, xp, method=method, least=10 * self.accuracy, ranks=self._ranks,
+                exact=self._ranks is not None and self._reproducible,
+            )  # fmt: skip
             root = root.reshape(numbers.shape)
             if more is not None:
                 if self._product is not None:

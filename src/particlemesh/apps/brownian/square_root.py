@@ -48,7 +48,7 @@ class RootInfo:
 
 def square_root(
     product: Callable[[Any], Any], z: Any, tolerance: float, xp: Any, *, method: str = "lanczos", least: float = 0.0,
-    ranks: Any = None,
+    ranks: Any = None, exact: bool = False,
 ) -> tuple[Any, RootInfo]:  # fmt: skip
     """Return the principal square root of an operator times vectors.
 
@@ -72,6 +72,8 @@ def square_root(
         Negative eigenvalues up to this share of the largest count as rounding.
     ranks : particlemesh.distributed.World, optional
         If given, vectors are this rank's parts of longer ones, and all ranks call.
+    exact : bool
+        The same bits on any number of ranks: sums over all ranks are exact, which takes longer.
 
     Returns
     -------
@@ -92,33 +94,37 @@ def square_root(
     """
     if len(z) > _BLOCK:
         groups = [slice(i, i + _BLOCK) for i in range(0, len(z), _BLOCK)]
-        roots = [square_root(product, z[g], tolerance, xp, method=method, least=least, ranks=ranks) for g in groups]
+        roots = [
+            square_root(product, z[g], tolerance, xp, method=method, least=least, ranks=ranks, exact=exact)
+            for g in groups
+        ]
         infos = [info for _, info in roots]
         worst = max(info.estimate for info in infos)
         return xp.concatenate([y for y, _ in roots]), RootInfo(method, sum(i.iterations for i in infos), worst)
     ranks = Alone() if ranks is None else ranks
+    sums = Exact(ranks) if exact else Sums(ranks, xp)
     length, some = (int(n) for n in ranks.allreduce(np.array([z.shape[1], bool((z != 0).any())], np.int64)))
     if not some:
         return xp.zeros_like(z), RootInfo(method, 0, 0.0)
-    basis = _orthonormal(z, 0.0, xp, ranks)
-    right = _host(ranks.allreduce(basis @ z.T))  # coordinates of z, (m, b); those of later vectors are 0
+    basis = sums.orthonormal(z, 0.0)
+    right = _host(sums.overlap(basis, z))  # coordinates of z, (m, b); those of later vectors are 0
     projected = np.zeros((0, 0))
     old = np.zeros((0, right.shape[1]))
     image, estimate, iterations = product(basis), 1.0, 0
     while True:
         iterations += 1
         known = len(projected)
-        overlap = ranks.allreduce(basis @ image.T)
-        image = image - overlap.T @ basis
-        again = ranks.allreduce(basis @ image.T)
-        image = image - again.T @ basis
+        overlap = sums.overlap(basis, image)
+        image = image - sums.combined(overlap.T, basis)
+        again = sums.overlap(basis, image)
+        image = image - sums.combined(again.T, basis)
         grown = np.zeros((len(basis), len(basis)))
         grown[:known, :known] = projected
         grown[:, known:] = _host(overlap + again)
         size = float(np.linalg.norm(grown[:, known:], axis=0).max())  # of the part in the basis
         grown[known:, :known] = grown[:known, known:].T
         projected = (grown + grown.T) / 2
-        block = _orthonormal(image, size, xp, ranks)
+        block = sums.orthonormal(image, size)
         full = iterations >= MOST_ITERATIONS or len(basis) + len(block) > length
         # A GPU has the next product while the host takes this root; on the CPU the last one would be in vain.
         ahead = product(block) if xp is not np and len(block) and not full else None
@@ -141,26 +147,80 @@ def square_root(
         basis = xp.concatenate([basis, block])
         image = product(block) if ahead is None else ahead
     coordinates = xp.asarray(new.T.astype(z.dtype))
-    return coordinates @ basis[: len(new)], RootInfo(method, iterations, estimate)
+    return sums.combined(coordinates, basis[: len(new)]), RootInfo(method, iterations, estimate)
 
 
-def _orthonormal(vectors: Any, size: float, xp: Any, ranks: Any) -> Any:
-    """Return an orthonormal basis (m, n) of vectors (b, n), without directions that are only rounding."""
-    if len(vectors) == 1:  # factorising one vector takes a GPU longer than the product
-        length = math.hypot(*ranks.allgather(float(xp.linalg.norm(vectors))))
-        floor = 20 * np.finfo(vectors.dtype).eps * max(size, length)
-        return vectors / vectors.dtype.type(length) if length > floor else vectors[:0]
-    q, r = xp.linalg.qr(vectors.T)
-    # Each rank's triangle is factorised again with those of the others: one tree of two levels.
-    every = ranks.allgather(_host(r))
-    turn, whole = np.linalg.qr(np.concatenate(every)) if len(every) > 1 else (None, every[0])
-    left, values, _ = np.linalg.svd(whole)
-    floor = 20 * np.finfo(vectors.dtype).eps * max(size, values[0] if len(values) else 0.0)
-    kept = left[:, : len(values)][:, values > floor]
-    if turn is not None:
-        first = sum(len(one) for one in every[: ranks.rank])
-        kept = ranks.allgather(turn @ kept)[0][first : first + len(r)]  # the first rank's, if machines round otherwise
-    return (q @ xp.asarray(kept.astype(vectors.dtype))).T
+class Sums:
+    """Products of vectors (b, n), of which each rank has a part."""
+
+    def __init__(self, ranks: Any, xp: Any) -> None:
+        self._ranks, self._xp = ranks, xp
+
+    def overlap(self, left: Any, right: Any) -> Any:
+        """Return the products (m, b) of vectors (m, n) and (b, n)."""
+        return self._ranks.allreduce(left @ right.T)
+
+    def combined(self, coordinates: Any, basis: Any) -> Any:
+        """Return vectors (b, n) from their coordinates (b, m) in a basis (m, n)."""
+        return coordinates @ basis
+
+    def orthonormal(self, vectors: Any, size: float) -> Any:
+        """Return an orthonormal basis (m, n) of vectors (b, n), without directions that are only rounding."""
+        xp = self._xp
+        if len(vectors) == 1:  # factorising one vector takes a GPU longer than the product
+            length = math.hypot(*self._ranks.allgather(float(xp.linalg.norm(vectors))))
+            floor = 20 * np.finfo(vectors.dtype).eps * max(size, length)
+            return vectors / vectors.dtype.type(length) if length > floor else vectors[:0]
+        q, r = xp.linalg.qr(vectors.T)
+        # Each rank's triangle is factorised again with those of the others: one tree of two levels.
+        every = self._ranks.allgather(_host(r))
+        turn, whole = np.linalg.qr(np.concatenate(every)) if len(every) > 1 else (None, every[0])
+        left, values, _ = np.linalg.svd(whole)
+        floor = 20 * np.finfo(vectors.dtype).eps * max(size, values[0] if len(values) else 0.0)
+        kept = left[:, : len(values)][:, values > floor]
+        if turn is not None:
+            first = sum(len(one) for one in every[: self._ranks.rank])
+            kept = self._ranks.allgather(turn @ kept)[0][
+                first : first + len(r)
+            ]  # the first rank's, if machines round otherwise
+        return (q @ xp.asarray(kept.astype(vectors.dtype))).T
+
+
+class Exact(Sums):
+    """The same on CPUs, with sums whose bits do not depend on how vectors are cut into parts."""
+
+    def __init__(self, ranks: Any) -> None:
+        super().__init__(ranks, np)
+
+    def overlap(self, left: Any, right: Any) -> Any:
+        """Return the products (m, b), float64."""
+        if not len(left):
+            return np.zeros((0, len(right)))
+        return np.stack([self._ranks.exact_sum(row.astype(np.float64) * right) for row in left])
+
+    def combined(self, coordinates: Any, basis: Any) -> Any:
+        """Return vectors (b, n): one product after the other, since a matrix product may round in another order."""
+        total = np.zeros((len(coordinates), basis.shape[1]), basis.dtype)
+        for column, one in zip(coordinates.T.astype(basis.dtype), basis, strict=True):
+            total += column[:, None] * one
+        return total
+
+    def orthonormal(self, vectors: Any, size: float) -> Any:
+        """Return the basis: of what is left of all vectors the longest, which is then taken out of the others."""
+        left, basis, floor = vectors, vectors[:0], 0.0
+        while len(left):
+            squares = self._ranks.exact_sum(left.astype(np.float64) ** 2)
+            k = int(squares.argmax())
+            length = math.sqrt(squares[k])
+            floor = floor or 20 * float(np.finfo(vectors.dtype).eps) * max(size, length)
+            if length <= floor:
+                break
+            one = left[k : k + 1] / vectors.dtype.type(length)
+            one = one - self.combined(self.overlap(basis, one).T, basis)  # what rounding has left
+            one = one / np.sqrt(self.overlap(one, one)).astype(vectors.dtype)
+            basis, left = np.concatenate([basis, one]), np.delete(left, k, 0)
+            left = left - self.combined(self.overlap(one, left).T, one)
+        return basis
 
 
 def _root(matrix: np.ndarray, least: float) -> np.ndarray:

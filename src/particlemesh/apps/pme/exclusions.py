@@ -181,6 +181,8 @@ class Exclusions(Fixed):
     def rows(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return where each of ``count`` particles' partners start, the partners, and their factors minus 1.
 
+        Partners of a particle come in the order of pairs, so that sums do not depend on how particles are numbered.
+
         Raises
         ------
         ValueError
@@ -188,7 +190,7 @@ class Exclusions(Fixed):
         """
         self.check(count)
         i, j = np.concatenate([self.pairs, self.pairs[:, ::-1]]).T
-        order = np.lexsort((j, i))
+        order = np.lexsort((np.tile(np.arange(len(self.pairs)), 2), i))
         start = np.searchsorted(i[order], np.arange(count + 1))
         weights = np.tile(self.factors - 1, 2)[order]
         return start.astype(np.int32), j[order].astype(np.int32), weights
@@ -196,7 +198,9 @@ class Exclusions(Fixed):
     def keys(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ``i * count + j`` of the pairs and of their reverses in rising order, and their factors minus 1."""
         start, j, weights = self.rows(count)
-        return np.repeat(np.arange(count), np.diff(start)) * count + j, weights
+        keys = np.repeat(np.arange(count), np.diff(start)) * count + j
+        order = np.argsort(keys)
+        return keys[order], weights[order]
 
     def on(self, backend: Any, count: int, dtype: np.dtype) -> tuple[Any, Any, Any]:
         """Return the rows of at least so many particles on a backend.

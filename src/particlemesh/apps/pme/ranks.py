@@ -40,7 +40,8 @@ class DistributedPME(PME):
     box : Box, lengths or matrix
         Three periodic axes.
     accuracy, cutoff, splitting, bandwidth, shape, window, coulomb_constant, gradient, deterministic, dtype, threads
-        As for :class:`PME`, and the same on every rank. Other ranks or cuts change the last digits.
+        As for :class:`PME`, and the same on every rank. Other ranks or cuts change the last digits, except those of
+        energies, forces, potentials and fields with ``deterministic=True``.
     exclusions : array_like (M, 2), optional
         The same on every rank. Particles are numbered over all ranks: first those of rank 0, then those of rank 1.
     factors : float or array_like (M,)
@@ -177,7 +178,7 @@ class DistributedPME(PME):
         sets = charges.reshape(math.prod(charges.shape[:-1]), charges.shape[-1]).astype(np.float64)
         largest = self.world.allreduce(np.nan_to_num(abs(sets)).max(1, initial=0.0), "max")
         ratios = np.nan_to_num(sets) / np.where(largest > 0, largest, 1)[:, None]
-        sums = self.world.allreduce(np.stack([(ratios**2).sum(1), (ratios**4).sum(1), (ratios != 0).sum(1)]))
+        sums = np.reshape(self.world.exact_sum(np.stack([ratios**2, ratios**4, ratios != 0])), (3, len(sets)))
         squares, fourths, counts = sums[:, sums[0] > 0]
         return float((fourths * counts / squares**2).max(initial=0.0)) or FOURTH
 

@@ -248,26 +248,24 @@ class PairFunction(checks.Fixed):
         Raises
         ------
         ValueError
-            If the source has another statement with ``sum``, or the function called once does something else.
+            If the source has another statement with ``sum``, or a function without source, called once, does more.
         """
-        if self.source is not None and not self.only_adds:
-            raise ValueError(
-                "source does more with sum than to add to it in statements such as sum[0] += r2; a deterministic grid "
-                "needs such statements only."
-            )
-        if self.function is None:
+        if self.source is not None:
+            if not self.only_adds:
+                raise ValueError(
+                    "source does more with sum than to add to it in statements such as sum[0] += r2; a deterministic "
+                    "grid needs such statements only."
+                )
             return
         begin = np.arange(self.results) + 1.0
         from_zero, from_there = np.zeros(self.results), begin.copy()
-        given = 0.14, np.array([0.1, 0.2, 0.3]), 0, 1, np.ones(self.values), np.ones(self.values)
+        values, parameters = np.ones(self.values), np.array(self.parameters)
         for sums in (from_zero, from_there):
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.compiled(*given, np.array(self.parameters), sums)
+            self.compiled(0.14, np.array([0.1, 0.2, 0.3]), 0, 1, values, values, parameters, sums)
         if not np.allclose(from_there - begin, from_zero, 1e-6, 1e-6 * abs(begin).max(), equal_nan=True):
             raise ValueError(
-                f"function made of sums {begin.tolist()} {from_there.tolist()}, and of zeros {from_zero.tolist()}; in a "
-                "deterministic grid it only adds to them."
+                f"function makes {from_there.tolist()} of sums {begin.tolist()}, and {from_zero.tolist()} of zeros: in "
+                "a deterministic grid it may only add to sums."
             )
 
     @property

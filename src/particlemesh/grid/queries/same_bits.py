@@ -31,42 +31,44 @@ class Pass(PairFunction):
         Of a sum; 0 for the first pass.
     """
 
+    _words: int
+
     def __init__(self, function: PairFunction, words: int) -> None:  # what the user gave was checked
-        own = function.results
-        vars(self).update(vars(function), only_adds=True, _uploaded={}, beside=own, _words=words)
+        terms = function.results
+        vars(self).update(vars(function), only_adds=True, _uploaded={}, beside=terms, _words=words)
         vars(self).update(
-            results=own * words if words else own + 1, values=function.values + (own + 2 if words else 0),
-            defines={"SUMS": _WHOLE if words else _LARGEST, "WORDS": words, "OWN_RESULTS": own},
+            results=terms * words if words else terms + 1, values=function.values + (terms + 2 if words else 0),
+            defines={"SUMS": _WHOLE if words else _LARGEST, "WORDS": words, "OWN_RESULTS": terms},
         )  # fmt: skip
 
     @property
     def on_cpu(self) -> Any:
-        """What a neighbour does to the row of a particle, which has the results, then a number for each of the user's."""
+        """What a neighbour does to a particle's row: the results, then a number for each of the user's."""
         from numba import njit
         from numba.core.dispatcher import Dispatcher
 
-        plain, own, at, words = super().on_cpu, self.beside, self.results, self._words
-        values = self.values - (own + 2)  # of the user's: functions may read their length
+        plain, terms, at, words = super().on_cpu, self.beside, self.results, self._words
+        values = self.values - (terms + 2)  # of the user's: functions may read their length
         function = plain if isinstance(plain, Dispatcher) else njit(forceinline=True, error_model="numpy")(plain)
 
-        def largest(r2, d, i, j, a, b, p, sum):
-            added = sum[at:]
+        def largest(r2, d, i, j, a, b, p, sums):
+            added = sums[at:]
             added[:] = 0
             function(r2, d, i, j, a, b, p, added)
-            for r in range(own):
+            for r in range(terms):
                 size = abs(added[r])
-                sum[r] = max(sum[r], size) if size < np.inf else np.inf
-            sum[own] += 1
+                sums[r] = max(sums[r], size) if size < np.inf else np.inf
+            sums[terms] += 1
 
-        def whole(r2, d, i, j, a, b, p, sum):
-            added, factors = sum[at:], a[-2 - own : -2]
+        def whole(r2, d, i, j, a, b, p, sums):
+            added, factors = sums[at:], a[-2 - terms : -2]
             added[:] = 0
             function(r2, d, i, j, a[:values], b[:values], p, added)
-            for r in range(own):
+            for r in range(terms):
                 left = added[r] * factors[r]
                 for w in range(words):
                     units = (left + a[-2]) - a[-2]
-                    sum[w * own + r] += units
+                    sums[w * terms + r] += units
                     left = (left - units) * a[-1]
 
         return whole if words else largest
@@ -84,17 +86,17 @@ def passes_of(function: PairFunction, dtype: np.dtype[Any]) -> tuple[Pass, Pass]
 def on_cpu(sums: Callable[..., Any], function: PairFunction, values: Any, count: int, dtype: np.dtype[Any]) -> Any:
     """Return the sums (count, results) from those of passes: ``sums(pass, values)`` returns rows (count, ...)."""
     first, second = passes_of(function, dtype)
-    largest, own, info = sums(first, values), function.results, np.finfo(dtype)
-    exponent = np.maximum(np.frexp(largest[:, :own])[1], info.minexp)
-    bits = np.maximum(np.frexp(largest[:, own])[1], 1)[:, None]
+    largest, terms, info = sums(first, values), function.results, np.finfo(dtype)
+    exponent = np.maximum(np.frexp(largest[:, :terms])[1], info.minexp)
+    bits = np.maximum(np.frexp(largest[:, terms])[1], 1)[:, None]
     one, units = dtype.type(1), np.ldexp(dtype.type(1), info.nmant - bits)
     given = np.empty((count, 0), dtype) if values is None else np.asarray(values, dtype).reshape(count, function.values)
     table = np.concatenate([given, np.ldexp(one, -exponent), np.ldexp(dtype.type(1.5), bits), units], 1)
-    words = sums(second, table)[:, : second.results].reshape(count, second.results // own, own)
+    words = sums(second, table)[:, : second.results].reshape(count, second.results // terms, terms)
     total = words[:, -1]
     for w in range(words.shape[1] - 2, -1, -1):
         total = words[:, w] + total / units
-    finite = np.isfinite(largest[:, :own]) & (exponent < info.maxexp - 4)
+    finite = np.isfinite(largest[:, :terms]) & (exponent < info.maxexp - 4)
     return np.where(finite, np.ldexp(total, exponent), dtype.type(np.nan))
 
 
@@ -104,8 +106,8 @@ def on_device(
 ) -> Any:  # fmt: skip
     """Write the sums (count, results) from those of passes: ``sums(pass, values, out)`` writes rows (count, ...)."""
     first, second = passes_of(function, dtype)
-    step, own = dtype.itemsize, function.results
-    defines = {"RESULTS": own, "VALUES": function.values, "WORDS": _WORDS[step], "DIGITS": np.finfo(dtype).nmant}
+    step, terms = dtype.itemsize, function.results
+    defines = {"RESULTS": terms, "VALUES": function.values, "WORDS": _WORDS[step], "DIGITS": np.finfo(dtype).nmant}
     defines |= {"REAL_IS_DOUBLE": int(step == 8)}
 
     def launch(name: str, *arrays: Any, strided: Any) -> None:
