@@ -331,9 +331,9 @@ def local(figure: str, gpus: int, device: str = DEVICE) -> float:
 
 
 @functools.cache
-def calibrated(device: str = DEVICE) -> Link:
+def calibrated(device: str = DEVICE, without: str = "") -> Link:
     """Return NVLink, from the rows of two GPUs: round and bytes from their messages alone, agreements from the rest."""
-    rows = {figure: row for (figure, ranks), row in measured(device).items() if ranks == 2}
+    rows = {figure: row for (figure, ranks), row in measured(device).items() if ranks == 2 and figure != without}
     work = {figure: busiest(figure, 2) for figure in rows}
     seconds = np.array([float(row["seconds"]) for row in rows.values()])
     waited = np.array([float(row["exchange_s"]) for row in rows.values()])
@@ -359,21 +359,22 @@ def value_of(figure: str, gpus: int, link: Link | None = None) -> float:
 def rows_of(device: str, gpus: int) -> Iterator[Row]:
     """Yield the predicted rows of a device, with measured seconds where there are any.
 
-    Only one GPU's seconds are those of the device; messages are always those of `DEVICE`.
+    Only one GPU's seconds are those of the device; messages are always those of `DEVICE`. ``off`` is the error of a
+    prediction that is calibrated without the row.
     """
     for figure, goal in GOALS.items():
         row = measured(device).get((figure, gpus))
         if device != DEVICE and row is None:
             continue
         work, seconds = busiest(figure, gpus), seconds_of(figure, gpus, device=device)
-        alone = one_gpu(figure, device)
+        alone, apart = one_gpu(figure, device), seconds_of(figure, gpus, calibrated(without=figure), device)
         known = None if row is None else float(row["seconds"])
         yield dict(
             figure=goal.name, device=device, ranks=gpus, particles=int(goal.particles), rounds=len(work.rounds),
             peers=max(one.peers for one in work.rounds), sent=int(work.sent), agreements=work.agreements,
             one_s=short(alone), messages_s=short(work.seconds(calibrated())), seconds=short(seconds),
             value=short(seconds / alone if goal.unit == "times as long" else alone / seconds), unit=goal.unit,
-            measured_s="" if known is None else short(known), off="" if known is None else short(seconds / known - 1),
+            measured_s="" if known is None else short(known), off="" if known is None else short(apart / known - 1),
         )  # fmt: skip
 
 

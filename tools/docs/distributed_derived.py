@@ -70,7 +70,9 @@ def predicted():
         f"- {gpus} {device.split('-')[1].upper()}: {100 * max(each)[0]:.0f} %, of the row \u201c{max(each)[1]}\u201d."
         for (device, gpus), each in off.items()
     ]
-    errors = "\n".join(["Largest differences of predictions from measured times:\n", *worst])
+    errors = "\n".join(
+        ["Largest differences from measured times, each of a prediction that does not use the row:\n", *worst]
+    )
     return "\n".join([table(head, "28 18 10 10 18 16", rows), constants, errors, ""])
 
 
