@@ -19,6 +19,8 @@ def system(distance):
     x = np.stack(np.meshgrid(*[np.arange(4)] * 3, indexing="ij"), -1).reshape(-1, 3) + 0.25 + 0.3 * rng.random((64, 3))
     x[:4] = np.round(x[:4] * 2**10) / 2**10
     x[1] = x[0] + distance * np.array([0.6, 0.64, 0.48])
+    if 0 < distance < 1e-7:
+        x[1] = np.nextafter(x[0].astype("f4"), np.float32(LENGTH))
     return x.astype("f4").astype("f8"), rng.normal(size=64), 0.3 * rng.normal(size=(64, 3))
 
 
@@ -36,7 +38,7 @@ def step(backend, dtype, split, x, q, m, pairs=((0, 1),), factors=0.0, tolerance
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("distance", [0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 0.37, 0.9, 1.19])
+@pytest.mark.parametrize("distance", [0.0, 1e-8, 3e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3, 0.37, 0.9, 1.19])
 @pytest.mark.backends("cpu", "opencl", "cuda")
 @pytest.mark.turns(9)
 def test_float32_has_the_digits_of_float64(backend, distance, split):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Excluded pairs at any distance keep the digits of all results: of a PME, of a batch, of torch and of JAX."""
+"""Excluded pairs at any distance keep the digits of all results: of a PME, of a batch, over ranks, of torch and JAX."""
 
 import functools
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from multipole_ewald import energy, system
-from particlemesh.apps.pme import PME, PMEBatch
+from particlemesh.apps.pme import PME, DistributedPME, PMEBatch
+from ranks import on_threads
 
 BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
 SPLITS = {"gaussian": dict(splitting=3.5), "prolate": dict(bandwidth=28.0)}
@@ -15,7 +16,7 @@ FINE = dict(cutoff=1.7, shape=(48, 54, 48), window="bspline12")
 PAIRS = dict(exclusions=[[0, 1], [4, 2]], factors=[0.0, 0.5])
 NAMES = "dipoles", "quadrupoles", "widths"
 KINDS = {"charges": 0, "dipoles": 1, "all": 3}  # how many of the names
-DISTANCES = [1e-3, 1e-2, 0.1, 0.15, 0.3, 0.5]  # at 0.15 and 0.5 both sums have a share of charges, or of others
+DISTANCES = [1e-8, 3e-7, 1e-5, 1e-3, 1e-2, 0.1, 0.15, 0.3, 0.5]  # at 0.15 and 0.5 both sums have a share
 TOLERANCE = {"float32": 2e-5, "float64": 1e-8}  # of a directional derivative
 WEIGHTS = np.array([2.0, -0.5])  # of two systems
 
@@ -27,6 +28,8 @@ def numbers(distance, kind):
     arrays[0][3] = arrays[0][5] + [0.15, 0.1, -0.1]  # two Gaussians that overlap
     arrays[0][1] = arrays[0][0] + distance * np.array([0.6, 0.64, 0.48])
     arrays = [a.astype("f4").astype("f8") for a in arrays]
+    if distance and (arrays[0][0] == arrays[0][1]).all():  # a distance of the last bit
+        arrays[0][1, 0] = np.nextafter(np.float32(arrays[0][0, 0]), np.float32(9))
     return [a if n < 2 + KINDS[kind] else 0 * a for n, a in enumerate(arrays)]
 
 
@@ -126,6 +129,48 @@ def test_sums_over_lists_leave_them_out(distance, dtype):
         for name, exact in vars(plain).items():
             size = abs(exact).max() * (5e-6 if dtype == "float32" else 1e-13)
             np.testing.assert_allclose(getattr(result, name), exact, rtol=0, atol=size, err_msg=name)
+
+
+# The pair 0, 1 is on one rank or on two, and so is the pair 4, 2.
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("ends", [[6], [1, 6], [3, 3, 6], [1, 4, 6]])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_results_over_ranks_are_those_of_plain_sums(split, dtype, ends):
+    """Also the shares of torch, and their second derivatives."""
+    torch = pytest.importorskip("torch")
+    from particlemesh.apps.pme.torch_ranks import energy as share_of
+
+    by_x, by_q, strain = (steps()[n] for n in (0, 1, 5))
+
+    def work(world, distance):
+        mine = slice([0, *ends][world.rank], ends[world.rank])
+        pme = DistributedPME(world, BOX, **FINE, **SPLITS[split], **PAIRS, threads=1)
+        x, q = (a.astype(dtype) for a in numbers(distance, "charges")[:2])
+        result = pme(x[mine], q[mine], fields=True)
+        given = [torch.tensor(a.astype(dtype), requires_grad=True) for a in (x[mine], q[mine], BOX)]
+        share = share_of(pme, *given[:2], cell=given[2])
+        slopes = torch.autograd.grad(share, given, create_graph=True)
+        # All ranks have the slope by the cell; positions are strained after their step.
+        along = [(by_x + x @ strain.T)[mine], by_q[mine], BOX @ strain.T]
+        along = [torch.tensor(a.astype(dtype)) for a in along]
+        terms = [(g * a).sum() for g, a in zip(slopes, along, strict=True)]
+        second = torch.autograd.grad(terms[0] + terms[1] + terms[2] / world.size, given)
+        bend = [(g * a).sum().item() for g, a in zip(second, along, strict=True)]
+        slopes = [s.detach().numpy().astype("f8") for s in slopes]
+        bend = bend[0] + bend[1] + bend[2] / world.size + 2 * (slopes[0] * (by_x @ strain.T)[mine]).sum()
+        return result, share.item(), slopes, bend
+
+    for distance in DISTANCES:
+        ranks = on_threads(len(ends), functools.partial(work, distance=distance))
+        results, shares, slopes, bends = zip(*ranks, strict=True)
+        of_all = [np.concatenate([f(r) for r in results]) for f in (lambda r: -r.forces, lambda r: r.potentials)]
+        check(float(results[0].energy), [*of_all, results[0].virial], distance, "charges", dtype)
+        whole = [np.concatenate([s[n] for s in slopes]) for n in range(2)]
+        of_strain = whole[0].T @ numbers(distance, "charges")[0] + slopes[0][2].T @ BOX
+        check(sum(shares), [*whole, of_strain], distance, "charges", dtype)
+        expected = exact(distance, "charges")[2]
+        assert sum(bends) == pytest.approx(expected, rel=max(100 * TOLERANCE[dtype], 1e-5))
 
 
 @pytest.mark.turns(5)

@@ -166,8 +166,8 @@ class PMEBatch(Calculation):
         Raises
         ------
         ValueError, TypeError
-            If a position or charge is not finite, particles of a system lie in one place, or shapes do not fit. The
-            first such particle is named, and its system.
+            If a position or charge is not finite, particles of a system lie in exactly one place, or shapes do not fit.
+            The first such particle is named, and its system.
         """
         checks.flag(fields, "fields")
         given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}

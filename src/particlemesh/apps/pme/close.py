@@ -3,7 +3,8 @@
 
 Taking a huge pair back from a sum would cost digits. So the sum over neighbours multiplies ``1 / r`` of a close pair
 with its factor, and the correction leaves the pair to it. The share of either is a continuous function of the
-distance, since a distance may be rounded differently in both.
+distance, since a distance may be rounded differently in both. Where both particles are in one place, a sum counts the
+pair as an error unless this factor is 0. No correction counts it.
 
 Pair functions find the factor in a table among their parameters. An integer there is two reals, since float32 has 24
 bits: a multiple of 4096 and a rest.
@@ -54,19 +55,24 @@ def known(exclusions: Exclusions, name: Any, count: int, reach: float, make: Cal
 
 def numbers(reach: float, at: int = 0) -> tuple[float, ...]:
     """Return 1, the square of the reach, a slope, and ``at``: the numbers before a table."""
-    return 1.0, reach**2, 2 / reach**2, float(at // 4096), float(at % 4096)
+    return 1.0, reach**2, 2 / reach**2, *two_reals(np.array(at)).tolist()
+
+
+def two_reals(integers: np.ndarray) -> np.ndarray:
+    """Return integers (...) as (..., 2) reals."""
+    return np.stack([integers // 4096, integers % 4096], -1).astype(np.float64)
 
 
 def _table(exclusions: Exclusions, count: int, at: int) -> tuple[float, ...]:
     """Return where each row begins among all parameters, and the rows: partners and factors minus 1."""
     start, partners, weights = exclusions.rows(count)
     begins = at + 2 * (count + 1) + 3 * start.astype(np.int64)
-    rows = np.column_stack([partners // 4096, partners % 4096, weights])
-    return *np.column_stack([begins // 4096, begins % 4096]).ravel().tolist(), *rows.ravel().tolist()
+    rows = np.column_stack([two_reals(partners), weights])
+    return *two_reals(begins).ravel().tolist(), *rows.ravel().tolist()
 
 
-def text(kind: int, at: int) -> str:
-    """Return C that defines ``whole``, what ``1 / r`` is multiplied with."""
+def text(kind: int, at: int, i: str = "i", j: str = "j") -> str:
+    """Return C that defines ``whole``, what ``1 / r`` of i and j is multiplied with."""
     if kind == FREE:
         return "const real whole = 1;"
     share = f"const real rise = (p[{at + 1}] - r2) * p[{at + 2}], share = rise < 1 ? rise : (real)1;"
@@ -76,9 +82,10 @@ def text(kind: int, at: int) -> str:
 real whole = 1;
 if (r2 < p[{at + 1}]) {{
     {share}
-    const i64 row = (i64)p[{at + 3}] * 4096 + (i64)p[{at + 4}] + 2 * i, end = (i64)p[row + 2] * 4096 + (i64)p[row + 3];
+    const i64 row = (i64)p[{at + 3}] * 4096 + (i64)p[{at + 4}] + 2 * {i};
+    const i64 end = (i64)p[row + 2] * 4096 + (i64)p[row + 3];
     for (i64 n = (i64)p[row] * 4096 + (i64)p[row + 1]; n < end; n += 3)
-        if ((i64)p[n] * 4096 + (i64)p[n + 1] == j) whole += p[n + 2] * share;
+        if ((i64)p[n] * 4096 + (i64)p[n + 1] == {j}) whole += p[n + 2] * share;
 }}
 """
 

@@ -232,7 +232,7 @@ class Core:
     replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
     dipoles: Any = None  # what makes steps with dipoles
     multipoles: Any = None  # what makes steps with dipoles, quadrupoles and widths
-    apart = True  # whether sums of charges leave out close excluded pairs
+    named = False  # whether particles have names among their values where pairs are excluded
     systems = 0  # 0: all particles see each other
     owners: Any = None  # the system of each particle
     rows: np.ndarray | None = None  # lattice vectors of systems in the next step
@@ -301,8 +301,8 @@ class Core:
 
     def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
         """Return the pair function for so many sets of charges of so many particles."""
-        if self.apart and self.list is None and len(self.exclusions.pairs):
-            made = direct.neighbours(self._smooth, sets, virial)
+        if self.list is None and len(self.exclusions):
+            made = direct.neighbours(self._smooth, sets, virial, self.named)
             return close.function(self, (sets, virial), count, *made, _NEAR)
         if (sets, virial) not in self._functions:
             self._functions[sets, virial] = direct.pair_function(self._smooth, sets, virial)
@@ -310,7 +310,7 @@ class Core:
 
     def listed(self, sets: int, virial: bool) -> pm.PairFunction:
         """Return the pair function for excluded and scaled pairs, without a smooth part."""
-        return direct.listed(sets, virial, _NEAR * close.reach(self) if self.apart else 0.0)
+        return direct.listed(sets, virial, _NEAR * close.reach(self))
 
     def charges(self, given: Any) -> Any:
         """Return the charges (sets, N) of the mesh from what a step is given."""

@@ -43,20 +43,25 @@ def reach_of_widths(largest: float, dtype: np.dtype) -> float:
 
 # ---- Thole's damping --------------------------------------------------------------------------------------
 
-# Roots of polarizabilities are the last values; a product of 0 means no damping. l1 to l3 are 1 less e1 to e3: below
-# w = 1 e1 times what the series of exp(w) has beyond its first terms, since differences would lose digits.
+# Roots of polarizabilities are the last values; a product of 0 means no damping. k1 to k3 are 1 less e1 to e3, over
+# r**3, r**5 and r**7; g1 and g2 are ``w e1 / r**3`` and ``w**2 e1 / r**5``. Below w = 1 powers of w and of ``1 / r``
+# cancel, so that no distance is too short, and e1 multiplies what the series of exp(w) has beyond its first terms:
+# differences would lose digits.
 _DAMP = """
-const real over = r2 > 0 ? (real)1 / r2 : (real)0, far = p[AT] * r2 * sqrt(r2), size = a[LAST] * b[LAST];
-const real w = far < p[AT + 1] * size ? far / size : p[AT + 1];
-const real e1 = exp(-w), e2 = (1 + w) * e1, e3 = (1 + w + (real)0.6 * w * w) * e1, r1 = over * sqrt(over);
-real l1 = 1 - e1, l2 = 1 - e2, l3 = 1 - e3;
+const real far = p[AT] * r2 * sqrt(r2), size = a[LAST] * b[LAST], over = r2 > 0 ? (real)1 / r2 : (real)0;
+const real w = far < p[AT + 1] * size ? far / size : p[AT + 1], r1 = over * sqrt(over), r3 = r1 * over;
+const real e1 = exp(-w), e2 = (1 + w) * e1, e3 = (1 + w + (real)0.6 * w * w) * e1;
+real k1 = (1 - e1) * r1, k2 = (1 - e2) * r3, k3 = (1 - e3) * r3 * over, g1 = w * e1 * r1, g2 = w * w * e1 * r3;
 if (w < 1) {
+    const real v = p[AT] / size, square = v * v * e1;
     real series = 1;
     for (int n = 18; n > 2; n--) series = 1 + series * w / n;
-    series *= (real)0.5 * w * w;
-    l1 = (w + series) * e1;
-    l2 = series * e1;
-    l3 = (series - (real)0.6 * w * w) * e1;
+    series *= (real)0.5;
+    g1 = v * e1;
+    g2 = square * sqrt(r2);
+    k1 = (1 + series * w) * g1;
+    k2 = series * g2;
+    k3 = (series - (real)0.6) * square * sqrt(over);
 }
 """
 
@@ -67,22 +72,26 @@ def _parameters(a: float) -> tuple[float, ...]:
 
 @functools.cache
 def _thole(at: int) -> Any:
-    """Return the compiled function of w, e1 to e3 and l1 to l3, as in C; its parameters begin at ``at``."""
+    """Return the compiled function of e1 to e3, k1 to k3, g1 and g2, as in C; its parameters begin at ``at``."""
 
     # Constants come from p, since Numba computes products of float32 and numbers of Python in float64.
     def damp(r2, a, b, p):
         one, far, size = p[at + 4], p[at] * r2 * np.sqrt(r2), a[-1] * b[-1]
         w = far / size if far < p[at + 1] * size else p[at + 1]
-        e1, more = np.exp(-w), p[at + 3] * w * w
-        e2, e3 = (one + w) * e1, (one + w + more) * e1
+        over = one / r2 if r2 > 0 else r2
+        r1, e1 = over * np.sqrt(over), np.exp(-w)
+        e2, e3, r3 = (one + w) * e1, (one + w + p[at + 3] * w * w) * e1, r1 * over
         if w >= one:
-            return w, e1, e2, e3, one - e1, one - e2, one - e3
-        series, n = one, p[at + 7]
+            r5 = r3 * over
+            return e1, e2, e3, (one - e1) * r1, (one - e2) * r3, (one - e3) * r5, w * e1 * r1, w * w * e1 * r3
+        series, n, v = one, p[at + 7], p[at] / size
         while n > one + one:
             series = one + series * w / n
             n -= one
-        series *= p[at + 2] * w * w
-        return w, e1, e2, e3, (w + series) * e1, series * e1, (series - more) * e1
+        series *= p[at + 2]
+        g1, square = v * e1, v * v * e1
+        g2 = square * np.sqrt(r2)
+        return e1, e2, e3, (one + series * w) * g1, series * g2, (series - p[at + 3]) * square * np.sqrt(over), g1, g2
 
     return numba.njit(nogil=True, error_model="numpy", forceinline=True)(damp)
 
@@ -105,8 +114,8 @@ if (r2 > 0) {{
     }}
     if (p[{at}] * r2 * sqrt(r2) < p[{at + 1}] * a[3] * b[3]) {{  // few pairs
         {_DAMP.replace("LAST", "3").replace("AT + 1", str(at + 1)).replace("AT", str(at))}
-        c1 = within ? l1 * p1 - s1 : -e1 * p1;
-        c2 = within ? l2 * p2 - s2 : -e2 * p2;
+        c1 = within ? k1 - s1 : -e1 * p1;
+        c2 = within ? 3 * k2 - s2 : -e2 * p2;
     }}
 }} else if (a[3] * b[3] > 0) c1 += p[{at}] / (a[3] * b[3]);
 """
@@ -125,9 +134,9 @@ def _damped(terms: int, at: int, rows: int) -> Any:
         _, p1, p2, _, _, s1, s2, _ = of_pair(r2, i, j, p)
         within = r2 <= p[at + 8]
         if p[at] * r2 * np.sqrt(r2) < p[at + 1] * a[3] * b[3]:  # few pairs
-            _, e1, e2, _, l1, l2, _ = damp(r2, a, b, p)
+            e1, e2, _, k1, k2, _, _, _ = damp(r2, a, b, p)
             if within:
-                return l1 * p1 - s1, l2 * p2 - s2
+                return k1 - s1, p[at + 5] * k2 - s2
             return -e1 * p1, -e2 * p2
         if within:
             return p1 - s1, p2 - s2
@@ -154,8 +163,8 @@ def moments(a: float, kind: int = close.FREE, numbers: tuple[float, ...] = close
     source = f"""
 {_DAMP.replace("LAST", "7").replace("AT + 1", "1").replace("AT", "0")}
 {close.text(kind, AT)}
-const real r3 = r1 * over, r5 = r3 * over, w1 = w * e1 * r1, w2 = 3 * w * w * e1 * r3;
-const real b1 = -whole * e1 * r1, b2 = -3 * whole * e2 * r3, b3 = -15 * whole * e3 * r5;
+const real near = whole != 0 ? over : (real)0, q1 = whole * near * sqrt(near), q3 = q1 * near, q5 = q3 * near;
+const real w1 = g1, w2 = 3 * g2, b1 = -e1 * q1, b2 = -3 * e2 * q3, b3 = -15 * e3 * q5;
 real mi = 0, mj = 0, ui = 0, uj = 0, cross = 0, both = 0;
 for (int n = 0; n < 3; n++) {{
     mi += a[1 + n] * d[n];
@@ -187,13 +196,11 @@ for (int n = 0; n < 3; n++) {{
 
 AT = 8  # the first of the numbers of `close` among the parameters of `moments`
 _LISTED = """
-const real c1 = -whole * r1, c2 = -3 * whole * r3, c3 = -15 * whole * r5, turn_1 = 0, turn_2 = 0;
+const real c1 = -q1, c2 = -3 * q3, c3 = -15 * q5, turn_1 = 0, turn_2 = 0;
 """
 _NEIGHBOURS = """
-const int apart = r2 > 0 || both == 0;
-const real uniform = size > 0 ? p[0] / size : (real)1 / r2;
-const real c1 = apart ? (l1 - whole) * r1 : uniform, turn_1 = apart ? w1 : uniform, turn_2 = w2;
-const real c2 = 3 * (l2 - whole) * r3, c3 = 15 * (l3 - whole) * r5;
+const real c1 = (r2 > 0 || size > 0 || both == 0 ? k1 : (real)1 / r2) - q1, turn_1 = w1, turn_2 = w2;
+const real c2 = 3 * (k2 - q3), c3 = 15 * (k3 - q5);
 """
 
 
@@ -203,32 +210,23 @@ def _moments(kind: int) -> Any:
 
     def moments_of_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         half, three, fifteen = p[2], p[5], p[6]
-        w, e1, e2, e3, l1, l2, l3 = damp(r2, a, b, p)
-        whole, over = of_pair(r2, i, j, p), p[4] / r2 if r2 > 0 else r2
-        r1 = over * np.sqrt(over)
-        r3 = r1 * over
-        r5 = r3 * over
-        w1, w2 = w * e1 * r1, three * w * w * e1 * r3
-        b1, b2, b3 = -whole * e1 * r1, -three * whole * e2 * r3, -fifteen * whole * e3 * r5
+        e1, e2, e3, k1, k2, k3, w1, w2 = damp(r2, a, b, p)
+        whole, zero, w2 = of_pair(r2, i, j, p), r2 - r2, three * w2
+        near = p[4] / r2 if r2 > 0 and whole != zero else zero
+        q1 = whole * near * np.sqrt(near)
+        q3 = q1 * near
+        q5 = q3 * near
+        b1, b2, b3 = -e1 * q1, -three * e2 * q3, -fifteen * e3 * q5
         mi = a[1] * d[0] + a[2] * d[1] + a[3] * d[2]
         mj = b[1] * d[0] + b[2] * d[1] + b[3] * d[2]
         ui = a[4] * d[0] + a[5] * d[1] + a[6] * d[2]
         uj = b[4] * d[0] + b[5] * d[1] + b[6] * d[2]
         cross = a[1] * b[4] + a[2] * b[5] + a[3] * b[6] + a[4] * b[1] + a[5] * b[2] + a[6] * b[3]
         both = a[4] * b[4] + a[5] * b[5] + a[6] * b[6]
-        if listed:
-            c1, c2, c3, turn_1, turn_2 = -whole * r1, -three * whole * r3, -fifteen * whole * r5, r1 - r1, r1 - r1
-        else:
-            c1, c2, c3, turn_1, turn_2 = (
-                (l1 - whole) * r1,
-                three * (l2 - whole) * r3,
-                fifteen * (l3 - whole) * r5,
-                w1,
-                w2,
-            )
-            if r2 <= 0 and both != 0:
-                size = a[7] * b[7]
-                c1 = turn_1 = p[0] / size if size > 0 else p[4] / r2
+        c1, c2, c3, turn_1, turn_2 = -q1, -three * q3, -fifteen * q5, zero, zero
+        if not listed:
+            c1 += k1 if r2 > 0 or a[7] * b[7] > 0 or both == 0 else p[4] / r2
+            c2, c3, turn_1, turn_2 = c2 + three * k2, c3 + fifteen * k3, w1, w2
         charge, twice = b[0] * ui - a[0] * uj, mi * uj + ui * mj
         along = -(charge + cross) * b2 + twice * b3 - both * c2 + ui * uj * c3
         sum[0] += half * ((charge + cross) * b1 - twice * b2 + both * c1 - ui * uj * c2)

@@ -422,8 +422,7 @@ def pair_sums(
         .build(x, **many)
         .stream(cutoff, function, given)
     )
-    touching, (i, j) = float(sums[:, -1].sum()), pairs.pairs[pairs.factors == 0].T
-    if touching and touching > 2 * int((x[i] == x[j]).all(1).sum()):
+    if float(sums[:, -1].sum()):
         raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
     if plain:
         by_x, by_values, each = -values[:, None] * sums[:, 1:4], sums[:, 0], values * sums[:, 0]

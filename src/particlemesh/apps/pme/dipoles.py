@@ -206,7 +206,7 @@ def pair_function(
     """
     width, terms = columns(virial), smooth.coefficients.shape[1]
     source = _SOURCE.replace("LAST", str(width - 1)).replace("VIRIAL", _VIRIAL if virial else "")
-    source = source.replace("FACTORS", factors_text(smooth, kind))
+    source = source.replace("FACTORS", _factors_text(smooth)).replace("WHOLE", close.text(kind, _CLOSE))
     return pm.PairFunction(source, _function(width, terms, kind), width, 4, parameters_of(smooth, numbers))
 
 
@@ -228,10 +228,14 @@ def size_of(smooth: Smooth) -> int:
     return MORE + smooth.coefficients.size + len(smooth.coefficients)
 
 
-def factors_text(smooth: Smooth, kind: int = close.FREE, rows: int = MORE) -> str:
+def factors_text(smooth: Smooth, rows: int = MORE) -> str:
     """Return C that defines p0 to p3, and s0 to s3 of a smooth part, whose polynomials begin at ``rows``."""
-    terms = str(smooth.coefficients.shape[1])
-    return close.text(kind, _CLOSE) + _FACTORS.replace("TERMS", terms).replace("ROWS", str(rows))
+    return close.text(close.FREE, _CLOSE) + _factors_text(smooth, rows)
+
+
+def _factors_text(smooth: Smooth, rows: int = MORE) -> str:
+    """Return the same where ``whole`` is defined."""
+    return _FACTORS.replace("TERMS", str(smooth.coefficients.shape[1])).replace("ROWS", str(rows))
 
 
 # p0 to p3: what is left of ``1 / r``, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one before.
@@ -247,14 +251,15 @@ for (int n = TERMS - 2; n >= 0; n--) {
     t1 = t1 * s + t0;
     t0 = t0 * s + p[at + n];
 }
-const real inverse = (real)1 / r2, p0 = whole * sqrt(inverse), p1 = p0 * inverse, p2 = 3 * p1 * inverse;
-const real p3 = 5 * p2 * inverse, s0 = t0, s1 = turn_of_t * t1, s2 = 2 * turn_of_t * turn_of_t * t2;
-const real s3 = 6 * turn_of_t * turn_of_t * turn_of_t * t3;
+const real inverse = whole != 0 ? (real)1 / r2 : (real)0, p0 = whole * sqrt(inverse), p1 = p0 * inverse;
+const real p2 = 3 * p1 * inverse, p3 = 5 * p2 * inverse, s0 = t0, s1 = turn_of_t * t1;
+const real s2 = 2 * turn_of_t * turn_of_t * t2, s3 = 6 * turn_of_t * turn_of_t * turn_of_t * t3;
 """
 # Particles in one place have minus the smooth part, so that an excluded pair loses what the mesh has of it.
 _SOURCE = """
+WHOLE
 if (!(r2 > 0)) {
-    sum[LAST] += (real)1;
+    sum[LAST] += (real)(whole != 0);
     sum[0] -= b[0] * p[3];
     for (int n = 0; n < 3; n++) {
         sum[1 + n] -= b[1 + n] * p[4];
@@ -305,8 +310,9 @@ def factors(terms: int, kind: int = close.FREE, rows: int = MORE) -> Callable[..
             t1 = t1 * s + t0
             t0 = t0 * s + p[at + n]
         turn_of_t, three = -(p[0] + p[0]), p[5]
-        inverse = p[1] / r2
-        p0 = of_pair(r2, i, j, p) * np.sqrt(inverse)
+        whole = of_pair(r2, i, j, p)
+        inverse = p[1] / r2 if whole != 0 else r2 - r2
+        p0 = whole * np.sqrt(inverse)
         p1 = p0 * inverse
         p2 = three * p1 * inverse
         square = turn_of_t * turn_of_t
@@ -318,11 +324,12 @@ def factors(terms: int, kind: int = close.FREE, rows: int = MORE) -> Callable[..
 
 @functools.cache
 def _function(width: int, terms: int, kind: int) -> Callable[..., None]:
-    last, of_pair = width - 1, factors(terms, kind)
+    last, of_pair, whole = width - 1, factors(terms, kind), close.compiled(kind, _CLOSE)
 
     def dipole_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         if r2 <= 0:
-            sum[last] += p[1]
+            if whole(r2, i, j, p) != 0:
+                sum[last] += p[1]
             sum[0] -= b[0] * p[3]
             for n in range(3):
                 sum[1 + n] -= b[1 + n] * p[4]

@@ -35,20 +35,15 @@ KERNEL listed(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x
                 ATOMIC_MAX_U64(status + APART, ~(u64)i);
                 continue;
             }
-            real d[3], a[VALUES], b[VALUES], sum[RESULTS], weight = weights[n], r2;
-            r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
-            const int place = in_one_place(x0, x1, x2, strides, box, i, j, r2);
-            if (place) {  // functions count such a pair: an excluded one is taken back, one without a distance added
-                r2 = 0;
-                weight = place < 0 ? (real)1 : weight == (real)-1 ? weight : (real)0;
-            }
+            real d[3], a[VALUES], b[VALUES], sum[RESULTS];
+            const real r2 = nearest_image(x0, x1, x2, strides, box, i, j, d);
             for (int v = 0; v < VALUES; v++) {
                 a[v] = values[at.values + i * at.of_row + v * at.of_column];
                 b[v] = values[at.values + j * at.of_row + v * at.of_column];
             }
             for (int k = 0; k < RESULTS; k++) sum[k] = 0;
             of_pair(r2, d, i, j, a, b, p, sum);
-            for (int k = 0; k < RESULTS; k++) sums[at.sums + RESULTS * i + k] += weight * sum[k];
+            for (int k = 0; k < RESULTS; k++) sums[at.sums + RESULTS * i + k] += weights[n] * sum[k];
         }
     }
 }

@@ -244,7 +244,7 @@ class Exclusions(Fixed):
             Has the box, or systems and their boxes.
         x : Coordinates
         function : PairFunction
-            Its last sum counts particles in one place, if it has such a sum.
+            It has nothing of `close` pairs.
         values : native array (N, values)
         sums : native array (N, results)
         """
@@ -264,6 +264,33 @@ class Exclusions(Fixed):
             Unread(rows[0]) if core.owners is None else core.owners, core.status, x.count, core.systems, x.record(),
             Record("=4q", *places),
         )  # fmt: skip
+
+
+class Named(NamedTuple):
+    """Excluded pairs by the names of particles that have such pairs, which may be few of many.
+
+    Examples
+    --------
+    >>> of = Named.of(Exclusions([[7, 90], [90, 31]], 0.0))
+    >>> of.pairs.pairs.tolist(), of.of_range(30, 3).tolist()
+    ([[0, 2], [1, 2]], [3, 1, 3])
+    """
+
+    particles: np.ndarray  # in rising order; the name is the place here
+    pairs: Exclusions
+
+    @classmethod
+    def of(cls, given: Exclusions) -> Named:
+        """Return those of pairs."""
+        particles, names = np.unique(given.pairs, return_inverse=True)
+        return cls(particles, Exclusions(names.reshape(-1, 2), given.factors))
+
+    def of_range(self, first: int, count: int) -> np.ndarray:
+        """Return the names of particles from one on; that of those without pairs is the number of names."""
+        names = np.full(count, len(self.particles))
+        begin, end = np.searchsorted(self.particles, [first, first + count])
+        names[self.particles[begin:end] - first] = np.arange(begin, end)
+        return names
 
 
 class KnownPairs:
@@ -308,7 +335,7 @@ def _add(x, start, partners, weights, values, p, boxes, owners, sums, share, cou
     for begin, end in ranges(counter, sums.shape[0], share):
         for i in range(begin, end):
             box = boxes[owners[i] if owners.size else 0]
-            matrix, inverse, near, least = box[:9].reshape(3, 3), box[9:18].reshape(3, 3), box[18], box[19]
+            matrix, inverse, near = box[:9].reshape(3, 3), box[9:18].reshape(3, 3), box[18]
             for n in range(start[i], start[i + 1]):
                 j, weight = partners[n], weights[n]
                 for a in range(3):
@@ -328,12 +355,6 @@ def _add(x, start, partners, weights, values, p, boxes, owners, sums, share, cou
                         if square < r2:
                             r2 = square
                             d[:] = s
-                if r2 <= least:
-                    r2 -= r2
-                    if x[0][j] != x[0][i] or x[1][j] != x[1][i] or x[2][j] != x[2][i]:
-                        weight = 1.0
-                    elif weight != -1:
-                        weight = 0.0
                 room[:] = 0
                 of_pair(r2, d, i, j, values[i], values[j], p, room)
                 for k in range(sums.shape[1]):

@@ -227,7 +227,7 @@ def _rows(x, names, values, start, partners, p, table, square, width, partial, r
                 n += r2 <= square
             if potential_and_slope(squares, n, p, potentials, slopes):
                 for k in range(n):
-                    if not squares[k] > 0:
+                    if not squares[k] > 0 and _whole(squares[k], names[i], names[name[k]], table) != zero:
                         totals[i, last] += 1
                         totals[name[k], last] += 1
             m = 0

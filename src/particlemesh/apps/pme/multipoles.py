@@ -380,7 +380,7 @@ real c[6] = {-p[3], -p[4], -p[ROWS - 2], 0, 0, 0}, w[5] = {0, 0, 0, 0, 0};
 if (r2 > 0) {
     const real t = r2 * p[0];
     const i64 at = ROWS + (TERMS + 1) * (i64)(t < p[2] ? t : p[2]);
-    const real s = t - p[at + TERMS], inverse = (real)1 / r2, square = a[10] + b[10];
+    const real s = t - p[at + TERMS], inverse = whole != 0 ? (real)1 / r2 : (real)0, square = a[10] + b[10];
     real bent[6] = {p[at + TERMS - 1], 0, 0, 0, 0, 0}, e[6] = {whole * sqrt(inverse), 0, 0, 0, 0, 0};
     for (int n = TERMS - 2; n >= 0; n--) {
         for (int m = 5; m > 0; m--) bent[m] = bent[m] * s + bent[m - 1];
@@ -422,7 +422,7 @@ if (r2 > 0) {
         c[n] = e[n] - factor * bent[n];
         factor *= -2 * (n + 1) * p[0];
     }
-} else sum[23] += (real)1;
+} else if (whole != 0) sum[23] += (real)1;
 const real c0 = c[0], c1 = c[1], c2 = c[2], c3 = c[3], c4 = c[4], c5 = c[5];
 const real w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3], w4 = w[4];
 """
@@ -448,7 +448,8 @@ def _interaction(terms: int, kind: int) -> Callable[..., Any]:
             t5, t4, t3 = t5 * s + t4, t4 * s + t3, t3 * s + t2
             t2, t1, t0 = t2 * s + t1, t1 * s + t0, t0 * s + p[at + n]
         four, seven, nine = two + two, five + two, five + two + two
-        inverse, whole = one / r2, of_pair(r2, i, j, p)
+        whole = of_pair(r2, i, j, p)
+        inverse = one / r2 if whole != zero else zero
         e0 = whole * np.sqrt(inverse)
         e1 = e0 * inverse
         e2 = three * e1 * inverse
@@ -513,9 +514,9 @@ def _function(terms: int, kind: int) -> Callable[..., None]:
     names = ", ".join([*(f"c{n}" for n in range(6)), *(f"w{n}" for n in range(5)), "one_half"])
     lines = [
         f"{names} = interaction(r2, a[10] + b[10], i, j, p)",
-        f"if not r2 > 0: sum[{COLUMNS - 1}] += p[1]",
+        f"if not r2 > 0 and whole(r2, i, j, p) != 0: sum[{COLUMNS - 1}] += p[1]",
         *_statements(),
     ]
-    scope = {"interaction": _interaction(terms, kind)}
+    scope = {"interaction": _interaction(terms, kind), "whole": close.compiled(kind, _CLOSE)}
     exec("def multipole_pair(r2, d, i, j, a, b, p, sum):\n    " + "\n    ".join(lines), scope)
     return scope["multipole_pair"]

@@ -51,14 +51,3 @@ DEVICE real nearest_image(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL c
     }
     return r2;
 }
-
-// 1 if i and j have the same coordinates, -1 if they are otherwise too close for their distance to mean anything, else 0.
-DEVICE int in_one_place(GLOBAL const real* x0, GLOBAL const real* x1, GLOBAL const real* x2, const Strides strides,
-                        const Lattice box, const i64 i, const i64 j, const real r2)
-{
-    if (!(r2 <= box.least)) return 0;
-    return x0[strides.offset[0] + j * strides.stride[0]] == x0[strides.offset[0] + i * strides.stride[0]]
-                && x1[strides.offset[1] + j * strides.stride[1]] == x1[strides.offset[1] + i * strides.stride[1]]
-                && x2[strides.offset[2] + j * strides.stride[2]] == x2[strides.offset[2] + i * strides.stride[2]]
-            ? 1 : -1;
-}

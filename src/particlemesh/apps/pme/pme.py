@@ -226,7 +226,8 @@ class PME(Calculation):
         Raises
         ------
         ValueError
-            If a number is not finite, particles that are not excluded lie on top of each other, or shapes do not fit.
+            If a number is not finite, shapes do not fit, or particles lie in exactly one place whose factor is not 0.
+            At the least distance that positions can have, forces are finite and large.
 
         Examples
         --------

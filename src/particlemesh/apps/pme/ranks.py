@@ -14,8 +14,10 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import distributed as pmd
+from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import Core, Fields, Result, native
-from particlemesh.apps.pme.exclusions import Exclusions
+from particlemesh.apps.pme.exclusions import Exclusions, Named
+from particlemesh.apps.pme.operators import joined
 from particlemesh.apps.pme.parameters import FOURTH, Parameters, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.kernels import Coordinates, alone, checks, coordinates
@@ -199,17 +201,19 @@ class DistributedPME(PME):
 class RankCore(Core):
     """Grid and solver over ranks, and sums of energies and virials."""
 
-    replayed = apart = False  # tables of excluded pairs would have indices of all ranks
+    replayed, named = False, True
 
     def __init__(
         self, world: pmd.World, parts: str, box: pm.Box, parameters: Parameters, *given: Any, **more: Any
     ) -> None:
         self.world = world
         self.domain = pmd.Domain(pm.Mesh(parameters.shape, box), world.size, parts)
-        self._listed: Listed | None = None
+        self._partners: Partners | None = None
         self._meanwhile: Callable[[], Any] | None = None
         self.deterministic = more["deterministic"]
         super().__init__(box, parameters, *given, **more)
+        self.names = Named.of(self.exclusions)
+        self.over_ranks, self.exclusions = self.exclusions, self.names.pairs
 
     def new_grid(self, sides: list[float], options: dict[str, Any]) -> Any:
         return pmd.UniformGrid(self.domain, self.world, self.parameters.cutoff, cell_size=tuple(sides), **options)
@@ -227,6 +231,16 @@ class RankCore(Core):
 
     def neighbours(self, x: Coordinates, check: bool) -> None:
         self.grid.build(native(x))
+        self.partners(x.count)
+
+    def partners(self, count: int) -> Partners | None:
+        """Return excluded pairs of so many particles of this rank, or None if no pair is excluded; all ranks call."""
+        if len(self.exclusions):
+            counts = self.world.allgather(count)
+            if self._partners is None or self._partners.counts != counts:
+                self._partners = None  # until all ranks have some
+                self._partners = Partners(self, counts)
+        return self._partners
 
     @contextlib.contextmanager
     def beside(self, smooth: Callable[[], Any]) -> Iterator[None]:
@@ -247,6 +261,9 @@ class RankCore(Core):
         if work is not None:
             work()
 
+    def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
+        return super().function(sets, virial, len(self.names.particles) + 1)
+
     def fields(self, sets: int, count: int, virial: bool) -> Fields:
         """Return memory for what the mesh gives; a rank without room for it, or for sums over pairs, stops all."""
         with self.world.agreement("memory of a step"):
@@ -255,15 +272,13 @@ class RankCore(Core):
             return super().fields(sets, count, virial)
 
     def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
-        of_rank = self.grid.stream(None, function, self.values(charges), meanwhile=self._work_meanwhile)
+        values = self.values(charges) if self._partners is None else self._partners.with_names(self, charges)
+        of_rank = self.grid.stream(None, function, values, meanwhile=self._work_meanwhile)
         self.backend.copy(sums, of_rank)
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
-        counts = self.world.allgather(x.count)
-        if self._listed is None or self._listed.counts != counts:
-            self._listed = None  # until all ranks have one
-            self._listed = Listed(self, counts)
-        self._listed.add(self, x, self.listed(len(charges), virial), self.values(charges), sums)
+        assert self._partners is not None
+        self._partners.add(self, x, self.listed(len(charges), virial), self.values(charges), sums)
         return sums
 
     def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
@@ -295,15 +310,15 @@ def _at_once(work: Callable[[], Any]) -> None:
     work()
 
 
-class Listed:
+class Partners:
     """Excluded and scaled pairs of one rank's particles, with their partners on other ranks."""
 
     def __init__(self, core: RankCore, counts: list[int]) -> None:
         rank, world = core.world.rank, core.world
         with world.agreement("exclusions"):
-            core.exclusions.check(sum(counts))
+            core.over_ranks.check(sum(counts))
             ends = np.cumsum(counts)
-            first, count, pairs = int(ends[rank]) - counts[rank], counts[rank], core.exclusions.pairs
+            first, count, pairs = int(ends[rank]) - counts[rank], counts[rank], core.over_ranks.pairs
             holder = np.searchsorted(ends, pairs, "right")  # the rank of each particle
             some = (holder == rank).any(1)
             pairs, holder = pairs[some], holder[some]
@@ -312,28 +327,34 @@ class Listed:
             across = holder[:, 0] != holder[:, 1]
             here = holder[across] == rank
             rows = np.unique(np.stack([holder[across][~here], pairs[across][here] - first], 1), axis=0)
-            self.counts, self._count = counts, count
+            self.counts, self._count, self.names = counts, count, core.names.of_range(first, count)
+            self._two_reals = core.upload(close.two_reals(self.names))
             local = np.where(holder == rank, pairs - first, count + np.searchsorted(far, pairs))
-            self._pairs = Exclusions(local, core.exclusions.factors[some])
+            self.mine = holder[:, 0] == rank  # of each pair one rank has the first particle
+            self.pairs = Exclusions(local, core.over_ranks.factors[some])
             to, particles = (np.ascontiguousarray(column) for column in rows.T)
-        self._route = pmd.Route(world, to, particles=particles, count=count)
+        self.route = pmd.Route(world, to, particles=particles, count=count)
+
+    def with_names(self, core: RankCore, charges: Any) -> Any:
+        """Return charges (sets, N) as rows, with the names of this rank's particles."""
+        return joined(core, self._count, len(charges) + 2, charges.T, self._two_reals)
 
     def add(self, core: RankCore, x: Coordinates, function: pm.PairFunction, values: Any, sums: Any) -> None:
         """Add the function of pairs to sums (N, results): see `Exclusions.add`."""
         positions = native(x)
         columns = positions if isinstance(positions, tuple) else (positions,)
-        sent = self._route.send(*columns, values)
+        sent = self.route.send(*columns, values)
         with core.world.agreement("sums of exclusions"):
             whole = [self._joined(core, here, there) for here, there in zip((*columns, values), sent, strict=True)]
             given = tuple(whole[:-1]) if isinstance(positions, tuple) else whole[0]
             both = coordinates(given, 3, core.owner, upload=False)[2]
             results = self._joined(core, sums, None)
-            self._pairs.add(core, both, function, whole[-1], results)
+            self.pairs.add(core, both, function, whole[-1], results)
             core.backend.copy(sums, results[: self._count])
 
     def _joined(self, core: RankCore, here: Any, there: Any) -> Any:
         """Return rows of this rank's particles and of their partners elsewhere, in new memory."""
-        whole = core.backend.empty((self._count + self._route.arrived, *here.shape[1:]), here.dtype)
+        whole = core.backend.empty((self._count + self.route.arrived, *here.shape[1:]), here.dtype)
         core.backend.copy(whole[: self._count], here)
         if there is None:
             core.backend.clear(whole[self._count :])

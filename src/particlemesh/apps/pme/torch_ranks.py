@@ -15,7 +15,7 @@ import particlemesh as pm
 from particlemesh import distributed as pmd
 from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.ranks import DistributedPME
-from particlemesh.apps.pme.torch import TORCH, near_energies
+from particlemesh.apps.pme.torch import TORCH, near_energies, wholes
 from particlemesh.autograd.torch import OverRanks
 
 __all__ = ["energy"]
@@ -91,10 +91,10 @@ def energy(pme: DistributedPME, positions: Tensor, charges: Tensor, *, cell: Ten
     options.pop("window")
     far = ranks.potential(positions, charges * facts.times, cell=matrix, **options)
     whole = ranks.shared(matrix)
-    near = _pairs(world, pme._core.domain, positions, charges, whole, facts.pairs)
+    near = _pairs(pme._core, positions, charges, whole, facts.pairs)
     nothing = (np.zeros(0, int),) * 3
     share = derivatives.energy(TORCH, facts, positions, charges, whole, None, nothing, near, far)
-    return share + facts.constant * _excluded(world, pme.exclusions, positions, charges, whole)
+    return share + facts.constant * _excluded(pme._core, positions, charges, whole, facts.near)
 
 
 def _ranks_of(pme: DistributedPME, positions: Tensor, charges: Tensor) -> OverRanks:
@@ -120,8 +120,9 @@ class _Linear(torch.autograd.Function):
         return _Linear.apply(slope, ctx.back, ctx.there), None, None
 
 
-def _pairs(world: pmd.World, domain: pmd.Domain, x: Tensor, q: Tensor, cell: Tensor, text: str) -> Tensor:
+def _pairs(core: Any, x: Tensor, q: Tensor, cell: Tensor, text: str) -> Tensor:
     """Return the sum over the pairs within the cutoff that this rank's grid has."""
+    world, domain, partners = core.world, core.domain, core.partners(len(x))
     cutoff = derivatives.split_of(text)[0]
     box = derivatives.boxes_of(cell)[1]
     grid = pmd.UniformGrid(domain.on(pm.Mesh(domain.mesh.shape, box)), world, cutoff)
@@ -129,10 +130,14 @@ def _pairs(world: pmd.World, domain: pmd.Domain, x: Tensor, q: Tensor, cell: Ten
     i, j, shifts = (a.long() for a in (pairs.i, pairs.j, pairs.shift))
     places, numbers = _Linear.apply(_rows(x, q), grid.at_places, grid.from_places).split((3, 1), 1)
     between = places[j] - places[i] + shifts.to(x.dtype) @ cell
+    known, whole = core.names, torch.ones_like(between[:, 0])
+    names = None if partners is None else grid.at_places(torch.from_numpy(partners.names).to(x.device))
     with world.agreement("pairs of charges"):
-        if bool((between == 0).all(1).any()):
+        if names is not None:
+            whole = wholes(between, names[i], names[j], known.pairs, len(known.particles) + 1, cutoff, cell)
+        if bool(((between == 0).all(1) & (whole != 0)).any()):
             raise ValueError("particles lie on top of each other: move one of them, or exclude the pair.")
-    return near_energies(text, between, numbers[i, 0], numbers[j, 0], torch.ones_like(between[:, 0])).sum()
+    return near_energies(text, between, numbers[i, 0], numbers[j, 0], whole).sum()
 
 
 def _rows(x: Tensor, q: Tensor) -> Tensor:
@@ -140,25 +145,13 @@ def _rows(x: Tensor, q: Tensor) -> Tensor:
     return torch.cat([x, q[:, None]], 1)
 
 
-def _excluded(world: pmd.World, exclusions: Any, x: Tensor, q: Tensor, cell: Tensor) -> Any:
+def _excluded(core: Any, x: Tensor, q: Tensor, cell: Tensor, near: float) -> Any:
     """Return what the excluded pairs add whose first particle is on this rank."""
-    if not len(exclusions.pairs):
+    partners = core.partners(len(x))
+    if partners is None:
         return 0.0
-    counts, rank = world.allgather(len(x)), world.rank
-    with world.agreement("exclusions"):
-        exclusions.check(sum(counts))
-        ends, pairs = np.cumsum(counts), exclusions.pairs
-        first = int(ends[rank]) - counts[rank]
-        holder = np.searchsorted(ends, pairs, "right")  # the rank of each particle
-        mine, across = holder[:, 0] == rank, holder[:, 0] != holder[:, 1]
-        far = np.unique(pairs[mine & across, 1])  # partners elsewhere, in the order in which they come
-        asked = across & (holder[:, 1] == rank)
-        rows = np.unique(np.stack([holder[asked, 0], pairs[asked, 1] - first], 1), axis=0)
-        to, particles = (np.ascontiguousarray(column) for column in rows.T)
-        i, j = pairs[mine].T
-        j = np.where(holder[mine, 1] == rank, j - first, counts[rank] + np.searchsorted(far, j))
-    route = pmd.Route(world, to, particles=particles, count=counts[rank])
-    rows = _rows(x, q)
+    rows, route, mine = _rows(x, q), partners.route, partners.mine
     places, numbers = torch.cat([rows, _Linear.apply(rows, route.send, route.back)]).split((3, 1), 1)
-    some = torch.from_numpy(i - first), torch.from_numpy(j), torch.from_numpy(exclusions.factors[mine] - 1)
-    return derivatives.excluded(TORCH, places, numbers[:, 0], cell, None, tuple(a.to(x.device) for a in some), 0.0)
+    listed = *partners.pairs.pairs[mine].T, partners.pairs.factors[mine] - 1
+    pairs = tuple(torch.from_numpy(np.ascontiguousarray(a)).to(x.device) for a in listed)
+    return derivatives.excluded(TORCH, places, numbers[:, 0], cell, None, pairs, near)
