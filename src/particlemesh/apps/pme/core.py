@@ -301,7 +301,7 @@ class Core:
 
     def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
         """Return the pair function for so many sets of charges of so many particles."""
-        if self.list is None and len(self.exclusions):
+        if self.list is None and len(self.exclusions.pairs):
             made = direct.neighbours(self._smooth, sets, virial, self.named)
             return close.function(self, (sets, virial), count, *made, _NEAR)
         if (sets, virial) not in self._functions:
