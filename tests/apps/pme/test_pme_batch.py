@@ -94,3 +94,64 @@ def test_bad_arguments_are_explained():
     assert batch(x[0][[0, 0]], q[0][:2], np.array([0, 1])).energy.shape == (2,)
     with pytest.raises(ValueError, match="systems"):
         PMEBatch(BOXES[0], 0)
+
+
+@pytest.mark.parametrize("options", [
+    dict(accuracy=1e-3), dict(accuracy=1e-6), dict(accuracy=1e-5, splitting="gaussian"), dict(accuracy=1e-4, shape=30),
+    dict(dtype="float32"), dict(accuracy=1e-4, kind="dipoles"),
+], ids=str)  # fmt: skip
+def test_boxes_have_the_accuracy_or_are_refused(options):
+    """The error is that expected, up to twice the accuracy, or twice that where particles are dense."""
+    options, rng = dict(options), np.random.default_rng(2)
+    fractions, q, dtype = rng.random((60, 3)), rng.normal(size=60), options.get("dtype", "float64")
+    more = {"dipoles": 0.1 * rng.normal(size=(60, 3))} if options.pop("kind", None) else {}
+    box, owner, q = BOXES[1], np.repeat([0, 1], 60), q - q.mean()
+    batch = PMEBatch(box, 2, **options)
+
+    def call(*boxes):
+        x = np.concatenate([fractions @ b for b in boxes])
+        moments = {name: np.tile(a, (2, 1)).astype(dtype) for name, a in more.items()}
+        return batch(x.astype(dtype), np.tile(q, 2).astype(dtype), owner, boxes=np.array(boxes), **moments)
+
+    call(box, box)
+    longest = np.array(batch.parameters.longest) / np.linalg.norm(box, axis=1)
+    assert (longest >= 1.05).all()
+    assert (longest < 2).all()
+    for stretch in (0.6, 1.0, 0.999 * longest, 0.999 * longest * [1.0, 0.8, 0.6]):
+        at = np.reshape(stretch, (-1, 1)) * box
+        forces, exact = call(box, at).forces[60:], PME(at, accuracy=1e-10)(fractions @ at, q, **more).forces
+        typical = (q**2).mean() / (np.linalg.det(at) / 60) ** (2 / 3)
+        most = 4 * options.get("accuracy", 1e-5) * (5 if more else 1)  # which is that of charges
+        assert np.sqrt(((forces - exact) ** 2).sum(1).mean()) < most * typical
+    before = call(box, box).energy
+    for axis in range(3):
+        at = np.where(np.arange(3) == axis, 1.001 * longest, 1.0)[:, None] * box
+        with pytest.raises(ValueError, match=rf"lattice vector {axis} of box 1 has length .* accuracy up to"):
+            call(box, at)
+    for stretch in (2, 10):
+        with pytest.raises(ValueError, match="lattice vector 0 of box 0"):
+            call(stretch * box, box)
+    np.testing.assert_array_equal(call(box, box).energy, before)
+
+
+def test_parameters_of_the_user_serve_any_box():
+    x, q = systems(BOXES)
+    batch = PMEBatch(BOXES[0], 1, **FINE)
+    assert np.isfinite(batch(5 * x[0], q[0], np.zeros(8, int), boxes=[5 * BOXES[0]]).energy).all()
+    assert batch.parameters.longest == (np.inf,) * 3
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_cells_of_torch_and_jax_have_the_accuracy_or_are_refused(library):
+    module = pytest.importorskip(library)
+    energy = pytest.importorskip(f"particlemesh.apps.pme.{library}").energy
+    array = module.tensor if library == "torch" else module.numpy.asarray
+    x, q = systems(BOXES)
+    x, q, owner = array(x[0].astype("f4")), array(q[0].astype("f4")), array(np.zeros(8, np.int32))
+    for pme, more, axes in ((PME(BOXES[0], 1e-4), (), 0), (PMEBatch(BOXES[0], 1, 1e-4), (owner,), 1)):
+        cell = array(np.array([[2.0] * 3])[0 if not axes else slice(None)].astype("f4"))
+        one = energy(pme, x, q, *more, cell=cell)
+        assert np.isfinite(np.asarray(energy(pme, x, q, *more, cell=1.04 * cell))).all()
+        with pytest.raises(Exception, match="lattice vector 0 of box 0 has length 4.* the largest box"):
+            np.asarray(energy(pme, x, q, *more, cell=2 * cell))
+        assert one.shape == (1,) * axes

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from particlemesh import kernels
-from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
+from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, check_vectors, native, word_of
 from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
 from particlemesh.apps.pme.parameters import fourth_power
@@ -27,7 +27,8 @@ class PMEBatch(Calculation):
     """Electrostatics of many periodic systems in one call, with particles and boxes of their own.
 
     All systems share cutoff, splitting, mesh shape and window. They are chosen for ``box`` and the mean number of
-    particles, so give the largest box. For small systems one call takes much less time than a call for each.
+    particles, so give the largest box. In much larger ones the mesh would miss the accuracy, and a call raises an
+    error. For small systems one call takes much less time than a call for each.
 
     Parameters
     ----------
@@ -167,7 +168,8 @@ class PMEBatch(Calculation):
         ------
         ValueError, TypeError
             If a position or charge is not finite, particles of a system lie in exactly one place, or shapes do not fit.
-            The first such particle is named, and its system.
+            The first such particle is named, and its system. If a box is too large for the accuracy, unless cutoff,
+            splitting, mesh or window are given without an accuracy.
         """
         checks.flag(fields, "fields")
         given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}
@@ -183,6 +185,8 @@ class PMEBatch(Calculation):
             core = self._core_for(x, backend, fourth_power, taken["charges"].native, owners)
             if "widths" in taken:
                 core = self._for_widths(core, x.count, taken["widths"].native)
+            if rows is not None:
+                check_vectors(rows, core.parameters.longest)
             core.owners, core.rows, core.exclusions = owners, rows, pairs
             try:
                 step = core if kind is Result else self._steps(core)

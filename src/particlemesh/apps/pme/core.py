@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import fields as _fields_of
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -23,7 +23,7 @@ from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of
+from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of, longest_vectors
 from particlemesh.apps.pme.split import Smooth, Split, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
@@ -198,6 +198,17 @@ def check_finite(array: Any, what: str, axis: int = -1) -> None:
         f"{what} of {first.sum()} of {len(first)} particles are not finite; the first is particle {k}. "
         "Give finite numbers."
     )
+
+
+def check_vectors(rows: np.ndarray, longest: Any) -> None:
+    """Raise an error that names the first of boxes (S, 3, 3) with a lattice vector that is longer than the longest."""
+    lengths = np.linalg.norm(rows, axis=-1)
+    if (lengths > longest).any():
+        box, axis = map(int, np.argwhere(lengths > longest)[0])
+        raise ValueError(
+            f"lattice vector {axis} of box {box} has length {lengths[box, axis]:.4g}. The nodes of the mesh serve the "
+            f"accuracy up to {longest[axis]:.4g}, and would lose it in silence: construct it with the largest box."
+        )
 
 
 class Core:
@@ -750,7 +761,9 @@ class Calculation(Fixed):
                 f"finer mesh or a longer cutoff{', or use float64' * (dtype.itemsize < 8)}.",
                 stacklevel=6,
             )  # fmt: skip
-        return chosen
+        if self.accuracy is None and any(v is not None for v in self._given.values()):
+            return chosen  # they are the user's
+        return replace(chosen, longest=longest_vectors(chosen, self.box, count, 2 * max(accuracy, reached)))
 
     # ---- what classes have of their own ---------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import close, direct, multipoles
 from particlemesh.apps.pme.batch import PMEBatch
-from particlemesh.apps.pme.core import FLOOR, cells, check_finite
+from particlemesh.apps.pme.core import FLOOR, cells, check_finite, check_vectors
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.exclusions import NEIGHBOURS, Exclusions, KnownPairs, nearest
 from particlemesh.apps.pme.induced import InducedDipoles
@@ -127,7 +127,7 @@ def facts_of(pme: Any, count: int, name: str, like: Any, moments: bool = False) 
     split = p.split
     key = next(key for key, kind in SPLITS.items() if type(split) is kind)
     most = widest(p.cutoff, max(p.error, FLOOR[np.dtype(name)]))
-    text = json.dumps([p.cutoff, most, key, *dataclasses.astuple(split)])
+    text = json.dumps([p.cutoff, most, p.longest, key, *dataclasses.astuple(split)])
     itself = tuple(map(split.at_zero, range(3)))
     return Facts(text, split.mesh, itself, float(pme.arguments["coulomb_constant"]), close.FAR * p.cutoff)
 
@@ -141,7 +141,7 @@ def of_mesh(pme: Any) -> tuple[pm.Mesh, dict[str, Any]]:
 @functools.lru_cache(maxsize=64)
 def split_of(text: str) -> tuple[float, Split]:
     """Return cutoff and split from their text."""
-    cutoff, _, key, *numbers = json.loads(text)
+    cutoff, _, _, key, *numbers = json.loads(text)
     return cutoff, SPLITS[key](*numbers)
 
 
@@ -405,7 +405,7 @@ def pair_sums(
     torch, which the library is.
     """
     (cutoff, split), single = split_of(text), name_of(x) == "float32"
-    given, plain, (rows, box) = values, values.ndim == 1, boxes_of(cell)
+    given, plain, (rows, box) = values, values.ndim == 1, boxes_of(cell, text)
     near = float(reach(np, close.FAR * cutoff, np.linalg.inv(rows)))
     if plain:
         check_finite(values, "charges")
@@ -454,7 +454,8 @@ def _check_widths(widths: Any, text: str) -> None:
         )
 
 
-def boxes_of(cell: Any) -> tuple[np.ndarray, pm.Box]:
-    """Return lattice vectors (S, 3, 3) on the host, and the largest box."""
+def boxes_of(cell: Any, text: str) -> tuple[np.ndarray, pm.Box]:
+    """Return lattice vectors (S, 3, 3) on the host, which the mesh has to serve, and the largest box."""
     rows: np.ndarray = np.asarray(cell.tolist(), np.float64).reshape(-1, 3, 3)
+    check_vectors(rows, json.loads(text)[2])
     return rows, pm.Box(rows[abs(np.linalg.det(rows)).argmax()])

@@ -53,7 +53,7 @@ def energy(
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, or the energy is differentiated twice or in forward mode.
+        If an argument is not allowed, a cell is too large, or the energy is differentiated twice or in forward mode.
 
     Examples
     --------

@@ -38,7 +38,10 @@ FOURTH = 2.0  # mean fourth power of unknown charges over the square of their me
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a calculation uses, and the errors that it expects, relative to a typical force."""
+    """What a calculation uses, and the errors that it expects, relative to a typical force.
+
+    Boxes with lattice vectors up to the longest have the mesh's error at most twice the accuracy.
+    """
 
     cutoff: float
     split: Split
@@ -48,6 +51,7 @@ class Parameters:
     mesh_error: float
     seconds: float
     fourth: float = FOURTH
+    longest: tuple[float, ...] = (math.inf,) * 3
 
     @property
     def splitting(self) -> float | str:
@@ -173,6 +177,13 @@ def spacing_for(window: pm.Window, split: Split, error: float, distance: float, 
     spacings, errors = _errors(window, split, distance, fourth)
     target = math.log(error / split.mesh_share(distance) / math.sqrt(3))
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / split.unit[1]
+
+
+def longest_vectors(known: Parameters, box: pm.Box, count: int, error: float) -> tuple[float, ...]:
+    """Return the longest lattice vectors with which the mesh makes an error, at least 1.05 times those of the box."""
+    distance = (box.volume / max(count, 1)) ** (1 / 3)
+    spacing = spacing_for(known.window, known.split, error, distance, known.fourth)
+    return tuple(np.maximum(spacing * np.array(known.shape), 1.05 * box.lengths).tolist())
 
 
 def fourth_power(charges: NDArray[Any], owners: NDArray[Any] | None = None) -> float:

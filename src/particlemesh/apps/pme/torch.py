@@ -61,7 +61,8 @@ def energy(
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, particles lie in one place, or excluded pairs are of two systems.
+        If an argument is not allowed, particles lie in one place, or excluded pairs are of two systems. If a cell is
+        too large for the accuracy, as for :class:`particlemesh.apps.pme.PMEBatch`.
     NotImplementedError
         If third derivatives by positions are needed.
 
@@ -205,7 +206,7 @@ def _known(pairs: Tensor, factors: Tensor, count: int) -> Exclusions:
 
 def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor | None, pairs: Exclusions) -> Tensor:
     """Return the sum over pairs in tensors."""
-    cutoff, (rows, box) = derivatives.split_of(facts)[0], derivatives.boxes_of(cell)
+    cutoff, (rows, box) = derivatives.split_of(facts)[0], derivatives.boxes_of(cell, facts)
     many = {} if system is None else dict(system=system, boxes=rows)
     i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True, **many))
     home = None if system is None else system[i]

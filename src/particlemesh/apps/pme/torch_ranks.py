@@ -124,7 +124,7 @@ def _pairs(core: Any, x: Tensor, q: Tensor, cell: Tensor, text: str) -> Tensor:
     """Return the sum over the pairs within the cutoff that this rank's grid has."""
     world, domain, partners = core.world, core.domain, core.partners(len(x))
     cutoff = derivatives.split_of(text)[0]
-    box = derivatives.boxes_of(cell)[1]
+    box = derivatives.boxes_of(cell, text)[1]
     grid = pmd.UniformGrid(domain.on(pm.Mesh(domain.mesh.shape, box)), world, cutoff)
     pairs = grid.build(x.detach()).pairs(half=True, order="local", format="coo", quantities="ijS")
     i, j, shifts = (a.long() for a in (pairs.i, pairs.j, pairs.shift))
