@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from particlemesh import kernels
-from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, check_vectors, native, word_of
+from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import KnownPairs
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
-from particlemesh.apps.pme.parameters import fourth_power
+from particlemesh.apps.pme.parameters import check_vectors, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS
 from particlemesh.kernels import Coordinates, Record, Unread, alone, checks, compile_kernel, lattices

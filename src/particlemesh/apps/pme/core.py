@@ -200,17 +200,6 @@ def check_finite(array: Any, what: str, axis: int = -1) -> None:
     )
 
 
-def check_vectors(rows: np.ndarray, longest: Any) -> None:
-    """Raise an error that names the first of boxes (S, 3, 3) with a lattice vector that is longer than the longest."""
-    lengths = np.linalg.norm(rows, axis=-1)
-    if (lengths > longest).any():
-        box, axis = map(int, np.argwhere(lengths > longest)[0])
-        raise ValueError(
-            f"lattice vector {axis} of box {box} has length {lengths[box, axis]:.4g}. The nodes of the mesh serve the "
-            f"accuracy up to {longest[axis]:.4g}, and would lose it in silence: construct it with the largest box."
-        )
-
-
 class Core:
     """Grid, solver and memory of charges; subclasses have another pair function, other corrections, many systems.
 

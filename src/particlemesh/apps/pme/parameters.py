@@ -186,6 +186,17 @@ def longest_vectors(known: Parameters, box: pm.Box, count: int, error: float) ->
     return tuple(np.maximum(spacing * np.array(known.shape), 1.05 * box.lengths).tolist())
 
 
+def check_vectors(rows: np.ndarray, longest: Any) -> None:
+    """Raise an error that names the first of boxes (S, 3, 3) with a lattice vector that is longer than the longest."""
+    lengths = np.linalg.norm(rows, axis=-1)
+    if (lengths > longest).any():
+        box, axis = map(int, np.argwhere(lengths > longest)[0])
+        raise ValueError(
+            f"lattice vector {axis} of box {box} has length {lengths[box, axis]:.4g}. The nodes of the mesh serve the "
+            f"accuracy up to {longest[axis]:.4g}, and would lose it in silence: construct it with the largest box."
+        )
+
+
 def fourth_power(charges: NDArray[Any], owners: NDArray[Any] | None = None) -> float:
     """Return the mean fourth power of charges (..., N) over the square of their mean square: of the worst set or owner.
 
