@@ -257,7 +257,7 @@ class World(checks.Fixed):
         """
         xp: Any = module_of(numbers)
         wide = xp.asarray(numbers, np.float64)
-        largest = xp.abs(wide).max(-1, initial=0.0)
+        largest = xp.abs(wide).max(-1) if wide.shape[-1] else xp.zeros(wide.shape[:-1])
         known = self.allgather((largest if xp is np else largest.get(), wide.shape[-1]))
         largest, count = np.max([most for most, _ in known], 0), sum(n for _, n in known)
         finite = largest < np.finfo(np.float64).max / 16
