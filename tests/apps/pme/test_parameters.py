@@ -230,3 +230,42 @@ def test_forces_that_a_type_does_not_hold_are_refused(systems):
     forces = made("float64")(x, q, *more).forces
     expected = made("float64")(x, q / 1.602e-19, *more).forces * 1.602e-19**2
     np.testing.assert_allclose(forces, expected, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("split", [dict(splitting="gaussian"), dict(bandwidth=12.0)], ids=["gaussian", "prolate"])
+@pytest.mark.parametrize("sizes", [(1, 0.05, 0), (1, 0.3, 0), (0, 1, 0), (1, 0, 0.1), (0, 0, 1), (1, 0.2, 0.2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_errors_of_moments_are_as_explained(sizes, split, dtype):
+    """Relative to the force of two particles with mean moments at the mean distance."""
+    rng, count, box = np.random.default_rng(5), 150, 3 * BOX
+    # No particles near each other, whose large forces would be rounded more.
+    lattice = np.array(list(itertools.product(range(5), range(6), range(5))))
+    x = (lattice + rng.uniform(-0.25, 0.25, (count, 3))) / [5, 6, 5] @ box
+    q = sizes[0] * rng.normal(size=count)
+    mu, quad = sizes[1] * rng.normal(size=(count, 3)), sizes[2] * rng.normal(size=(count, 3, 3))
+    quad = quad + quad.swapaxes(1, 2)
+    given = {"dipoles": mu} if sizes[1] else {}
+    given |= {"quadrupoles": quad} if sizes[2] else {}
+    pme, batch = PME(box, 1e-3, **split), PMEBatch(box, 2, 1e-3, **split)
+    result = pme(*(a.astype(dtype) for a in (x, q)), **{name: a.astype(dtype) for name, a in given.items()})
+    p = pme.parameters
+    alpha = p.splitting if "splitting" in split else 3.5
+    fine = dict(cutoff=5.7 / alpha, splitting=alpha, shape=[3 * n for n in p.shape], window="bspline12")
+    exact = PME(box, **fine)(x, q, **given).forces
+    distance = (np.linalg.det(box) / count) ** (1 / 3)
+    flat = quad - np.trace(quad, axis1=1, axis2=2)[:, None, None] * np.eye(3) / 3
+    squares = (q**2).mean(), (mu**2).sum(1).mean() / 3, (flat**2).sum((1, 2)).mean() / 30
+    typical = sum(square / distance ** (2 * n + 2) for n, square in enumerate(squares))
+    error = np.sqrt(((result.forces - exact) ** 2).sum(1).mean()) / typical
+
+    def said(made):
+        return float(re.search(r"with the moments of the last call: (\S+) of their", made.explain())[1])
+
+    least, most = (0.5, 2) if "splitting" in split else (0.2, 4)
+    assert least < error / said(pme) < most
+    many = [np.concatenate([a, a]).astype(dtype) for a in (x, q, *given.values())]
+    batch(*many[:2], np.repeat([0, 1], count), **dict(zip(given, many[2:], strict=True)))
+    assert said(batch) == pytest.approx(said(pme), rel=0.1)
+    assert "2 systems; lattice vectors of boxes up to " in batch.explain()
+    pme(x.astype(dtype), q.astype(dtype) + 1)
+    assert "moments" not in pme.explain()

@@ -199,6 +199,23 @@ class PMEBatch(Calculation):
             self._core = core
             return result
 
+    @alone
+    def explain(self) -> str:
+        """Return the parameters in use, the errors and the time of a system expected, and the stages of the solver.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from particlemesh.apps.pme import PMEBatch
+        >>> batch = PMEBatch((3.0, 3.0, 3.0), systems=2, accuracy=1e-4)
+        >>> result = batch(np.random.default_rng(1).random((100, 3)) * 3, np.ones(100), np.arange(100) % 2)
+        >>> print(batch.explain())  # doctest: +ELLIPSIS
+        accuracy asked for: 0.0001, expected: ...
+        """
+        longest, core = ", ".join(f"{length:.4g}" for length in self.parameters.longest), self._core
+        with self._in_order.reading(core.owner):
+            return self._one._explained(core, f"{self.systems} systems; lattice vectors of boxes up to {longest}")
+
     def _check_positions(self, core: Batch, x: Coordinates) -> None:
         """Raise an error that names the first particle whose position is not finite, and its system."""
         table = np.stack([core.backend.download(a) for a in _columns(x)], 1)

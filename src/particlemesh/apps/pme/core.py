@@ -11,7 +11,6 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from dataclasses import fields as _fields_of
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, Self
@@ -95,8 +94,7 @@ class Result:
 
     def __repr__(self) -> str:
         """Return one line for each field that there is; arrays on devices are not read."""
-        named = {field.name: getattr(self, field.name) for field in _fields_of(self)}
-        lines = [f"  {name}: {_described(value)}" for name, value in named.items() if value is not None]
+        lines = [f"  {name}: {_described(value)}" for name, value in vars(self).items() if value is not None]
         return "\n".join([f"<{type(self).__name__}", *lines]) + ">"
 
 
@@ -231,7 +229,8 @@ class Core:
     weighted = True  # whether sums over neighbours are without the particle's own charge
     replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
     dipoles: Any = None  # what makes steps with dipoles
-    multipoles: Any = None  # what makes steps with dipoles, quadrupoles and widths
+    multipoles: Any = None  # and with quadrupoles and widths
+    last: Any = None  # the one of these that made the last step
     named = False  # whether particles have names among their values where pairs are excluded
     systems = 0  # 0: all particles see each other
     owners: Any = None  # the system of each particle
@@ -270,7 +269,7 @@ class Core:
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", len(StepErrors._fields), np.dtype(np.uint64))  # words of `StepErrors`
         self.sums: Any = None  # of the last step; their last column says which particles touch others
-        self._replays, self._count = _Steps(self), -1  # repeats steps of so many particles
+        self._replays, self.count = _Steps(self), -1  # repeats steps of so many particles
         self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last replayed step
         self.clean = False  # whether a look at the last step has found nothing wrong
         self._sized = False  # whether the type holds forces of such charges
@@ -475,7 +474,8 @@ class Core:
     def _submit(self, steps: Any, x: Coordinates, given: list[Any], out: dict[str, Any], check: bool) -> None:
         """Make a step. On a GPU repeated ones are replayed, and what is wrong is looked for at their end only."""
         step = functools.partial(steps.step, x, given[0] if len(given) == 1 else given, out)
-        again, self._count, self.clean = x.count == self._count, x.count, False
+        again, self.count, self.clean = x.count == self.count, x.count, False
+        self.last = None if steps is self else steps
         if not again:
             self._replays.clear()  # `check` reads what the last plain step wrote
         if not (self.on_gpu and self.replayed and len(given[0])) or (check and not again):

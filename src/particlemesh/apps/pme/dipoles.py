@@ -77,6 +77,8 @@ class Dipoles:
     core : Core
     """
 
+    width = 4  # values of a particle
+
     def __init__(self, core: Core) -> None:
         check_powers(core.parameters.cutoff, 7, core.dtype)
         self.core = core

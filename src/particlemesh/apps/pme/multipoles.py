@@ -83,6 +83,8 @@ class Multipoles:
     core : Core
     """
 
+    width = VALUES
+
     def __init__(self, core: Core) -> None:
         p, split = core.parameters, core.split
         check_powers(p.cutoff, 11, core.dtype)

@@ -38,7 +38,7 @@ FOURTH = 2.0  # mean fourth power of unknown charges over the square of their me
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a calculation uses, and the errors that it expects, relative to a typical force.
+    """What a calculation uses, and the errors that it expects of charges, relative to a typical force.
 
     Boxes with lattice vectors up to the longest have the mesh's error at most twice the accuracy.
     """
@@ -177,6 +177,30 @@ def spacing_for(window: pm.Window, split: Split, error: float, distance: float, 
     spacings, errors = _errors(window, split, distance, fourth)
     target = math.log(error / split.mesh_share(distance) / math.sqrt(3))
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / split.unit[1]
+
+
+def error_of_moments(known: Parameters, box: pm.Box, count: float, rows: NDArray[Any]) -> float:
+    """Return the relative error of forces of charges, dipoles and quadrupoles, from mean squares of their numbers.
+
+    Each derivative multiplies errors by their wavenumber k, and forces by the inverse of the mean distance. Over
+    directions the mean squares of ``mu . k`` and ``k . Q . k / 2`` are those below.
+
+    Parameters
+    ----------
+    rows : array (N, 4) or (N, 11)
+        Of which the first ten are a charge, a dipole and the upper triangle of a quadrupole.
+    """
+    means = np.zeros(10)
+    means[: rows.shape[1]] = (rows[:, :10].astype(np.float64) ** 2).mean(0)
+    trace = (rows[:, [4, 7, 9]].astype(np.float64).sum(1) ** 2).mean() if rows.shape[1] > 4 else 0.0
+    full = means[4:] @ [1, 2, 2, 1, 2, 1]
+
+    def size(k: float, of_trace: float) -> float:
+        return float(means[0] + means[1:4].sum() * k**2 / 3 + (2 * full + of_trace) * k**4 / 60)
+
+    k, distance = known.split.steepness(known.cutoff), (box.volume / max(count, 1)) ** (1 / 3)
+    typical = size(1 / distance, -2 / 3 * trace)  # a trace has no field
+    return error_of(known, box, count) * size(k, trace) / typical if typical > 0 else 0.0
 
 
 def longest_vectors(known: Parameters, box: pm.Box, count: int, error: float) -> tuple[float, ...]:
