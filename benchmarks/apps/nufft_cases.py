@@ -4,13 +4,14 @@
 Writes ``results/nufft-cases-DEVICE.csv``. Points are uniform. ``call_s`` are seconds of ``execute`` by events,
 ``graph_s`` of captured CUDA graphs, ``setpts_s`` of new points, after which the next ``execute`` is not timed.
 ``error`` is the relative l2 error against a transform of ours in complex128 with eps 1e-13, of the same points. Of
-type 3 only ``setpts`` has a peer here.
+type 3 only ``setpts`` has a peer here. With ``applications=100`` plans prepare for many calls with the same points.
 
     python benchmarks/apps/nufft_cases.py [--backend cuda] [--small]
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import sys
@@ -70,7 +71,8 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         exact = place.download(whole.execute(place.upload(data.astype(np.complex128))))
         del whole
     values, out = place.upload(data), place.backend.empty(shape, kind)
-    makers: dict[str, Any] = {"particlemesh": nufft.Plan}
+    many = functools.partial(nufft.Plan, applications=100)
+    makers: dict[str, Any] = {"particlemesh": nufft.Plan, "particlemesh, applications=100": many}
     if place.name == "cuda" and importlib.util.find_spec("cufinufft"):
         import cufinufft
 
@@ -91,7 +93,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
             error = float(np.linalg.norm(place.download(out) - exact) / np.linalg.norm(exact))
         execute()
         once = place.clock.seconds(execute)
-        graph = place.clock.captured(execute, once) if name == "particlemesh" else math.nan
+        graph = place.clock.captured(execute, once) if name != "cufinufft" else math.nan
         new = place.clock.seconds(setpts)
         yield dict(
             type=case.nufft_type, N=case.count, modes="x".join(map(str, case.modes)), dtype=case.dtype,
