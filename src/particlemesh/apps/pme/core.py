@@ -288,6 +288,9 @@ class Core:
         """Return a context for the checks of a step."""
         return _ALONE
 
+    def prepare(self, sets: int, count: int, virial: bool) -> None:
+        """Take memory for a step, where other ranks must know if there is none."""
+
     def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
         """Write sums over neighbours for charges (sets, N)."""
         self.grid.stream(self.parameters.cutoff, function, self.values(charges), out=sums)
@@ -448,6 +451,7 @@ class Core:
                 name: self.dense(f"dense {name}", result.native, (sets, *shapes[name]), copy=False)
                 for name, result in results.items()
             }
+            self.prepare(sets, x.count, virial)
         self._submit(steps, x, given, dense, check)
         for name, result in results.items():
             if not result.native.flags.c_contiguous:

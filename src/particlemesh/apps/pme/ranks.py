@@ -222,7 +222,7 @@ class RankCore(Core):
         return pmd.Solver(self.domain, self.world, self.parameters.window, **options)
 
     def checking(self) -> Any:
-        return self.world.agreement("charges of a step")
+        return self.world.agreement("charges and memory of a step")
 
     @property
     def nbytes(self) -> int:
@@ -264,12 +264,10 @@ class RankCore(Core):
     def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
         return super().function(sets, virial, len(self.names.particles) + 1)
 
-    def fields(self, sets: int, count: int, virial: bool) -> Fields:
-        """Return memory for what the mesh gives; a rank without room for it, or for sums over pairs, stops all."""
-        with self.world.agreement("memory of a step"):
-            function = self.function(min(sets, self.together), virial, count)
-            self.take("sums", count * function.results)
-            return super().fields(sets, count, virial)
+    def prepare(self, sets: int, count: int, virial: bool) -> None:
+        function = self.function(min(sets, self.together), virial, count)
+        self.take("sums", count * function.results)
+        self.fields(sets, count, virial)
 
     def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
         values = self.values(charges) if self._partners is None else self._partners.with_names(self, charges)
