@@ -341,10 +341,7 @@ class Core:
 
     def neighbours(self, x: Coordinates, check: bool) -> None:
         """Prepare the sums over neighbours for positions."""
-        if self.list is None:
-            self.build(x, check)
-        else:
-            self.list.update(x)
+        self.build(x, check) if self.list is None else self.list.update(x)
 
     def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a result's arrays, by name, for a set of charges."""
@@ -387,8 +384,7 @@ class Core:
 
     def upload(self, numbers: Any) -> Any:
         """Return numbers of the host in this type where the work is."""
-        array = np.array(numbers, self.dtype, order="C")
-        return self.backend.upload(array)
+        return self.backend.upload(np.array(numbers, self.dtype, order="C"))
 
     def partial(self, sets: int, count: int, terms: int = 7) -> tuple[Any, int]:
         """Return the memory for so many totals of each share of the particles, and how many shares there are."""
