@@ -2,7 +2,8 @@
 """The same bits over ranks against the fastest plan: medians of calls that alternate, in one run.
 
 ``Plan(deterministic=True)`` of ``particlemesh.distributed`` stands beside the same plan without it, and ``fixed_point``
-of a local plan beside the method that is chosen. Rank 0 prints a line for each call, and writes no file.
+of a local plan beside the method that is chosen. With ``--pme`` so does a step of ``DistributedPME``. Rank 0 prints a
+line for each call, and writes no file.
 
     python benchmarks/distributed/same_bits.py --backend cpu
     mpiexec -n 2 --bind-to none python -m mpi4py benchmarks/distributed/same_bits.py --particles 1e8
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the folder of benchmarks, 
 import particlemesh as pm
 from particlemesh import backends
 from particlemesh import distributed as pmd
+from particlemesh.apps.pme import DistributedPME
 
 
 def medians(calls: tuple[Callable[[], Any], ...], wait: Callable[[], None], repeats: int) -> list[float]:
@@ -49,6 +51,7 @@ def main() -> None:
     parser.add_argument("--window", default="bspline4")
     parser.add_argument("--dtype", default="float64", help="of values: float32, float64, complex64 or complex128")
     parser.add_argument("--form", choices=["registers", "memory"], help="where a GPU adds integers")
+    parser.add_argument("--pme", action="store_true", help="energy and forces of charges, real numbers")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--small", action="store_true")
@@ -69,12 +72,22 @@ def main() -> None:
     real = np.zeros(0, number).real.dtype
     x = xp.asarray((rng.random((count, 3)) + np.array([world.rank, 0, 0])).astype(real))
     q = xp.asarray((rng.standard_normal(count) * (1 + 1j if number.kind == "c" else 1)).astype(number))
+    wait = backends.current(asked.backend).synchronize
+
+    def show(what: str, pair: tuple[Callable[[], Any], ...]) -> None:
+        fastest, same = medians(pair, wait, repeats)
+        if world.rank == 0:
+            print(f"{what}: {fastest * 1e3:.2f} ms, same bits {same * 1e3:.2f} ms, ratio {same / fastest:.2f}")
+
+    if asked.pme:
+        made = (DistributedPME(world, mesh.box, deterministic=same, dtype=real) for same in (False, True))
+        show("PME over ranks, a step", tuple(lambda p=p: p(x, q, virial=False, check=False) for p in made))
+        return
     options: dict[str, Any] = {"threads": asked.threads, "dtype": real, "components": 1 + (number.kind == "c")}
     if asked.form:
         options["options"] = {"fixed_point": {"form": asked.form}}
     over = [pmd.Plan(domain, world, asked.window, deterministic=same, **options) for same in (False, True)]
     here = [pm.Plan(mesh, asked.window, method=method, **options) for method in ("auto", "fixed_point")]
-    wait = backends.current(asked.backend).synchronize
 
     def step(plan: Any) -> None:
         plan.set_positions(x)
@@ -93,11 +106,7 @@ def main() -> None:
             "all three": tuple(lambda p=p: step(p) for p in plans),
         }  # fmt: skip
         for call, pair in calls.items():
-            fastest, same = medians(pair, wait, repeats)
-            if world.rank == 0:
-                print(
-                    f"{name}, {call}: {fastest * 1e3:.2f} ms, same bits {same * 1e3:.2f} ms, ratio {same / fastest:.2f}"
-                )
+            show(f"{name}, {call}", pair)
 
 
 if __name__ == "__main__":
