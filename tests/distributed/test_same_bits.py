@@ -2,6 +2,7 @@
 """Deterministic plans give the same bits on any number of ranks, whatever the cuts and wherever particles begin."""
 
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -97,17 +98,45 @@ def test_values_that_are_not_finite_spoil_the_field_everywhere(world):
     assert all(np.isnan(f).all() for f in listed(field))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_exact_sums_are_right_in_any_order(size):
+    rng = np.random.default_rng(8)
+    numbers = rng.standard_normal((3, 1000)) * np.array([[1.0], [1e290], [1e-290]]) * 10.0 ** rng.integers(-9, 9, 1000)
+    numbers[1, :3] = 1e308, 1e308, -1e308
+
+    def work(world):
+        here = mine(world, 1000, 2 + size) if world.rank else np.sort(mine(world, 1000, 2 + size))
+        if world.size == 7:  # all on one rank
+            here = np.arange(1000)[:: -1 if world.rank == 3 else 1][: 1000 * (world.rank == 3)]
+        return world.exact_sum(numbers[:, here]), world.exact_sum(numbers[0, here])
+
+    (whole, one) = work(pmd.World())
+    assert all((a == whole).all() and b == one == whole[0] for a, b in on_threads(size, work))
+    right = [math.fsum(row / 1024) * 1024 for row in numbers]
+    assert (abs(whole - right) <= 1e-15 * abs(numbers).max(1)).all()
+
+
+def test_exact_sums_of_what_has_none():
+    world = pmd.World()
+    assert np.isnan(world.exact_sum(np.array([1.0, np.inf]))) and np.isnan(world.exact_sum(np.array([np.nan])))
+    assert world.exact_sum(np.zeros(0)) == 0 and world.exact_sum(np.arange(4)) == 6
+    for wrong in (3.0, [1.0, 2.0], np.ones(2) * 1j, np.array(1.0)):
+        with pytest.raises(TypeError, match="give an array"):
+            world.exact_sum(wrong)
+    with pytest.raises(ValueError, match="leading axes"):
+        on_threads(2, lambda world: world.exact_sum(np.ones((1 + world.rank, 3))))
+
+
+@pytest.mark.parametrize("window", ["bspline4", "bspline8", "prolate7"])
 @pytest.mark.parametrize(("size", "cut"), [(2, "pencils"), (3, "blocks"), (4, "bisection"), (8, "slabs")])
-def test_solvers_have_the_bits_of_one_rank(size, cut):
+def test_solvers_have_the_bits_of_one_rank(size, cut, window):
     """Spread, transforms and values with gradients: the part of PME on the mesh."""
-    mesh, rng = pm.Mesh((12, 10, 9), (1.0, 2.0, 1.5)), np.random.default_rng(0)
+    mesh, rng = pm.Mesh((18, 16, 14), (1.0, 2.0, 1.5)), np.random.default_rng(0)
     x, q = rng.random((300, 3)) * mesh.box.lengths, rng.standard_normal(300)
 
     def solved(world, seed):
         here = mine(world, len(x), seed)
-        solver = pmd.Solver(
-            pmd.Domain(mesh, world.size, cut), world, "bspline4", deterministic=True, threads=1 + seed % 2
-        )
+        solver = pmd.Solver(pmd.Domain(mesh, world.size, cut), world, window, deterministic=True, threads=1 + seed % 2)
         results = solver.set_positions(x[here]).potential_and_gradient(q[here])
         order = np.argsort(np.concatenate(world.allgather(here)))
         return [hashed(np.concatenate(world.allgather(one))[order]) for one in results]

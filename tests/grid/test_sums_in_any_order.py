@@ -121,13 +121,29 @@ def _nearest(r2, d, i, j, a, b, p, sum):
     sum[0] = max(sum[0], 1 / r2)
 
 
-def test_functions_that_do_not_add_are_refused():
-    grid = pm.UniformGrid(1.0, shape=4, deterministic=True).build(np.array([0.1, 0.2, 0.9]))
-    with pytest.raises(ValueError, match="may only add to sums"):
-        grid.stream(0.3, pm.PairFunction(None, _nearest))
-    with pytest.raises(ValueError, match="such statements only"):
-        grid.stream(0.3, pm.PairFunction("sum[0] = fmax(sum[0], 1 / r2);", _nearest))
-    plain = pm.UniformGrid(1.0, shape=4).build(np.array([0.1, 0.2, 0.9]))
+def _sometimes(r2, d, i, j, a, b, p, sum):
+    sum[0] += 1
+    if r2 < 1e-2:
+        sum[0] = max(sum[0], 1)
+
+
+def _passed_on(r2, d, i, j, a, b, p, sum):
+    _plain(r2, d, i, j, a, b, p, sum)
+
+
+def _by_itself(r2, d, i, j, a, b, p, sum):
+    sum[int(sum[0])] += 1
+
+
+@pytest.mark.parametrize("wrong", [_nearest, _sometimes, _passed_on, _by_itself, eval("lambda r2, d, i, j, a, b, p, sum: None")])
+def test_functions_that_do_not_only_add_are_refused(wrong):
+    grid = pm.UniformGrid(1.0, shape=(4,), deterministic=True).build(np.array([0.1, 0.2, 0.9]))
+    with pytest.raises(ValueError, match="the function has statements with sum that are not such as"):
+        grid.stream(0.3, pm.PairFunction(None, wrong, 2, 1), np.ones(3))
+    with pytest.raises(ValueError, match="the source has statements with sum"):
+        grid.stream(0.3, pm.PairFunction("sum[0] = fmax(sum[0], 1 / r2);", wrong, 2, 1), np.ones(3))
+    assert not grid.stream(0.01, pm.PairFunction("sum[0] -= 1;", _plain, 2, 1), np.ones(3)).any()
+    plain = pm.UniformGrid(1.0, shape=(4,)).build(np.array([0.1, 0.2, 0.9]))
     assert plain.stream(0.3, pm.PairFunction(None, _nearest)).round(6).ravel().tolist() == [100, 100, 25]
 
 

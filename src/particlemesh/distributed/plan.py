@@ -137,6 +137,8 @@ class Plan(checks.Fixed):
         check: bool = True,
     ) -> None:
         self.busy = threading.RLock()
+        if not isinstance(world, World | None):
+            raise TypeError(f"world is of type {type(world).__name__}; give a particlemesh.distributed.World, or None.")
         self.world = World() if world is None else world
         settings = dict(
             dtype=dtype, components=components, applications=applications, method=method, interpolation=interpolation,

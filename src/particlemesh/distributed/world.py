@@ -248,6 +248,13 @@ class World(checks.Fixed):
         float64 array (...) of NumPy, or number
             NaN where a number is not finite.
 
+        Raises
+        ------
+        TypeError
+            If numbers are not such an array.
+        ValueError
+            If ranks have other leading axes.
+
         Examples
         --------
         >>> import numpy as np
@@ -255,23 +262,28 @@ class World(checks.Fixed):
         >>> World().exact_sum(numbers) == World().exact_sum(numbers[::-1])
         True
         """
+        if not getattr(numbers, "ndim", 0) or numbers.dtype.kind not in "biuf":
+            raise TypeError(f"numbers is {type(numbers).__name__}; give an array (..., n) of real numbers.")
         xp: Any = module_of(numbers)
         wide = xp.asarray(numbers, np.float64)
         largest = xp.abs(wide).max(-1) if wide.shape[-1] else xp.zeros(wide.shape[:-1])
         known = self.allgather((largest if xp is np else largest.get(), wide.shape[-1]))
+        if len(shapes := {most.shape for most, _ in known}) > 1:
+            raise ValueError(f"ranks have numbers with leading axes {sorted(shapes)}: give all the same.")
         largest, count = np.max([most for most, _ in known], 0), sum(n for _, n in known)
-        finite = largest < np.finfo(np.float64).max / 16
+        finite = np.isfinite(largest)
         exponent, bits = np.frexp(np.where(finite, largest, 0.0))[1], max(count.bit_length(), 1)
-        left = wide * xp.asarray(np.ldexp(1.0, -np.maximum(exponent, -1000)))[..., None]
+        exponent = np.maximum(exponent, -1000)
+        left = wide * xp.asarray(np.ldexp(1.0, -exponent))[..., None]
         rounding, units, words = 1.5 * 2.0**bits, 2.0 ** (52 - bits), []
-        with np.errstate(invalid="ignore"):  # of numbers that are not finite
+        with np.errstate(invalid="ignore", over="ignore"):  # of numbers that are not finite, and of sums that are not
             for _ in range(2):
                 whole = (left + rounding) - rounding
                 words.append(whole.sum(-1))
                 left = (left - whole) * units
-        host = xp.stack(words)
-        upper, lower = self.allreduce(host if xp is np else host.get())
-        return np.where(finite, np.ldexp(upper + lower / units, np.maximum(exponent, -1000)), np.nan)[()]
+            host = xp.stack(words)
+            upper, lower = self.allreduce(host if xp is np else host.get())
+            return np.where(finite, np.ldexp(upper + lower / units, exponent), np.nan)[()]
 
     def allgather(self, thing: Any) -> list[Any]:
         """Return a small Python object of every rank, in the order of ranks."""
