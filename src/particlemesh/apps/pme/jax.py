@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import ad, batching, mlir
 
-from particlemesh.apps.pme import derivatives
+import particlemesh as pm
+from particlemesh.apps.pme import close, derivatives
 from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.split import with_derivatives
 from particlemesh.autograd.jax import potential
 
 __all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
@@ -24,10 +28,10 @@ def energy(
     pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, dipoles: Any = None,
     quadrupoles: Any = None, widths: Any = None, cell: Any = None, exclusions: Any = None, factors: Any = 0.0,
 ) -> Any:  # fmt: skip
-    """Return the energy of periodic charges, or of many systems; differentiable once, in reverse mode.
+    """Return the energy of periodic charges, or of many systems; differentiable twice, in forward and reverse mode.
 
-    The mesh works where the arrays are. The sum over pairs runs on the host, in a callback. Second derivatives raise
-    an error: take :func:`particlemesh.apps.pme.torch.energy` for them.
+    The mesh works where the arrays are. The sum over pairs runs on the host, in a callback. For second derivatives the
+    host lists pairs, some hundred thousand at a time, and JAX sums them.
 
     Parameters
     ----------
@@ -53,7 +57,9 @@ def energy(
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, a cell is too large, or the energy is differentiated twice or in forward mode.
+        If an argument is not allowed, or a cell is too large.
+    NotImplementedError
+        If third derivatives are needed.
 
     Examples
     --------
@@ -83,7 +89,9 @@ def energy(
     mesh, options = derivatives.of_mesh(pme)
     sources = derivatives.moments_of(_JAX, values) * facts.times
     far = potential(x, sources, mesh, cell=matrix, system=system, moments=moments, **options)
-    near = _pairs(facts.pairs, known, x, values, matrix, system)
+    density = x.shape[0] / (1 if system is None else matrix.shape[0]) / pme.box.volume
+    expected = int(2.5 * x.shape[0] * (density * derivatives.split_of(facts.pairs)[0] ** 3 + 1))
+    near = _pairs(_Pairs(facts.pairs, known, min(expected, _MOST)), x, values, matrix, system)
     pairs = *known.pairs.T, known.factors - 1
     return derivatives.energy(_JAX, facts, x, values, matrix, system, pairs, near, far)
 
@@ -106,34 +114,133 @@ _JAX = derivatives.Library(jnp, _like, _add, jax.scipy.special.erfc, jax.lax.sto
 _NUMPY = derivatives.Library(np, lambda numbers, array: np.asarray(numbers, array.dtype), _add_on_host)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _pairs(facts: str, pairs: Any, x: Any, q: Any, cell: Any, system: Any) -> Any:
+class _Pairs(NamedTuple):
+    """What a sum over pairs has to know."""
+
+    text: str
+    excluded: Any
+    size: int  # pairs that are listed at a time
+
+
+_MOST = 2**18
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _pairs(of: _Pairs, x: Any, q: Any, cell: Any, system: Any) -> Any:
     """Return the sum over pairs within the cutoff, or that of each system."""
-    return _forward(facts, pairs, x, q, cell, system)[0]
+    return _sums(of, x, q, cell, system)[0]
 
 
-def _forward(facts: str, pairs: Any, x: Any, q: Any, cell: Any, system: Any) -> tuple[Any, tuple[Any, ...]]:
-    value, *slopes = _sums(facts, pairs, x, q, cell, system)
-    return value, (*slopes, system)
+@_pairs.defjvp
+def _once(of: _Pairs, given: Any, steps: Any) -> tuple[Any, Any]:
+    value, *slopes = _sums(of, *given)
+    return value, _change(slopes, given, steps)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _sums(facts: str, pairs: Any, x: Any, q: Any, cell: Any, system: Any) -> list[Any]:
+def _change(slopes: Any, given: Any, steps: Any) -> Any:
+    """Return what steps of positions, charges and cell change of the sums, by their slopes."""
+    of_x, of_q, of_cell = (a * b for a, b in zip(slopes, steps, strict=False))
+    each = of_x.sum(1) + of_q.reshape(len(of_x), -1).sum(1)
+    return _JAX.totals(each, *given[2:]) + of_cell.sum((-1, -2))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _sums(of: _Pairs, x: Any, q: Any, cell: Any, system: Any) -> list[Any]:
     """Return the sum over pairs and its derivatives by positions, charges and cell."""
 
     def host(x: Any, q: Any, cell: Any, owners: Any = None) -> Any:
-        return derivatives.pair_sums(_NUMPY, facts, x, q, np.asarray(cell, np.float64), owners, pairs, False)
+        return derivatives.pair_sums(_NUMPY, of.text, x, q, np.asarray(cell, np.float64), owners, of.excluded, False)
 
     shapes = cell.shape[:-2], x.shape, q.shape, cell.shape
     return _on_host(host, shapes, x, q, cell, owners=() if system is None else (system.astype(jnp.int32),))
 
 
 @_sums.defjvp
-def _twice(*arguments: Any) -> Any:
-    raise ValueError(
-        "energy is differentiated twice, but its sum over pairs runs in a callback, which has first derivatives only; "
-        "take particlemesh.apps.pme.torch.energy."
-    )
+def _again(of: _Pairs, given: Any, steps: Any) -> tuple[Any, Any]:
+    value, *slopes = _sums(of, *given)
+    state = given if given[3] is not None else given[:3]
+    return [value, *slopes], [_change(slopes, given, steps), *_CHANGES.bind(*state, *steps[:3], of=of)]
+
+
+# ---- changes of slopes: a linear and symmetric function of steps -------------------------------------------------
+
+
+def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
+    """Return what steps of positions, charges and cell change of slopes by them; arrays are these, systems, steps."""
+    (x, q, cell, *system), steps = arrays[:-3], arrays[-3:]
+    weights = jnp.asarray(of.excluded.keys(x.shape[0])[1], x.dtype)
+    cutoff, split = derivatives.split_of(of.text)
+    tables = with_derivatives(split, cutoff, x.dtype == jnp.float32, 6)
+
+    def smooth(r2: Any, n: int) -> Any:
+        rows, t = jnp.asarray(tables.bent(n).T, r2.dtype), r2 * tables.scale
+        interval = jnp.clip(t.astype(jnp.int32), 0, rows.shape[1] - 1)
+        value = jnp.zeros_like(t)
+        for row in rows[::-1]:
+            value = value * (t - interval - 0.5) + row[interval]
+        return value
+
+    def listed(x: Any, cell: Any, begin: Any, owners: Any = None) -> tuple[Any, Any]:
+        rows, box = derivatives.boxes_of(cell, of.text)
+        many = {} if owners is None else dict(system=owners, boxes=rows)
+        i, j, shift = pm.neighbour_list("ijS", x, box, cutoff, half=True, **many)
+        keys, codes = of.excluded.keys(len(x))[0], i.astype(np.int64) * len(x) + j
+        place = np.searchsorted(keys, codes)
+        known = np.append(keys, -1)[place] == codes
+        table = np.column_stack([i, j, shift, np.where(known, place, -1)])[int(begin) :][: of.size]
+        return np.append(table, np.full((of.size - len(table), 6), -2), 0), len(i)
+
+    def more(carry: Any) -> Any:
+        begin, sums = carry
+        owners = begin[0], *(a.astype(jnp.int32) for a in system)
+        table, count = _on_host(listed, ((of.size, 6), ()), x, cell, owners=owners, integers=True)
+        i, j = jnp.maximum(table[:, :2], 0).T
+
+        def energy(x: Any, q: Any, cell: Any) -> Any:
+            box = cell[system[0][i]] if system else cell
+            d = x[j] - x[i] + (table[:, None, 2:5].astype(x.dtype) @ box)[:, 0]
+            near = derivatives.reach(jnp, close.FAR * cutoff, jnp.linalg.inv(jax.lax.stop_gradient(cell)))
+            left = derivatives.share(_JAX, (d * d).sum(1), near)
+            whole = 1 + jnp.where(table[:, 5] < 0, 0, jnp.append(weights, 0)[table[:, 5]]) * left
+            there = table[:, 0] >= 0
+            terms = derivatives.pair_energies(_JAX, smooth, d, q[i], q[j], jnp.where(there, whole, 0))
+            return jnp.where(there, terms, 0).sum()
+
+        changes = jax.jvp(jax.grad(energy, (0, 1, 2)), (x, q, cell), steps)[1]
+        return jnp.stack([begin[0] + of.size, count]), [a + b for a, b in zip(sums, changes, strict=True)]
+
+    start = jnp.array([0, 1], jnp.int32), [jnp.zeros_like(a) for a in steps]
+    return list(jax.lax.while_loop(lambda carry: carry[0][0] < carry[0][1], more, start)[1])
+
+
+def _of_steps(given: Any, steps: Any, *, of: _Pairs) -> tuple[Any, Any]:
+    if any(type(a) is not ad.Zero for a in steps[:-3]):
+        raise NotImplementedError("third derivatives of the energy are not available: differentiate at most twice.")
+    steps = [ad.instantiate_zeros(a) for a in steps[-3:]]
+    return _CHANGES.bind(*given, of=of), _CHANGES.bind(*given[:-3], *steps, of=of)
+
+
+def _transposed(slopes: Any, *given: Any, of: _Pairs) -> list[Any]:
+    return [None] * len(given[:-3]) + _CHANGES.bind(*given[:-3], *map(ad.instantiate_zeros, slopes), of=of)
+
+
+def _batched(given: Any, axes: Any, *, of: _Pairs) -> tuple[Any, Any]:
+    def one(some: Any) -> Any:
+        rest = iter(some)
+        return _CHANGES.bind(*(a if axis is None else next(rest) for a, axis in zip(given, axes, strict=True)), of=of)
+
+    moved = [jnp.moveaxis(a, axis, 0) for a, axis in zip(given, axes, strict=True) if axis is not None]
+    return jax.lax.map(one, moved), [0] * 3
+
+
+_CHANGES: Any = jax.extend.core.Primitive("particlemesh_pairs")
+_CHANGES.multiple_results = True
+_CHANGES.def_impl(jax.jit(_changes, static_argnames="of"))
+_CHANGES.def_abstract_eval(lambda *arrays, of: [jax.core.ShapedArray(a.shape, a.dtype) for a in arrays[-3:]])
+mlir.register_lowering(_CHANGES, mlir.lower_fun(_changes, multiple_results=True))
+ad.primitive_jvps[_CHANGES] = _of_steps
+ad.primitive_transposes[_CHANGES] = _transposed
+batching.primitive_batchers[_CHANGES] = _batched
 
 
 def _integers(numbers: Any) -> Any:
@@ -142,8 +249,10 @@ def _integers(numbers: Any) -> Any:
     return bits.reshape(*numbers.shape, numbers.dtype.itemsize // 4)
 
 
-def _on_host(function: Any, shapes: Any, *arrays: Any, owners: tuple[Any, ...] = ()) -> list[Any]:
-    """Return arrays of these shapes that a function of NumPy arrays returns, all of the first array's type.
+def _on_host(
+    function: Any, shapes: Any, *arrays: Any, owners: tuple[Any, ...] = (), integers: bool = False
+) -> list[Any]:  # fmt: skip
+    """Return arrays of these shapes that a function of NumPy arrays returns, all of the first array's type, or int32.
 
     The last arguments of the function are integers, ``owners``.
     """
@@ -155,21 +264,13 @@ def _on_host(function: Any, shapes: Any, *arrays: Any, owners: tuple[Any, ...] =
     def call(*given: Any) -> list[np.ndarray]:
         floats = [np.ascontiguousarray(a).view(dtype)[..., 0] for a in given[: len(arrays)]]
         results = function(*floats, *map(np.asarray, given[len(arrays) :]))
-        return [np.array(a, dtype)[..., None].view(np.int32) for a in results]
+        return [np.asarray(a, np.int32) if integers else np.array(a, dtype)[..., None].view(np.int32) for a in results]
 
-    places = [jax.ShapeDtypeStruct((*shape, words), jnp.int32) for shape in shapes]
-    integers = jax.pure_callback(call, places, *map(_integers, arrays), *owners, vmap_method="sequential")
-    return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in integers]
-
-
-def _backward(facts: str, pairs: Any, kept: tuple[Any, ...], slope: Any) -> tuple[Any, ...]:
-    by_x, by_q, by_cell, system = kept
-    each = slope if system is None else slope[system]
-    of_values = each if by_q.ndim == 1 else each[..., None]
-    return each[..., None] * by_x, of_values * by_q, slope[..., None, None] * by_cell, None
-
-
-_pairs.defvjp(_forward, _backward)
+    places = [jax.ShapeDtypeStruct(tuple(shape) + (words,) * (not integers), jnp.int32) for shape in shapes]
+    answers = jax.pure_callback(call, places, *map(_integers, arrays), *owners, vmap_method="sequential")
+    if integers:
+        return list(answers)
+    return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in answers]
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------
