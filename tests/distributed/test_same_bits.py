@@ -127,7 +127,7 @@ def test_exact_sums_of_what_has_none():
         on_threads(2, lambda world: world.exact_sum(np.ones((1 + world.rank, 3))))
 
 
-@pytest.mark.parametrize("window", ["bspline4", "bspline8", "prolate7"])
+@pytest.mark.parametrize("window", ["bspline4", "bspline8"])
 @pytest.mark.parametrize(("size", "cut"), [(2, "pencils"), (3, "blocks"), (4, "bisection"), (8, "slabs")])
 def test_solvers_have_the_bits_of_one_rank(size, cut, window):
     """Spread, transforms and values with gradients: the part of PME on the mesh."""

@@ -135,7 +135,9 @@ def _by_itself(r2, d, i, j, a, b, p, sum):
     sum[int(sum[0])] += 1
 
 
-@pytest.mark.parametrize("wrong", [_nearest, _sometimes, _passed_on, _by_itself, eval("lambda r2, d, i, j, a, b, p, sum: None")])
+@pytest.mark.parametrize(
+    "wrong", [_nearest, _sometimes, _passed_on, _by_itself, eval("lambda r2, d, i, j, a, b, p, sum: None")]
+)
 def test_functions_that_do_not_only_add_are_refused(wrong):
     grid = pm.UniformGrid(1.0, shape=(4,), deterministic=True).build(np.array([0.1, 0.2, 0.9]))
     with pytest.raises(ValueError, match="the function has statements with sum that are not such as"):

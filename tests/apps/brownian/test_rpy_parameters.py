@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The model of the times of products, by which parameters are chosen, beside the shipped times of a GPU."""
+"""Parameters of mobilities: the model of times beside the shipped times of a GPU, and what no parameters reach."""
+
+import warnings
 
 import numpy as np
 import pytest
 
-from particlemesh.apps.brownian import parameters
+from particlemesh.apps.brownian import RPY, parameters
 from particlemesh.choosing import tables
 
 
@@ -34,3 +36,13 @@ def test_times_of_windows_on_a_gpu_are_those_measured(narrow, size):
 def test_a_wide_window_is_as_fast_per_node_as_a_narrow_one():
     per_node = [parameters.seconds(10**5, 4, False, 1, 1, 0.0, (1, 1, 1), s) / s**3 for s in (8, 9, 14)]
     np.testing.assert_allclose(per_node, per_node[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "accuracy"), [("float32", 1e-7), ("float64", 1e-15)])
+def test_an_accuracy_below_rounding_is_warned_of(dtype, accuracy):
+    x = np.zeros((1, 3), dtype)
+    with pytest.warns(UserWarning, match=f"rounding in {dtype} leaves errors of about"):
+        RPY((9.0, 9.0, 9.0), accuracy=accuracy).set_positions(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RPY((9.0, 9.0, 9.0)).set_positions(x)

@@ -243,7 +243,13 @@ def for_system(
     box: pm.Box, radii: Array, count: int, accuracy: float, dtype: np.dtype, backend: Any, given: dict[str, Any],
     applications: int, vectors: int = 1,
 ) -> Parameters:  # fmt: skip
-    """Return the parameters of a mobility; warn if those that are given do not reach the accuracy."""
+    """Return the parameters of a mobility; warn if they or the type do not reach the accuracy."""
+    if accuracy < FLOOR[dtype] / 4:  # the default is not so far below
+        warnings.warn(
+            f"accuracy is {accuracy:g}, and rounding in {dtype} leaves errors of about {FLOOR[dtype]:g}: ask for less"
+            f"{', or use float64' * (dtype.itemsize < 8)}.",
+            stacklevel=4,
+        )
     accuracy = max(accuracy, FLOOR[dtype])
     system = System(box, float(radii.max()), float(radii.min()), max(count, 1))
     bytes_of_pair = 7 * dtype.itemsize + 8  # lists and blocks
