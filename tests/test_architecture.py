@@ -45,7 +45,7 @@ TOP = {
 BUDGET = {
     ".": 918,
     "adapters": 1606,
-    "apps/brownian": 2307,
+    "apps/brownian": 2324,
     "apps/dem": 2839,
     "apps/files": 3477,
     "apps/mri": 681,

@@ -224,3 +224,13 @@ def test_a_sphere_that_leaves_an_open_box_does_not_stop_the_others():
     assert dynamics.step == 200
     assert dynamics.positions[1, 0] > 6  # pushed out
     np.testing.assert_array_equal(dynamics.positions[0], x[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_overlaps_that_throw_particles_out_of_all_boxes_are_named(dtype):
+    start = np.array([[1.0, 1.0, 1.0], [1.1, 1.0, 1.0], [5.0, 5.0, 5.0]], dtype)
+    box = pm.Box((10.0, 10.0, 10.0))
+    motion = BrownianDynamics(start, Drag(1.0, box=box), WCA(box, 1.0, 2.0), time_step=0.01, seed=1)
+    with pytest.raises(FloatingPointError, match=r"step 0: particle [01] moves to .* has no place in the box so far"):
+        motion.run(2)
+    assert motion.step == 0 and np.array_equal(motion.positions, start)

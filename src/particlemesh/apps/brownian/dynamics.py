@@ -494,8 +494,18 @@ class BrownianDynamics(Fixed):
         return writer(trajectory, self._frame())
 
     def _look(self, after: Any) -> None:
-        """Raise a FloatingPointError if a new position is not finite."""
+        """Raise a FloatingPointError if a new position is not finite, or too far away to have a place in the box."""
         self._finite(after, "the new position of", self._step)
+        if self.box is None or not len(after):
+            return
+        far = self._module.abs(after).max(1)
+        edge = 1 / np.linalg.norm(self.box.inverse, axis=1).max()
+        if float(np.spacing(self._dtype.type(far.max()))) > 1e-3 * edge:
+            particle = int(far.argmax())
+            raise FloatingPointError(
+                f"step {self._step}: particle {particle} moves to ({', '.join(f'{v:g}' for v in after[particle])}). "
+                f"{self._dtype} has no place in the box so far away. {self._help}"
+            )
 
     def _warn(self, moved: Any) -> None:
         """Warn if positions are too far from the origin for the noise of a step."""
@@ -539,10 +549,12 @@ class BrownianDynamics(Fixed):
         numbers = ", ".join(f"{float(v):g}" for v in to_host(array[bad]))
         if what == "the position of":
             raise ValueError(f"{what} particle {bad} is ({numbers}); finite numbers are needed.")
-        raise FloatingPointError(
-            f"step {step}: {what} particle {bad} is ({numbers}). The state is that before the step, time "
-            f"{self.time:g}. A shorter time_step, or a start without overlaps, may help."
-        )
+        raise FloatingPointError(f"step {step}: {what} particle {bad} is ({numbers}). {self._help}")
+
+    @property
+    def _help(self) -> str:
+        before = f"The state is that before the step, time {self.time:g}."
+        return f"{before} A shorter time_step, or a start without overlaps, may help."
 
     def _kept(self, x: Any) -> Any:
         """Return positions that forces cannot change by accident, where the library has such arrays."""
