@@ -107,6 +107,7 @@ def electrons(first: int, stop: int, xp: Any = np, dtype: Any = np.float64) -> t
         place = LENGTH * u
         for _ in range(8):  # each gains more than a digit
             place = LENGTH * u - HEIGHT / WAVE * xp.sin(WAVE * place)
+        w = xp.clip(w, 1e-9, 1 - 1e-9)  # of 10^8 numbers some round to 0, whose velocity is infinite
         x[:, axis], v[:, axis] = place, np.sqrt(2) * special.erfinv(2 * w - 1)
     return x, v
 

@@ -260,7 +260,7 @@ def work_of(figure: str, gpus: int, rank: int, edge: int = EDGE, count: float | 
         rounds = solved(domain, rank, support)
         seen, away = ghosts(domain, rank, chosen.cutoff), strays(domain, support % 2 / 2)
         few = [(seen, 20), (seen, 4), (away, 12), (away, 4), (away, 16)]
-        agreements = 15  # others happen while a GPU sums over pairs
+        agreements = 13  # others happen while a GPU sums over pairs
     else:
         chosen = sizes(figure, gpus, edge, count)
         domain = Domain(pm.Mesh(chosen.nodes, (1.0,) * 3), gpus, "slabs")

@@ -174,3 +174,8 @@ def test_points_of_the_large_transform_fit_into_a_gpu():
 def test_a_world_alone_has_no_messages():
     assert all(not model.busiest(figure, 1).rounds for figure in figures.GOALS)
     assert World().size == 1
+
+
+def test_electrons_at_the_ends_of_the_sequence_have_finite_velocities(monkeypatch):
+    monkeypatch.setattr(landau, "_BASE", 0.5)  # all numbers of the sequence round to 0
+    assert all(np.isfinite(a).all() for a in landau.electrons(0, 10))
