@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3477,
     "apps/mri": 681,
     "apps/nufft": 1675,
-    "apps/pme": 5688,
+    "apps/pme": 5687,
     "arrays": 814,
     "autograd": 1461,
     "backends": 3357,

@@ -208,7 +208,7 @@ def pair_function(
     """
     width, terms = columns(virial), smooth.coefficients.shape[1]
     source = _SOURCE.replace("LAST", str(width - 1)).replace("VIRIAL", _VIRIAL if virial else "")
-    source = source.replace("FACTORS", _factors_text(smooth)).replace("WHOLE", close.text(kind, _CLOSE))
+    source = source.replace("FACTORS", factors_text(smooth, head="")).replace("WHOLE", close.text(kind, _CLOSE))
     return pm.PairFunction(source, _function(width, terms, kind), width, 4, parameters_of(smooth, numbers))
 
 
@@ -230,14 +230,12 @@ def size_of(smooth: Smooth) -> int:
     return MORE + smooth.coefficients.size + len(smooth.coefficients)
 
 
-def factors_text(smooth: Smooth, rows: int = MORE) -> str:
-    """Return C that defines p0 to p3, and s0 to s3 of a smooth part, whose polynomials begin at ``rows``."""
-    return close.text(close.FREE, _CLOSE) + _factors_text(smooth, rows)
+def factors_text(smooth: Smooth, rows: int = MORE, head: str = close.text(close.FREE, _CLOSE)) -> str:
+    """Return C that defines p0 to p3, and s0 to s3 of a smooth part, whose polynomials begin at ``rows``.
 
-
-def _factors_text(smooth: Smooth, rows: int = MORE) -> str:
-    """Return the same where ``whole`` is defined."""
-    return _FACTORS.replace("TERMS", str(smooth.coefficients.shape[1])).replace("ROWS", str(rows))
+    The head defines ``whole``; without it, this is defined before.
+    """
+    return head + _FACTORS.replace("TERMS", str(smooth.coefficients.shape[1])).replace("ROWS", str(rows))
 
 
 # p0 to p3: what is left of ``1 / r``, and the factors of its derivatives, each ``-2 d / d(r**2)`` of the one before.

@@ -268,9 +268,9 @@ def _on_host(
 
     places = [jax.ShapeDtypeStruct(tuple(shape) + (words,) * (not integers), jnp.int32) for shape in shapes]
     answers = jax.pure_callback(call, places, *map(_integers, arrays), *owners, vmap_method="sequential")
-    if integers:
-        return list(answers)
-    return [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in answers]
+    return (
+        answers if integers else [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in answers]
+    )
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------

@@ -227,7 +227,7 @@ def _rows(x, names, values, start, partners, p, table, square, width, partial, r
                 n += r2 <= square
             if potential_and_slope(squares, n, p, potentials, slopes):
                 for k in range(n):
-                    if not squares[k] > 0 and _whole(squares[k], names[i], names[name[k]], table) != zero:
+                    if not squares[k] > 0:
                         totals[i, last] += 1
                         totals[name[k], last] += 1
             m = 0
@@ -241,6 +241,9 @@ def _rows(x, names, values, start, partners, p, table, square, width, partial, r
                 potential_and_slope(some, m, smooth, rest, steep)
             for e in range(m):  # a pair that is left out is not multiplied: powers of 1 / r may overflow
                 k, whole = places[e], shares[e]
+                if whole == zero and not squares[k] > 0:
+                    totals[i, last] -= 1
+                    totals[name[k], last] -= 1
                 potentials[k] = whole * potentials[k] + (p[1] - whole) * rest[e] if whole != zero else rest[e]
                 slopes[k] = whole * slopes[k] + (p[1] - whole) * steep[e] if whole != zero else steep[e]
             for m in range(values.shape[1]):

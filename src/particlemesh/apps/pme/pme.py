@@ -302,11 +302,9 @@ class PME(Calculation):
         accuracy asked for: 0.0001, expected: ...
         """
         core, _ = self._core, self.parameters  # an error if there are none
-        assert core is not None
         pairs = f"a list, made {core.list.builds} times, skin {self.skin:g}" if core.list else "without a list"
-        more = f"pairs within the cutoff: {pairs}", f"gradient {self._options['gradient']!r}"
         with self._in_order.reading(core.owner):
-            return self._explained(core, *more)
+            return self._explained(core, f"pairs: {pairs}; gradient {self._options['gradient']!r}")
 
     def _explained(self, core: Any, *more: str) -> str:
         """Return what `explain` does, for the core of this or of a batch of such."""
