@@ -259,7 +259,7 @@ class World(checks.Fixed):
         --------
         >>> import numpy as np
         >>> numbers = np.random.default_rng(1).standard_normal(1000)
-        >>> World().exact_sum(numbers) == World().exact_sum(numbers[::-1])
+        >>> bool(World().exact_sum(numbers) == World().exact_sum(numbers[::-1]))
         True
         """
         if not getattr(numbers, "ndim", 0) or numbers.dtype.kind not in "biuf":
