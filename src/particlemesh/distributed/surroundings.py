@@ -81,7 +81,10 @@ class Surroundings:
         # The thickness of n cells across their faces is n / (K |b|), with the reciprocal vector b.
         across = np.linalg.norm(self.mesh.box.inverse, axis=1) * self._scale
         self.coefficients = self.mesh.box.inverse * self._scale[:, None]  # nodes per length
-        self._slack = SLACK[np.dtype(dtype)]
+        # Images of positions far from zero are rounded to the digits that these have.
+        far = np.abs(self.mesh.box.origin) + np.abs(self.mesh.box.matrix).sum(0)
+        rounded = np.finfo(dtype).eps * float(far.max()) * float(np.linalg.norm(self.mesh.box.inverse, axis=1).max())
+        self._slack = max(SLACK[np.dtype(dtype)], 8 * rounded)
         self.reach = (radius * across + self._scale * self._slack) * (1 + self._slack)
         # Along an axis that every part has for itself the local grid finds images; open axes get room beyond the faces.
         alone = domain.size == 1

@@ -153,7 +153,8 @@ def near_self(radii: Array, xi: float) -> Array:
     """
     k, w = quadrature(xi)
     shapes = sinc(np.outer(radii, k))
-    return np.asarray(1 / (6 * math.pi * radii) - 2 / 3 * (shapes**2 @ w))
+    # A sum for each radius: a matrix product rounds by how many radii there are.
+    return np.asarray(1 / (6 * math.pi * radii) - 2 / 3 * (shapes**2 * w).sum(1))
 
 
 def sinc(x: Array) -> Array:
