@@ -386,3 +386,25 @@ def test_pairs_after_one_pass_on_a_gpu(backend, monkeypatch, name):
 
     monkeypatch.setattr(UniformGrid, "_surroundings", lent)
     test_pairs_are_those_of_one_grid_each_once(name, 2)
+
+
+@pytest.mark.parametrize(("dtype", "origin"), [("f4", 1e3), ("f8", 1e11)])
+def test_images_in_one_place_far_from_zero_are_pairs_for_any_cuts(dtype, origin):
+    box = pm.Box([[2.0, 0.0, 0.0], [1.9, 1.75, 0.0], [-0.9, 1.3, 1.5]], (origin, -50.0, 3.0))
+    places = np.stack(np.meshgrid(*[np.arange(9)] * 3), -1).reshape(-1, 3) / 8
+    x, one = (places @ box.matrix + box.origin).astype(dtype), pm.PairFunction(None, _one)
+
+    def counted(world, parts="slabs"):
+        mine = slice(len(x) * world.rank // world.size, len(x) * (world.rank + 1) // world.size)
+        domain = Domain(pm.Mesh((4, 4, 5), box), world.size, parts)
+        grid = UniformGrid(domain, world, 0.0, deterministic=True).build(x[mine])
+        return np.concatenate(world.allgather(grid.stream(None, one)))
+
+    alone = counted(World())
+    assert alone.any()
+    for size, parts in ((2, "slabs"), (4, "pencils")):
+        assert all(np.array_equal(sums, alone) for sums in on_threads(size, lambda w, p=parts: counted(w, p)))
+
+
+def _one(r2, d, i, j, a, b, p, sum):
+    sum[0] += 1

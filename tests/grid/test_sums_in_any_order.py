@@ -140,13 +140,39 @@ def _by_itself(r2, d, i, j, a, b, p, sum):
 )
 def test_functions_that_do_not_only_add_are_refused(wrong):
     grid = pm.UniformGrid(1.0, shape=(4,), deterministic=True).build(np.array([0.1, 0.2, 0.9]))
-    with pytest.raises(ValueError, match="the function has statements with sum that are not such as"):
-        grid.stream(0.3, pm.PairFunction(None, wrong, 2, 1), np.ones(3))
-    with pytest.raises(ValueError, match="the source has statements with sum"):
-        grid.stream(0.3, pm.PairFunction("sum[0] = fmax(sum[0], 1 / r2);", wrong, 2, 1), np.ones(3))
-    assert not grid.stream(0.01, pm.PairFunction("sum[0] -= 1;", _plain, 2, 1), np.ones(3)).any()
+    for source in (None, "sum[0] += 1;"):
+        with pytest.raises(ValueError, match="the function has statements with sum that are not such as"):
+            grid.stream(0.3, pm.PairFunction(source, wrong, 2, 1), np.ones(3))
     plain = pm.UniformGrid(1.0, shape=(4,)).build(np.array([0.1, 0.2, 0.9]))
     assert plain.stream(0.3, pm.PairFunction(None, _nearest)).round(6).ravel().tolist() == [100, 100, 25]
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sum[0] = fmax(sum[0], 1 / r2);", "the source has statements with sum"),
+        ("for (int v = 0; v < VALUES; v++) sum[0] += b[v];", "source uses VALUES, a name of the library's kernels"),
+    ],
+)
+def test_sources_that_do_not_only_add_are_refused(backend, text, message):
+    with pm.UniformGrid(1.0, shape=(4,), deterministic=True) as grid:
+        put(backend, grid, np.array([0.1, 0.2, 0.9]))
+        with pytest.raises(ValueError, match=message):
+            grid.stream(0.3, pm.PairFunction(text, None, 2, 1), backend.array(np.ones(3)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "radius", "known"), [("f4", 4000.0, True), ("f4", 9000.0, False), ("f8", 9000.0, True)]
+)
+def test_sums_over_too_many_neighbours_are_nan(backend, dtype, radius, known):
+    """In float32 fewer than 2^15: of more, sums would lose digits in silence."""
+    with pm.UniformGrid(1.0, shape=(1,), deterministic=True) as grid:
+        put(backend, grid, np.array([0.25, 0.75], dtype))
+        sums = backend.host(grid.stream(radius, PLAIN, backend.array(np.array([1.0, 1e6], dtype))))
+    others = 2 * radius
+    assert (sums[:, 1] == 4 * radius).all() if known else np.isnan(sums).all()
+    assert not known or abs(sums[0, 0] / (1e6 * others + others) - 1) < 1e-6
 
 
 @pytest.mark.parametrize(("members", "real"), [case_for_nvrtc(8, "f4", id="eight"), case_for_nvrtc(0, "f8", id="one")])

@@ -131,30 +131,35 @@ class Surroundings:
     def neighbours(self) -> list[Neighbour]:
         """The ranks that see this rank's particles, and by which images; never the particles themselves."""
         owned = [part for part in self.domain.parts(self.rank) if part.size]
+        most, near_to = self._most, []
+        for rank in range(self.domain.size):
+            images: set[Image] = set()
+            for part, other in itertools.product(owned, (p for p in self.domain.parts(rank) if p.size)):
+                near = (
+                    [n for n in range(-most[a], most[a] + 1) if self._near(part, n, other, a)] for a in range(len(most))
+                )
+                images.update(itertools.product(*near))
+            near_to += [Neighbour(rank, image) for image in sorted(images) if rank != self.rank or any(image)]
+        return near_to
+
+    @cached_property
+    def _most(self) -> list[int]:
+        """Numbers of periods along each axis that may bring two parts together."""
         return [
-            Neighbour(rank, image)
-            for rank in range(self.domain.size) for image in self.images
-            if (rank != self.rank or any(image))
-            and any(self._near(part, image, other) for part in owned for other in self.domain.parts(rank) if other.size)
-        ]  # fmt: skip
+            int(np.ceil(self.reach[a] / n)) + 1 if self.cut[a] and self._periodic[a] else 0
+            for a, n in enumerate(self._nodes)
+        ]
 
     @cached_property
     def images(self) -> list[Image]:
         """Numbers of periods that may bring two parts together."""
-        most = [
-            int(np.ceil(self.reach[a] / n)) + 1 if self.cut[a] and self._periodic[a] else 0
-            for a, n in enumerate(self._nodes)
-        ]
-        return list(itertools.product(*(range(-m, m + 1) for m in most)))
+        return list(itertools.product(*(range(-m, m + 1) for m in self._most)))
 
-    def _near(self, part: Part, image: Image, other: Part) -> bool:
-        for a, periods in enumerate(image):
-            shift = periods * self._nodes[a]
-            low, high = self._range(other, a)
-            mine = self._range(part, a)
-            if self.cut[a] and not (mine[0] + shift <= high + self.reach[a] and mine[1] + shift >= low - self.reach[a]):
-                return False
-        return True
+    def _near(self, part: Part, periods: int, other: Part, axis: int) -> bool:
+        """Return whether a part, moved by periods along an axis, is within reach of another one there."""
+        low, high = self._range(other, axis)
+        mine, shift, reach = self._range(part, axis), periods * self._nodes[axis], self.reach[axis]
+        return not self.cut[axis] or (mine[0] + shift <= high + reach and mine[1] + shift >= low - reach)
 
     def _range(self, part: Part, axis: int) -> tuple[float, float]:
         """Return where particles of a part are along an axis; the outermost parts of an open axis have no end."""

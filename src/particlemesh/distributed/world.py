@@ -252,8 +252,8 @@ class World(checks.Fixed):
         ------
         TypeError
             If numbers are not such an array.
-        ValueError
-            If ranks have other leading axes.
+        RankError
+            If another rank raised, or has other leading axes.
 
         Examples
         --------
@@ -262,14 +262,17 @@ class World(checks.Fixed):
         >>> bool(World().exact_sum(numbers) == World().exact_sum(numbers[::-1]))
         True
         """
-        if not getattr(numbers, "ndim", 0) or numbers.dtype.kind not in "biuf":
-            raise TypeError(f"numbers is {type(numbers).__name__}; give an array (..., n) of real numbers.")
+
+        def checked() -> tuple[str, None]:
+            if not getattr(numbers, "ndim", 0) or getattr(numbers.dtype, "kind", "") not in set("biuf"):
+                raise TypeError(f"numbers is {type(numbers).__name__}; give an array (..., n) of real numbers.")
+            return f"exact_sum of {numbers.shape[:-1]}", None
+
+        self.alike(checked)
         xp: Any = module_of(numbers)
         wide = xp.asarray(numbers, np.float64)
         largest = xp.abs(wide).max(-1) if wide.shape[-1] else xp.zeros(wide.shape[:-1])
         known = self.allgather((largest if xp is np else largest.get(), wide.shape[-1]))
-        if len(shapes := {most.shape for most, _ in known}) > 1:
-            raise ValueError(f"ranks have numbers with leading axes {sorted(shapes)}: give all the same.")
         largest, count = np.max([most for most, _ in known], 0), sum(n for _, n in known)
         finite = np.isfinite(largest)
         exponent, bits = np.frexp(np.where(finite, largest, 0.0))[1], max(count.bit_length(), 1)

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from particlemesh.apps.brownian import RPY, parameters
+from particlemesh.apps.brownian import RPY, formulas, parameters
 from particlemesh.choosing import tables
 
 
@@ -46,3 +46,10 @@ def test_an_accuracy_below_rounding_is_warned_of(dtype, accuracy):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         RPY((9.0, 9.0, 9.0)).set_positions(x)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_near_parts_of_radii_do_not_depend_on_how_many_there_are(count):
+    radii = np.linspace(0.3, 1, 9)
+    for xi in np.linspace(0.3, 3, 20):
+        assert np.array_equal(formulas.near_self(radii, xi)[:count], formulas.near_self(radii[:count], xi))

@@ -216,8 +216,8 @@ def check_vectors(rows: np.ndarray, longest: Any) -> None:
     if (lengths > longest).any():
         box, axis = map(int, np.argwhere(lengths > longest)[0])
         raise ValueError(
-            f"lattice vector {axis} of box {box} has length {lengths[box, axis]:.4g}. The nodes of the mesh serve the "
-            f"accuracy up to {longest[axis]:.4g}, and would lose it in silence: construct it with the largest box."
+            f"lattice vector {axis} of box {box} has length {lengths[box, axis]:.6g}. The nodes of the mesh serve the "
+            f"accuracy up to {longest[axis]:.6g}, and would lose it in silence: construct it with the largest box."
         )
 
 

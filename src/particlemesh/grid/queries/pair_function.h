@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The user's function of pairs, RESULTS sums and VALUES reals per particle, and its parameters.
 //
-// SUMS, of grid/queries/same_bits.py, says what `add_pair` does with the OWN_RESULTS numbers that the user's function adds:
-// PLAIN adds it;
-// LARGEST has the largest size of each of its numbers, and at last the number of neighbours;
-// WHOLE adds WORDS whole multiples of units for each number. The last values of particle i say which: factors that make
+// PASS_OF_SUMS, of grid/queries/same_bits.py, says what `add_pair` does with the RESULTS_OF_USER numbers that the user's function adds:
+// PLAIN_SUMS adds it;
+// LARGEST_TERMS has the largest size of each of its numbers, and at last the number of neighbours;
+// WHOLE_UNITS adds WORDS_OF_SUM whole multiples of units for each number. The last values of particle i say which: factors that make
 // the numbers at most 1, the addend whose rounding leaves whole units, and how many units are 1.
 
 #define AT_LEAST_ONE(n) ((n) > 0 ? (n) : 1)
@@ -37,34 +37,34 @@ DEVICE void pair_function(const real r2, PRIVATE const real* d, const i64 i, con
 #include <pair function>
 }
 
-#define PLAIN 0
-#define LARGEST 1
-#define WHOLE 2
-#ifndef SUMS
-#define SUMS PLAIN
+#define PLAIN_SUMS 0
+#define LARGEST_TERMS 1
+#define WHOLE_UNITS 2
+#ifndef PASS_OF_SUMS
+#define PASS_OF_SUMS PLAIN_SUMS
 #endif
-#if SUMS == PLAIN
+#if PASS_OF_SUMS == PLAIN_SUMS
 #define add_pair pair_function
 #else
 DEVICE void add_pair(const real r2, PRIVATE const real* d, const i64 i, const i64 j, PRIVATE const real* a,
                      PRIVATE const real* b, PARAMETER_MEMORY const real* p, PRIVATE real* sum)
 {
-    real own[OWN_RESULTS];
-    UNROLL for (int r = 0; r < OWN_RESULTS; r++) own[r] = 0;
+    real own[RESULTS_OF_USER];
+    UNROLL for (int r = 0; r < RESULTS_OF_USER; r++) own[r] = 0;
     pair_function(r2, d, i, j, a, b, p, own);
-#if SUMS == LARGEST
-    UNROLL for (int r = 0; r < OWN_RESULTS; r++) {
+#if PASS_OF_SUMS == LARGEST_TERMS
+    UNROLL for (int r = 0; r < RESULTS_OF_USER; r++) {
         const real size = fabs(own[r]);
         sum[r] = fmax(sum[r], size - size == 0 ? size : (real)REAL_FROM_BITS_U32(0x7f800000u)); // infinite
     }
-    sum[OWN_RESULTS] += 1;
+    sum[RESULTS_OF_USER] += 1;
 #else
     const real rounding = a[VALUES - 2], units = a[VALUES - 1];
-    UNROLL for (int r = 0; r < OWN_RESULTS; r++) {
-        real left = own[r] * a[VALUES - 2 - OWN_RESULTS + r];
-        UNROLL for (int w = 0; w < WORDS; w++) {
+    UNROLL for (int r = 0; r < RESULTS_OF_USER; r++) {
+        real left = own[r] * a[VALUES - 2 - RESULTS_OF_USER + r];
+        UNROLL for (int w = 0; w < WORDS_OF_SUM; w++) {
             const real whole = (left + rounding) - rounding;
-            sum[w * OWN_RESULTS + r] += whole;
+            sum[w * RESULTS_OF_USER + r] += whole;
             left = (left - whole) * units;
         }
     }
@@ -72,4 +72,4 @@ DEVICE void add_pair(const real r2, PRIVATE const real* d, const i64 i, const i6
 }
 #endif
 // What work-items that share a particle make of their sums `one` and `other` of number r.
-#define TOGETHER(r, one, other) (SUMS == LARGEST && (r) < RESULTS - 1 ? fmax(one, other) : (one) + (other))
+#define TOGETHER(r, one, other) (PASS_OF_SUMS == LARGEST_TERMS && (r) < RESULTS - 1 ? fmax(one, other) : (one) + (other))

@@ -244,21 +244,23 @@ class PairFunction(checks.Fixed):
         adding = re.findall(r"(?:^|[;{})])\s*sum\s*\[[^\]]*\]\s*[+-]=", self.text)  # statements of their own
         return len(re.findall(r"\bsum\b", self.text)) == len(adding)
 
-    def check_adds(self) -> None:
-        """Check that the function only adds to ``sum``: others have no sums without an order.
+    def check_adds(self, on_cpu: bool) -> None:
+        """Check that the function, or the source, only adds to ``sum``: others have no sums without an order.
 
         Raises
         ------
         ValueError
-            If the source, or a function without source, has another statement with ``sum``.
+            If it has another statement with ``sum``, or uses names of the library's kernels.
         """
-        adds = _only_adds(self.function) if self.source is None else self.only_adds
+        adds = _only_adds(self.on_cpu) if on_cpu else self.only_adds
         if not adds:
-            what = "function" if self.source is None else "source"
             raise ValueError(
-                f"the {what} has statements with sum that are not such as sum[0] += r2, or its text is not known. Sums "
-                "of a deterministic grid only add: write such statements, or make a grid without deterministic=True."
+                f"the {'function' if on_cpu else 'source'} has statements with sum that are not such as sum[0] += r2, "
+                "or its text is not known. Sums of a deterministic grid only add: write such statements, or make a "
+                "grid without deterministic=True."
             )
+        if not on_cpu and (name := re.search(r"\b(VALUES|RESULTS)\b", bare(self.text))):
+            raise ValueError(f"source uses {name[0]}, a name of the library's kernels: write the number instead.")
 
     @property
     def text(self) -> str:

@@ -33,17 +33,17 @@ KERNEL values_of_units(GLOBAL const real* RESTRICT largest, GLOBAL const real* R
     }
 }
 
-// The sums of words, (count, WORDS, RESULTS).
+// The sums of words, (count, WORDS_OF_SUM, RESULTS).
 KERNEL sums_of_words(GLOBAL const real* RESTRICT largest, GLOBAL const real* RESTRICT words,
                      GLOBAL real* RESTRICT sums, const i64 count, const i64 first, const i64 step, const i64 column)
 {
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < count * RESULTS; n += GROUP_COUNT * GROUP_SIZE) {
         const i64 i = n / RESULTS, r = n - i * RESULTS;
         GLOBAL const real* own = largest + i * (RESULTS + 1);
-        const int exponent = exponent_of(own[r]), down = bits_of(own[RESULTS]) - DIGITS;
+        const int exponent = exponent_of(own[r]), bits = bits_of(own[RESULTS]), down = bits - DIGITS;
         real sum = 0;
-        for (int w = WORDS - 1; w >= 0; w--) sum = words[(i * WORDS + w) * RESULTS + r] + ldexp(sum, down);
+        for (int w = WORDS_OF_SUM - 1; w >= 0; w--) sum = words[(i * WORDS_OF_SUM + w) * RESULTS + r] + ldexp(sum, down);
         sums[first + i * step + r * column] =
-            exponent < TOO_LARGE ? ldexp(sum, exponent) : (real)REAL_FROM_BITS_U32(0x7fc00000u); // NaN
+            exponent < TOO_LARGE && bits <= MOST_BITS ? ldexp(sum, exponent) : (real)REAL_FROM_BITS_U32(0x7fc00000u); // NaN
     }
 }

@@ -20,6 +20,18 @@ _WORDS = {4: 3, 8: 2}  # of a sum, by the bytes of a real: 39 and 84 bits below 
 _LARGEST, _WHOLE = 1, 2  # of pair_function.h
 
 
+def most_bits(dtype: np.dtype[Any]) -> int:
+    """Return the bits of the largest number of neighbours for which a sum has the digits of its type.
+
+    Examples
+    --------
+    >>> most_bits(np.dtype(np.float32)), most_bits(np.dtype(np.float64))
+    (15, 25)
+    """
+    digits = np.finfo(dtype).nmant
+    return int(digits - (digits + 1) / _WORDS[dtype.itemsize])
+
+
 class Pass(PairFunction):
     """A pair function of one pass, with what sums and kernels ask of it.
 
@@ -38,7 +50,7 @@ class Pass(PairFunction):
         vars(self).update(vars(function), only_adds=True, _uploaded={}, beside=terms, _words=words)
         vars(self).update(
             results=terms * words if words else terms + 1, values=function.values + (terms + 2 if words else 0),
-            defines={"SUMS": _WHOLE if words else _LARGEST, "WORDS": words, "OWN_RESULTS": terms},
+            defines={"PASS_OF_SUMS": _WHOLE if words else _LARGEST, "WORDS_OF_SUM": words, "RESULTS_OF_USER": terms},
         )  # fmt: skip
 
     @property
@@ -74,18 +86,18 @@ class Pass(PairFunction):
         return whole if words else largest
 
 
-def passes_of(function: PairFunction, dtype: np.dtype[Any]) -> tuple[Pass, Pass]:
+def passes_of(function: PairFunction, dtype: np.dtype[Any], on_cpu: bool) -> tuple[Pass, Pass]:
     """Return both passes of a pair function for positions of a type; a ValueError if it does not only add."""
-    key = "passes", dtype
+    key = "passes", dtype, on_cpu
     if key not in function._uploaded:
-        function.check_adds()
+        function.check_adds(on_cpu)
         function._uploaded[key] = Pass(function, 0), Pass(function, _WORDS[dtype.itemsize])
     return function._uploaded[key]
 
 
 def on_cpu(sums: Callable[..., Any], function: PairFunction, values: Any, count: int, dtype: np.dtype[Any]) -> Any:
     """Return the sums (count, results) from those of passes: ``sums(pass, values)`` returns rows (count, ...)."""
-    first, second = passes_of(function, dtype)
+    first, second = passes_of(function, dtype, True)
     largest, terms, info = sums(first, values), function.results, np.finfo(dtype)
     exponent = np.maximum(np.frexp(largest[:, :terms])[1], info.minexp)
     bits = np.maximum(np.frexp(largest[:, terms])[1], 1)[:, None]
@@ -96,7 +108,7 @@ def on_cpu(sums: Callable[..., Any], function: PairFunction, values: Any, count:
     total = words[:, -1]
     for w in range(words.shape[1] - 2, -1, -1):
         total = words[:, w] + total / units
-    finite = np.isfinite(largest[:, :terms]) & (exponent < info.maxexp - 4)
+    finite = np.isfinite(largest[:, :terms]) & (exponent < info.maxexp - 3) & (bits <= most_bits(dtype))
     return np.where(finite, np.ldexp(total, exponent), dtype.type(np.nan))
 
 
@@ -105,9 +117,15 @@ def on_device(
     dtype: np.dtype[Any], allocate: Callable[..., Any],
 ) -> Any:  # fmt: skip
     """Write the sums (count, results) from those of passes: ``sums(pass, values, out)`` writes rows (count, ...)."""
-    first, second = passes_of(function, dtype)
+    first, second = passes_of(function, dtype, False)
     step, terms = dtype.itemsize, function.results
-    defines = {"RESULTS": terms, "VALUES": function.values, "WORDS": _WORDS[step], "DIGITS": np.finfo(dtype).nmant}
+    defines = {
+        "RESULTS": terms,
+        "VALUES": function.values,
+        "WORDS_OF_SUM": _WORDS[step],
+        "DIGITS": np.finfo(dtype).nmant,
+    }
+    defines["MOST_BITS"] = most_bits(dtype)
     defines |= {"REAL_IS_DOUBLE": int(step == 8)}
 
     def launch(name: str, *arrays: Any, strided: Any) -> None:
