@@ -57,7 +57,7 @@ def test_it_prints_a_table_that_fits_and_draws(tmp_path, quick):
         (["--mobility", "none"], "rpy or drag"),
         (["--integrator", "leapfrog"], "euler or midpoint"),
         (["--backend", "abacus"], "cpu"),
-        (["--mobility", "drag", "--time-step", "1e4"], "in step"),
+        (["--mobility", "drag", "--time-step", "1e4"], "step 1: particle"),
     ],
 )
 def test_wrong_options(options, said, quick, tmp_path):
