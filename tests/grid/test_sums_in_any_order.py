@@ -147,6 +147,18 @@ def test_functions_that_do_not_only_add_are_refused(wrong):
     assert plain.stream(0.3, pm.PairFunction(None, _nearest)).round(6).ravel().tolist() == [100, 100, 25]
 
 
+def _in_branches(r2, d, i, j, a, b, p, sum):
+    k = 1  # an index of sum
+    if r2 < 0.5: sum[k - 1] += b[0]; sum[k] -= 1  # fmt: skip  # noqa: E701, E702
+    for axis in range(3):
+        sum[axis * 0] += d[axis]
+
+
+def test_functions_that_only_add_are_known():
+    for function in (_in_branches, _weighted, _plain):
+        pm.PairFunction(None, function, 4, 2, (1.5, 0.01)).check_adds(on_cpu=True)
+
+
 @pytest.mark.backends("opencl", "cuda")
 @pytest.mark.parametrize(
     ("text", "message"),
