@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3113,
     "distributed": 3946,
     "fourier": 2852,
-    "grid": 8627,
+    "grid": 8624,
     "interpolate": 3415,
     "kernels": 265,
     "methods": 744,

@@ -10,9 +10,12 @@ from pme_cases import TRICLINIC, random_charges
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5")
 PAIRS = [(0, 1), (5, 7), (9, 3)]
 MU = np.sin(np.arange(180.0)).reshape(60, 3) * 0.3
+THETA = np.sin(np.arange(540.0)).reshape(60, 3, 3) * 0.03
+THETA += THETA.transpose(0, 2, 1)
 OWNERS = (np.arange(60) % 3).astype(np.int32)
 CALLS = {
     "charges": (PME, dict(exclusions=PAIRS), {}), "dipoles": (PME, dict(exclusions=PAIRS), {"dipoles": MU}),
+    "quadrupoles": (PME, {}, {"dipoles": MU, "quadrupoles": THETA}),
     "batch": (PMEBatch, dict(systems=3), {"system": OWNERS, "exclusions": [(0, 3), (4, 7)]}),
 }  # fmt: skip
 

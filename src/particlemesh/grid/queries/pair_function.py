@@ -250,7 +250,9 @@ class PairFunction(checks.Fixed):
         ValueError
             If it has another statement with ``sum``, or uses names of the library's kernels.
         """
-        adds = _only_adds(self.on_cpu) if on_cpu else self.only_adds
+        adds = _only_adds(self.on_cpu) if on_cpu else None
+        if adds is None:  # no text is kept of what was typed or made by a program: then the source says it
+            adds = self.source is not None and self.only_adds
         if not adds:
             raise ValueError(
                 f"the {'function' if on_cpu else 'source'} has statements with sum that are not such as sum[0] += r2, "
@@ -347,13 +349,13 @@ class PairFunction(checks.Fixed):
         raise ValueError(f"{given}; this PairFunction of {self.values} values takes {accepted} for {count} particles.")
 
 
-def _only_adds(function: Any) -> bool:
-    """Return whether a Python function does nothing else with its last argument than to add to its elements."""
+def _only_adds(function: Any) -> bool | None:
+    """Return whether a Python function only adds to elements of its last argument, or None if its text is not kept."""
     plain = getattr(function, "py_func", function)
     try:
         text = re.sub("#.*", "", inspect.getsource(plain))
-    except OSError:  # typed where no text is kept
-        return False
+    except OSError:
+        return None
     name = re.escape(list(inspect.signature(plain).parameters)[7])
     adding = re.findall(rf"(?:^|[;:])[ \t]*{name}\s*\[[^\]]*\]\s*[+-]=", text, re.MULTILINE)
     return len(re.findall(rf"\b{name}\b", text)) == len(adding) + 1  # once in the head of the function
