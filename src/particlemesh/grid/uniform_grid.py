@@ -61,7 +61,7 @@ class UniformGrid(common.Fixed):
         How to build, by name; ``"auto"`` selects the least predicted time.
     deterministic : bool
         Particles of a cell in the order of their indices, so that every result is reproducible. Sums of :meth:`stream`
-        then have the same bits in whatever order the particles are given, and take 1.5 to 8 times as long.
+        then have the same bits in whatever order the particles are given, in two passes over the pairs.
     queries : bool
         Whether a build ends with what queries need. Without it only the builder's own storage is made.
     dtype : {"float32", "float64"}, optional

@@ -95,3 +95,27 @@ def test_steps_have_the_bits_of_one_rank():
     alone = moved(pmd.World(), "blocks", 0)
     for size, *how in CUTS:
         assert on_threads(size, lambda world, how=how: moved(world, *how)) == [alone] * size
+
+
+def test_a_restart_on_other_ranks_goes_on_with_the_same_bits(tmp_path):
+    x, file = spheres("float64")[0], tmp_path / "state"
+
+    def motion(world, parts):
+        mine = np.ascontiguousarray(x[share(world, len(x))])
+        return DistributedBrownianDynamics(world, mine, mobility(world, 0, parts, 1.0), time_step=0.02, seed=3)
+
+    def begun(world):
+        first = motion(world, "slabs")
+        first.run(2)
+        first.save(file)
+
+    def gone_on(world, steps, made):
+        state = made(world)
+        state.run(steps)
+        return hashed(np.concatenate(world.allgather(state.positions)))
+
+    alone = gone_on(pmd.World(), 4, lambda world: motion(world, "blocks"))
+    on_threads(2, begun)
+    for size in (1, 3, 4):
+        again = on_threads(size, lambda world: gone_on(world, 2, lambda w: DistributedBrownianDynamics.load(w, file)))
+        assert again == [alone] * size
