@@ -101,7 +101,7 @@ def test_a_first_prediction_tries_few_tiles(method, monkeypatch):
     monkeypatch.setattr(
         Local, "of", classmethod(lambda cls, *given, **more: tried.append(1) or of(cls, *given, **more))
     )
-    (table,) = (t for t in tables.shipped() if (t.device, t.backend) == ("NVIDIA H200", "cuda"))
+    (table,) = (t for t in tables.shipped("cuda") if t.device == "NVIDIA H200")
     timings = predict.Timings(GPU, table.rows, "")
     for _ in range(2):
         assert timings.ratios("interpolate", method).size

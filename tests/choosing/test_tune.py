@@ -25,7 +25,7 @@ CPU = backends.current("cpu")
 def cache(tmp_path, monkeypatch):
     """A cache folder of its own, nothing known from before, and no device but the processor."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(tables, "shipped", lambda: ())
+    monkeypatch.setattr(tables, "shipped", lambda _: ())
     monkeypatch.setattr(self_test, "usable", lambda: {"cpu": CPU})
     predict.forget()
     yield tmp_path / "particlemesh" / "timings"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,13 +96,19 @@ class Timings:
     """Predictions for one device, with their source and a hint for better ones."""
 
     def __init__(
-        self, backend: Any, rows: tuple[Row, ...], source: str, hint: str = "", threads: int | None = None
-    ) -> None:
-        self.source, self.hint = source, hint
+        self, backend: Any, rows: tuple[Row, ...], source: str | Callable[[], str], hint: str = "",
+        threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self._source, self.hint = source, hint
         self.rows = rows
         self._threads = threads  # of the processor on which rows were measured
         self._backend = backend
         self._corrections: dict[tuple[str, str], Interpolation | None] = {}
+
+    @property
+    def source(self) -> str:
+        """Where the times were measured; comparing their code with today's takes half a second."""
+        return self._source if isinstance(self._source, str) else self._source()
 
     def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
         """Return the seconds of ``prepare`` and of one ``apply``: no less than those of the method that it includes.
@@ -206,7 +213,9 @@ def _look(backend: Any, device: str) -> Timings:
         pass
     except (OSError, tables.TableError) as error:
         warnings.warn(f"{error}; it is not used, and `particlemesh tune` writes it anew.", stacklevel=2)
-    akin = [table for table in tables.shipped() if _akin(backend, table)]
+    # Tables of GPUs serve every GPU, but not OpenCL on a processor.
+    gpus = ("cuda", "opencl") if backend.name != "cpu" and backend.facts().get("HAS_WARP") else ()
+    akin = [table for name in (("cpu",) if backend.name == "cpu" else gpus) for table in tables.shipped(name)]
     if not akin:
         return Timings(backend, (), OWN_MODELS, hint or _HINT)
     # Prefer the same device, on any backend; then the same backend; among processors a similar number of threads.
@@ -214,12 +223,16 @@ def _look(backend: Any, device: str) -> Timings:
         akin, key=lambda table: (table.device == device, table.backend == backend.name, -_times_apart(table, device))
     )
     same = (best.backend, best.device) == (backend.name, device)
-    # Outdated times are better than none: a release may change a kernel before it is measured again.
-    changed = best.changed()
-    with_others = f"; the code of {len(changed)} of {len(best.sources)} methods has changed since" if changed else ""
-    source = f"measured on {best.device}, {best.measured}{with_others}"
-    if backend.name == "cpu" and not same:
-        source += f"; applied to {device}, to within the difference of the two processors"
+
+    def source() -> str:
+        # Outdated times are better than none: a release may change a kernel before it is measured again.
+        changed, text = best.changed(), f"measured on {best.device}, {best.measured}"
+        if changed:
+            text += f"; the code of {len(changed)} of {len(best.sources)} methods has changed since"
+        if backend.name == "cpu" and not same:
+            text += f"; applied to {device}, to within the difference of the two processors"
+        return text
+
     return Timings(backend, best.rows, source, hint or ("" if same else _HINT), tables.threads_of(best.device))
 
 
@@ -231,11 +244,3 @@ def _times_apart(table: Table, device: str) -> float:
 
 OWN_MODELS = "the methods' own models"
 _HINT = "`particlemesh tune` measures this device"
-
-
-def _akin(backend: Any, table: Table) -> bool:
-    """Return whether a table of another device can predict times on this one."""
-    if backend.name == "cpu" or table.backend == "cpu":
-        return bool(backend.name == table.backend)
-    # A GPU, not OpenCL on a processor.
-    return bool(backend.facts().get("HAS_WARP"))

@@ -220,9 +220,9 @@ def _digits(rows: Iterable[Row]) -> Iterable[tuple[Any, ...]]:
 
 
 @functools.cache
-def shipped() -> tuple[Table, ...]:
-    """Return the tables shipped with the package."""
-    return tuple(read(path) for path in sorted(SHIPPED.glob("*.csv")))
+def shipped(backend: str) -> tuple[Table, ...]:
+    """Return the tables of a backend that are shipped with the package; the others are not read."""
+    return tuple(read(path) for path in sorted(SHIPPED.glob(f"{backend}-*.csv")))
 
 
 def stored(backend: str, device: str) -> Table | None:
@@ -235,5 +235,5 @@ def stored(backend: str, device: str) -> Table | None:
     """
     path = path_of(backend, device)
     measured_here = () if path is None or not path.exists() else (read(path),)
-    mine = (table for table in (*measured_here, *shipped()) if (table.backend, table.device) == (backend, device))
+    mine = (table for table in (*measured_here, *shipped(backend)) if (table.backend, table.device) == (backend, device))
     return next(mine, None)

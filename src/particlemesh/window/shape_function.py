@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 from numpy.polynomial import chebyshev, legendre, polynomial
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import spherical_jn
 
 from particlemesh import checks
 from particlemesh.window import admissible
@@ -273,7 +273,7 @@ class Window:
         for order in range(self.degree + 1):
             # With node j's phase exp(-i k x_j) applied, i**order cycles through cos, sin, -cos, -sin.
             phase = (cosines, sines, -cosines, -sines)[order % 4]
-            total += np.tensordot(self._legendre[:, order], phase, axes=1) * spherical_jn(order, k / 2)
+            total += np.tensordot(self._legendre[:, order], phase, axes=1) * scipy.special.spherical_jn(order, k / 2)
         return total
 
     @cached_property

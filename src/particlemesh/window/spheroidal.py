@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.polynomial import Legendre
-from scipy.linalg import eigh_tridiagonal
 
 
 @lru_cache(maxsize=64)
@@ -29,7 +29,7 @@ def spheroidal(bandwidth: float) -> Legendre:
     k = np.arange(0, bandwidth + 40, 2)
     diagonal = k * (k + 1) + (2 * k * (k + 1) - 1) / ((2 * k + 3) * (2 * k - 1)) * bandwidth**2
     beside = (k + 1) * (k + 2) / ((2 * k + 3) * np.sqrt((2 * k + 1) * (2 * k + 5))) * bandwidth**2
-    lowest = eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(0, 0))[1][:, 0]
+    lowest = scipy.linalg.eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(0, 0))[1][:, 0]
     series = np.zeros(2 * len(k))
     series[::2] = lowest * np.sqrt(2 * k + 1)
     return Legendre(series / np.polynomial.legendre.legval(0.0, series))

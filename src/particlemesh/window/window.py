@@ -15,8 +15,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import i0e, i1e
 
 from particlemesh import checks
 from particlemesh.window.fitting import Shape, fitted
@@ -143,12 +143,12 @@ def kaiser_bessel(support: int, beta: float | None = None, *, sigma: float | Non
     def function(x: NDArray[np.float64]) -> Any:
         square = (2 * x / support) ** 2
         root = np.sqrt(1 - square)
-        return i0e(shape * root) * np.exp(-shape * square / (1 + root)) / i0e(shape)
+        return scipy.special.i0e(shape * root) * np.exp(-shape * square / (1 + root)) / scipy.special.i0e(shape)
 
     def derivative(x: NDArray[np.float64]) -> Any:
         square = (2 * x / support) ** 2
         root = np.sqrt(1 - square)
-        slope = i1e(shape * root) * np.exp(-shape * square / (1 + root)) / i0e(shape)
+        slope = scipy.special.i1e(shape * root) * np.exp(-shape * square / (1 + root)) / scipy.special.i0e(shape)
         return -shape * slope / root * (4 * x / support**2)
 
     detail = "" if beta is None and sigma is None else f"({shape:g})" if sigma is None else f"(sigma={sigma:g})"
