@@ -184,12 +184,12 @@ def test_a_table_is_what_was_written(cache):
         np.testing.assert_allclose(one[-5:], other[-5:], rtol=1e-3)
     times = predict.known(CPU)
     assert times.rows == back.rows and not times.hint
-    assert times.source == f"measured on {tables.device_of(CPU)} by `particlemesh tune`, 2026-01-31"
+    assert times.source() == f"measured on {tables.device_of(CPU)} by `particlemesh tune`, 2026-01-31"
 
 
 def test_without_a_table_models_are_used_and_tune_is_named():
     times = predict.known(CPU)
-    assert times.rows == () and times.source == "the methods' own models"
+    assert times.rows == () and times.source() == "the methods' own models"
     assert times.hint == "`particlemesh tune` measures this device"
 
 
@@ -201,7 +201,7 @@ def test_without_a_home_folder_models_are_used(monkeypatch):
     monkeypatch.setattr(Path, "home", home)
     assert tables.folder() is None and tables.path_of("cpu", "x") is None
     assert nvrtc.folder() is None and "NVRTC" not in {cache.owner for cache in caches()}
-    assert predict.known(CPU).source == "the methods' own models"
+    assert predict.known(CPU).source() == "the methods' own models"
     plan = pm.Plan(pm.Mesh((8, 8, 8), (1.0, 1.0, 1.0)), "cic")
     plan.set_positions(np.random.default_rng(1).random((100, 3)))
     np.testing.assert_allclose(plan.spread(np.ones(100)).sum(), 100)
@@ -251,7 +251,7 @@ def test_times_are_dropped_of_changed_methods_only():
     tables.write(table(kept + dropped, of))
     times = predict.known(CPU)
     assert {row.method for row in times.rows} == {"modelled"} and len(times.rows) == 20
-    assert "for spread/colouring:" in times.hint and "measured on" in times.source
+    assert "for spread/colouring:" in times.hint and "measured on" in times.source()
 
 
 CORRUPT = {
@@ -350,8 +350,8 @@ def test_shipped_tables_serve_akin_devices(monkeypatch, place, taken, hinted):
     times = predict.known(place)
     assert [row.nodes for row in times.rows] == ([taken] if taken else [])
     assert bool(times.hint) == hinted
-    assert (known[taken - 1][1] if taken else "models") in times.source
-    assert ("; the code of 1 of 1 methods has changed since" in times.source) == bool(taken)
+    assert (known[taken - 1][1] if taken else "models") in times.source()
+    assert ("; the code of 1 of 1 methods has changed since" in times.source()) == bool(taken)
 
 
 def test_a_processor_without_a_table_takes_that_of_about_as_many_threads(monkeypatch):
@@ -361,8 +361,8 @@ def test_a_processor_without_a_table_takes_that_of_about_as_many_threads(monkeyp
         monkeypatch.setattr(tables, "available_threads", lambda ours=ours: ours)
         predict.forget()
         times = predict.known(CPU)
-        assert f"measured on processor {nearest}, " in times.source
-        assert f"; applied to {tables.device_of(CPU)}, " in times.source
+        assert f"measured on processor {nearest}, " in times.source()
+        assert f"; applied to {tables.device_of(CPU)}, " in times.source()
         assert times.hint == "`particlemesh tune` measures this device"
     assert tables.threads_of("NVIDIA H200") is None
 

@@ -198,7 +198,7 @@ class Choice:
                 [*tables, f"predictions: {OWN_MODELS}, for one particle per four nodes: a reproducible choice"]
             )
         times = known(workspace.backend)
-        return "\n".join([*tables, f"predictions: {times.source}", *filter(None, [times.hint])])
+        return "\n".join([*tables, f"predictions: {times.source()}", *filter(None, [times.hint])])
 
     def _cost(self, workspace: Workspace, what: str) -> candidates.Cost:
         if self._deterministic or self.names[what] not in BY_ITSELF:

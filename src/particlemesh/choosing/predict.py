@@ -93,22 +93,16 @@ class Interpolation:
 
 
 class Timings:
-    """Predictions for one device, with their source and a hint for better ones."""
+    """Predictions for one device, with a hint for better ones, and their source: comparing code takes half a second."""
 
     def __init__(
-        self, backend: Any, rows: tuple[Row, ...], source: str | Callable[[], str], hint: str = "",
-        threads: int | None = None,
-    ) -> None:  # fmt: skip
-        self._source, self.hint = source, hint
+        self, backend: Any, rows: tuple[Row, ...], source: Callable[[], str], hint: str = "", threads: int | None = None
+    ) -> None:
+        self.source, self.hint = source, hint
         self.rows = rows
         self._threads = threads  # of the processor on which rows were measured
         self._backend = backend
         self._corrections: dict[tuple[str, str], Interpolation | None] = {}
-
-    @property
-    def source(self) -> str:
-        """Where the times were measured; comparing their code with today's takes half a second."""
-        return self._source if isinstance(self._source, str) else self._source()
 
     def predict(self, direction: str, method: type[Method], problem: Problem) -> tuple[float, float]:
         """Return the seconds of ``prepare`` and of one ``apply``: no less than those of the method that it includes.
@@ -208,7 +202,8 @@ def _look(backend: Any, device: str) -> Timings:
                     "`particlemesh tune` renews them"
                 )
             if rows:
-                return Timings(backend, rows, f"measured on {device} by `particlemesh tune`, {tuned.measured}", hint)
+                source = f"measured on {device} by `particlemesh tune`, {tuned.measured}"
+                return Timings(backend, rows, lambda: source, hint)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, tables.TableError) as error:
@@ -217,14 +212,14 @@ def _look(backend: Any, device: str) -> Timings:
     gpus = ("cuda", "opencl") if backend.name != "cpu" and backend.facts().get("HAS_WARP") else ()
     akin = [table for name in (("cpu",) if backend.name == "cpu" else gpus) for table in tables.shipped(name)]
     if not akin:
-        return Timings(backend, (), OWN_MODELS, hint or _HINT)
+        return Timings(backend, (), lambda: OWN_MODELS, hint or _HINT)
     # Prefer the same device, on any backend; then the same backend; among processors a similar number of threads.
     best = max(
         akin, key=lambda table: (table.device == device, table.backend == backend.name, -_times_apart(table, device))
     )
     same = (best.backend, best.device) == (backend.name, device)
 
-    def source() -> str:
+    def described() -> str:
         # Outdated times are better than none: a release may change a kernel before it is measured again.
         changed, text = best.changed(), f"measured on {best.device}, {best.measured}"
         if changed:
@@ -233,7 +228,7 @@ def _look(backend: Any, device: str) -> Timings:
             text += f"; applied to {device}, to within the difference of the two processors"
         return text
 
-    return Timings(backend, best.rows, source, hint or ("" if same else _HINT), tables.threads_of(best.device))
+    return Timings(backend, best.rows, described, hint or ("" if same else _HINT), tables.threads_of(best.device))
 
 
 def _times_apart(table: Table, device: str) -> float:

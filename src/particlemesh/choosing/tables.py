@@ -235,5 +235,4 @@ def stored(backend: str, device: str) -> Table | None:
     """
     path = path_of(backend, device)
     measured_here = () if path is None or not path.exists() else (read(path),)
-    mine = (t for t in (*measured_here, *shipped(backend)) if (t.backend, t.device) == (backend, device))
-    return next(mine, None)
+    return next((t for t in (*measured_here, *shipped(backend)) if (t.backend, t.device) == (backend, device)), None)

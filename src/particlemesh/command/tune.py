@@ -318,7 +318,7 @@ def show(console: Any, name: str | None) -> None:
 
 def _known(console: Any, backend: Any) -> None:
     times = predict.known(backend)
-    for line in (f"predictions: {times.source}", times.hint):
+    for line in (f"predictions: {times.source()}", times.hint):
         if line:
             console.print(line, markup=False, soft_wrap=True)
     if not times.rows:
