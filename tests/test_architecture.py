@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 853,
     "command": 3113,
     "distributed": 3946,
-    "fourier": 2852,
+    "fourier": 2948,
     "grid": 8624,
     "interpolate": 3415,
     "kernels": 265,
@@ -66,7 +66,7 @@ BUDGET = {
     "particles": 1630,
     "plan": 829,
     "sorting": 1106,
-    "spread": 4778,
+    "spread": 4798,
     "walk": 494,
     "window": 563,
 }

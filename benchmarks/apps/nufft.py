@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Non-uniform Fourier transforms on the CPU beside FINUFFT and ducc0, in the same run, with the errors reached.
 
-Writes ``results/nufft-DEVICE.csv``. Complex values, uniform points, K^3 modes. ``reuse`` is ``execute`` alone, with
-``out``; ``new`` is ``setpts`` and ``execute`` (ducc0's one call). FINUFFT runs with its default oversampling and with
-2. All libraries take turns, round by round. Times are medians. ``ratio`` is the median over the rounds of the peer's
-time over ours: above 1 ours is faster. Errors are relative l2 errors against a transform of ours with eps 1e-14. The
-rows ``particlemesh, real`` have real values at points; their ratio is the complex time over theirs.
+Writes ``results/nufft-DEVICE.csv``. Complex values, uniform points, K modes an axis. ``reuse`` is ``execute`` alone,
+with ``out``; ``new`` is ``setpts`` and ``execute`` (ducc0's one call). FINUFFT runs with its default oversampling and
+with 2. All libraries take turns, round by round. Times are medians. ``ratio`` is the median over the rounds of the
+peer's time over ours: above 1 ours is faster. Errors are relative l2 errors against a transform of ours with eps
+1e-14. The rows ``particlemesh, real`` have real values at points; their ratio is the complex time over theirs.
 
-    python benchmarks/apps/nufft.py [--small] [--threads 2] [--count 1000000] [--modes 64] [--repeats 9] [--out DIR]
+    python benchmarks/apps/nufft.py [--small] [--threads 2] [--dimensions 3] [--count 1000000] [--modes 64]
+        [--eps 1e-6 1e-12] [--repeats 9] [--out DIR]
 """
 
 from __future__ import annotations
@@ -35,18 +36,23 @@ from harness.place import Place
 from harness.tables import geometric_mean, show
 from particlemesh.apps import nufft
 
-TOLERANCES = (1e-6, 1e-12)
 Rounds = dict[str, tuple[list[float], list[float]]]  # by library: seconds of setpts and of execute
 
 
 class Case(NamedTuple):
     """One problem on some threads."""
 
+    dimensions: int
     count: int
-    modes: int
+    modes: int  # along each axis
     threads: int
     eps: float
     nufft_type: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of modes along each axis."""
+        return (self.modes,) * self.dimensions
 
 
 def plans(case: Case, x: list[np.ndarray], data: np.ndarray) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
@@ -54,7 +60,7 @@ def plans(case: Case, x: list[np.ndarray], data: np.ndarray) -> dict[str, tuple[
     import ducc0
     import finufft
 
-    shape, options = (case.modes,) * 3, {"eps": case.eps, "nthreads": case.threads}
+    shape, options = case.shape, {"eps": case.eps, "nthreads": case.threads}
     size = shape if case.nufft_type == 1 else (case.count,)
     made = {
         "particlemesh": nufft.Plan(case.nufft_type, shape, **options),
@@ -81,10 +87,10 @@ def plans(case: Case, x: list[np.ndarray], data: np.ndarray) -> dict[str, tuple[
 def rows(case: Case, repeats: int) -> Iterator[dict[str, Any]]:
     """Yield a row for each library."""
     rng = np.random.default_rng(1)
-    x = [rng.uniform(-np.pi, np.pi, case.count) for _ in range(3)]
-    size = case.count if case.nufft_type == 1 else (case.modes,) * 3
+    x = [rng.uniform(-np.pi, np.pi, case.count) for _ in range(case.dimensions)]
+    size = case.count if case.nufft_type == 1 else case.shape
     data = rng.normal(size=size) + 1j * rng.normal(size=size)
-    exact = nufft.Plan(case.nufft_type, (case.modes,) * 3, eps=1e-14)
+    exact = nufft.Plan(case.nufft_type, case.shape, eps=1e-14)
     exact.setpts(*x)
     reference = exact.execute(data)
     calls = plans(case, x, data)
@@ -112,8 +118,9 @@ def rows(case: Case, repeats: int) -> Iterator[dict[str, Any]]:
         # ducc0 has no points of its own to keep.
         reuse = ratio(executions, ours[1], name) if name != "ducc0" else ""
         yield {
-            "type": case.nufft_type, "eps": f"{case.eps:g}", "library": name, "N": case.count, "modes": case.modes,
-            "threads": case.threads, "error": f"{errors[name]:.2e}", "setpts_s": f"{statistics.median(points):.4e}",
+            "type": case.nufft_type, "eps": f"{case.eps:g}", "library": name, "N": case.count,
+            "modes": "x".join(map(str, case.shape)), "threads": case.threads,
+            "error": f"{errors[name]:.2e}", "setpts_s": f"{statistics.median(points):.4e}",
             "execute_s": f"{statistics.median(executions):.4e}", "ratio_reuse": reuse,
             "ratio_new": ratio(new, ours_new, name),
         }  # fmt: skip
@@ -140,14 +147,21 @@ def main() -> None:
     parser = runs.parser(__doc__, backend=None)
     parser.add_argument("--threads", type=int, nargs="+", default=[available_threads()])
     parser.add_argument("--count", type=int, nargs="+", default=[10**6])
-    parser.add_argument("--modes", type=int, nargs="+", default=[64])
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[3])
+    parser.add_argument("--modes", type=int, nargs="+", default=[64], help="of each axis; 0: a mode for each point")
+    parser.add_argument("--eps", type=float, nargs="+", default=[1e-6, 1e-12])
     parser.add_argument("--repeats", type=int, default=9)
     asked = parser.parse_args()
     for name in ("finufft", "ducc0"):
         if not importlib.util.find_spec(name):
             raise SystemExit(f"{name} is not installed: pip install {name}")
     counts, modes, repeats = ([1000], [8], 1) if asked.small else (asked.count, asked.modes, asked.repeats)
-    cases = [Case(*c) for c in itertools.product(counts, modes, asked.threads, TOLERANCES, (1, 2))]
+    cases = [
+        Case(dim, count, k or round(count ** (1 / dim)), threads, eps, kind)
+        for dim, count, k, threads, eps, kind in itertools.product(
+            asked.dimensions, counts, modes, asked.threads, asked.eps, (1, 2)
+        )
+    ]
     with runs.Run(Place("cpu"), asked.out) as run:
         table = run.measure("NUFFT", cases, lambda case: rows(case, repeats))
         run.write("nufft", table)

@@ -86,6 +86,28 @@ def test_shares_of_many_particles_are_what_one_share_is(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("window", ["ngp", "cic", "tsc", "bspline6"])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+@pytest.mark.parametrize("verb", ["spread", "spread_gradient"])
+def test_pieces_of_the_nodes_have_the_bits_of_one(name, window, dtype, verb, monkeypatch):
+    mesh, rng = MESHES[name], np.random.default_rng(4)
+    count = 3000
+    x, values = inside(mesh, count), numbers(rng, (count,), dtype)
+    values[7] = 0  # a particle that is left out
+    plan = plan_on(mesh, window, x, np.zeros((), dtype).real.dtype, threads=64)
+    values = values[:, None] if verb == "spread_gradient" else values
+    monkeypatch.setattr(colouring, "_LEAST", 10 * count)  # one share
+    expected = getattr(plan, verb)(values)
+    asked = []
+    monkeypatch.setattr(colouring, "threads_for", lambda threads, work: asked.append(threads) or threads)
+    monkeypatch.setattr(colouring, "_PICKED", 256)
+    for least in (1, 2, 5, 300):  # nodes of a piece: some are shorter than a stencil
+        monkeypatch.setattr(colouring, "_PIECE", least)
+        assert (getattr(plan, verb)(values) == expected).all()
+    assert asked
+
+
+@pytest.mark.parametrize("name", MESHES)
 def test_unsorted_particles_are_sorted_as_positions_are(name):
     mesh = MESHES[name]
     x = inside(mesh, 9000)

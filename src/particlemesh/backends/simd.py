@@ -18,7 +18,7 @@ from numba.extending import intrinsic, register_model
 
 from particlemesh.backends.jit import compiled
 
-WIDTHS = {lanes: (0,) * lanes for lanes in (4, 8, 12, 16, 24, 32)}
+WIDTHS = {lanes: (0,) * lanes for lanes in (4, 8, 12, 16, 20, 24, 32)}
 
 
 def width_of(numbers: int, itemsize: int) -> tuple[int, ...]:
@@ -31,7 +31,7 @@ def width_of(numbers: int, itemsize: int) -> tuple[int, ...]:
 
 def _pieces(count: int) -> list[int]:
     """Return the lengths of the LLVM vectors that make up ``count`` lanes: powers of two."""
-    return [count] if count & (count - 1) == 0 else [count // 3 * 2, count // 3]
+    return [most := 1 << count.bit_length() - 1, *((count - most,) * (count > most))]
 
 
 class Lanes(types.Type):

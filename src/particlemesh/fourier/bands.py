@@ -18,6 +18,7 @@ from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import plain, ranges, run
 from particlemesh.backends.jit import compiled
 from particlemesh.fourier.engines import BACKWARD, FORWARD, engine
+from particlemesh.fourier.long_axis import is_long, modes_to_real, real_to_modes, transform
 
 _TEAM, _PIECE = 32, 256  # work-items that write so many numbers of a row
 _PART = 1 << 21  # bytes of a real transform's rows at a time, which stay in a cache: SciPy returns new memory
@@ -145,11 +146,16 @@ class Bands(checks.Fixed):
 
     def _whole(self, batch: tuple[int, ...]) -> Any:
         """Return memory for the spectra of all modes."""
-        shape = (int(np.prod(batch)), *self.engine.spectrum_shape)
+        return self._kept((int(np.prod(batch)), *self.engine.spectrum_shape)).reshape(
+            batch + self.engine.spectrum_shape
+        )
+
+    def _kept(self, shape: tuple[int, ...]) -> Any:
+        """Return complex memory that is kept between calls."""
         if self._spectrum is None or self._spectrum.shape != shape:
             self._spectrum = None
             self._spectrum = allocate(self.backend, shape, self.complex_dtype, "the spectra of all modes")
-        return self._spectrum.reshape(batch + self.engine.spectrum_shape)
+        return self._spectrum
 
     def to_modes(self, field: Any, out: Any = None, *, sign: int = FORWARD) -> Any:
         """Return ``factor[k] * sum_m field[m] exp(sign i k x_m)`` for the modes of the band.
@@ -231,7 +237,13 @@ class Bands(checks.Fixed):
             if self.real and axis == len(self.nodes) - 1:
                 array = self._real_to_modes(field, threads, None if axis else out)
                 continue
-            modes = self._axis(array, axis, sign, threads, keep=keep and array is field)
+            if axis == len(self.nodes) - 1 and is_long(self.nodes[-1]):
+                room = self._whole(field.shape[: -len(self.nodes)])
+                if self._parts[axis][0] is None:  # the result is the user's
+                    room = np.empty_like(room)
+                modes = transform(field.copy() if keep else field, room, sign, threads)
+            else:
+                modes = self._axis(array, axis, sign, threads, keep=keep and array is field)
             array = self._move(modes, axis, threads, False, None if axis else out)
         return _placed(array, out)
 
@@ -240,6 +252,11 @@ class Bands(checks.Fixed):
         for axis in range(len(self.nodes)):
             if self.real and axis == len(self.nodes) - 1:
                 return self._real_to_nodes(array, threads, out)
+            if axis == len(self.nodes) - 1 and is_long(self.nodes[-1]):
+                room = self._whole(modes.shape[: -len(self.nodes)])
+                _placed(self._move(array, axis, threads, True, room), room)
+                fits = _fits(out, room.shape, room.dtype)
+                return _placed(transform(room, out if fits else np.empty_like(room), sign, threads), out)
             array = self._move(array, axis, threads, True, out if axis == len(self.nodes) - 1 else None)
             array = self._axis(array, axis, sign, threads, keep=array is modes)
         return _placed(array, out)
@@ -252,9 +269,10 @@ class Bands(checks.Fixed):
         return scipy.fft.ifft(array, norm="forward", overwrite_x=not keep, **options)
 
     def _rows(self, shape: tuple[int, ...]) -> list[slice]:
-        """Return parts of the rows of a real field of this shape, as rows of one axis."""
+        """Return parts of the rows of a real field of this shape, as rows of one axis; long rows one by one."""
         rows = math.prod(shape[:-1])
-        step = max(1, _PART // (self.engine.spectrum_shape[-1] * self.complex_dtype.itemsize))
+        long = is_long(self.nodes[-1], real=True)
+        step = 1 if long else max(1, _PART // (self.engine.spectrum_shape[-1] * self.complex_dtype.itemsize))
         return [slice(k, k + step) for k in range(0, rows, step)]
 
     def _real_to_modes(self, field: np.ndarray, threads: int, out: Any) -> np.ndarray:
@@ -263,7 +281,12 @@ class Bands(checks.Fixed):
         band = out if _fits(out, shape, self.complex_dtype) else np.empty(shape, self.complex_dtype)
         source, target = field.reshape(-1, field.shape[-1]), band.reshape(-1, shape[-1])
         for part in self._rows(shape):
-            room, modes = target[part], scipy.fft.rfft(source[part], workers=threads)
+            if is_long(self.nodes[-1], real=True):
+                kept = self._kept((2, self.engine.spectrum_shape[-1]))
+                modes = real_to_modes(np.ascontiguousarray(source[part][0]), kept[0], kept[1, 1:], threads)[None]
+            else:
+                modes = scipy.fft.rfft(source[part], workers=threads)
+            room = target[part]
             moved = self._move(modes, axis, threads, False, room)
             if moved is not room:
                 room[...] = moved
@@ -275,6 +298,11 @@ class Bands(checks.Fixed):
         field = out if _fits(out, shape, self.dtype) else np.empty(shape, self.dtype)
         source, target = np.ascontiguousarray(modes).reshape(-1, modes.shape[-1]), field.reshape(-1, shape[-1])
         for part in self._rows(shape):
+            if is_long(shape[-1], real=True):
+                room = self._kept((1, self.engine.spectrum_shape[-1]))
+                _placed(self._move(source[part], axis, threads, True, room), room)
+                modes_to_real(room[0], target[part][0], threads)
+                continue
             spectrum = self._move(source[part], axis, threads, True, None)
             target[part] = scipy.fft.irfft(spectrum, shape[-1], norm="forward", workers=threads)
         return _placed(field, out)

@@ -66,6 +66,8 @@ _SHARES = 16  # of the particles, each with a field of its own; results depend o
 _LEAST = 1 << 15  # particles of a share
 _PER_NODE = 1  # particles of a share per node of its field, which is cleared and added
 _LONG = 1 << 13  # particles of a share where nodes are few: float32 sums of more lose digits
+_PICKED = 1 << 12  # particles of which a thread picks those of its piece of the nodes
+_PIECE = 1 << 13  # nodes of a piece, at least
 
 
 Scale: TypeAlias = tuple[float, float]  # factors of both parts of a number
@@ -418,7 +420,7 @@ class Colouring(TileMethod):
         if problem.mesh.ndim > 1 or problem.sorted:
             return super().cost(problem)
         shares = shares_of(problem.count, problem.nodes)
-        used = min(shares, threads_for(problem.threads, problem.count))
+        used = min(shares if shares > 1 else 1 + problem.nodes // _PIECE, threads_for(problem.threads, problem.count))
         shared, alone = seconds_on_line(problem, 1.2e-9, shares if shares > 1 else 0)
         return 0.0, 0.6 * CALL + shared / used + alone
 
@@ -441,72 +443,95 @@ def shares_of(count: int, nodes: int) -> int:
 
 
 @compiled
-def _add_around(first, values, size, wraps, parts, field):
-    """Add the values of a stencil's nodes, some of which may lie beyond the ends of the axis."""
+def _add_around(first, values, low, high, size, wraps, parts, field):
+    """Add the values of a stencil's nodes from ``low`` to ``high``; some may lie beyond the ends of the axis."""
     for j in range(values.size // parts):
         n = place_of(first + j, size, wraps)
-        if n >= 0:
+        if n >= low and n < high:
             for part in range(parts):
                 field[n * parts + part] += rounded(values[j * parts + part], field)
 
 
 @compiled
-def _add_pairs(node, fraction, values, offset, factor, scale, rows, size, wraps, field):
+def _pick(node, begin, end, low, high, size, support, picked):
+    """Write the particles [begin, end) whose stencils may reach nodes from ``low`` to ``high``; return their number."""
+    count = 0
+    for k in range(begin, end):  # without branches, which random particles would mispredict
+        first = np.int64(item(node, k))
+        put(picked, count, np.int32(k))
+        count += (first > low - support and first < high) | (first < 0) | (first > size - support)
+    return count
+
+
+@compiled
+def _add_pairs(node, fraction, values, picked, low, high, offset, factor, scale, rows, size, wraps, field):
     """Add real values of a linear window with two nodes: two numbers take less time than a vector of four."""
     table, lanes = rows.table, len(rows.width)
     (slope, constant), both = (table[offset], table[offset + lanes]), np.empty(2, table.dtype)
     upper_slope, upper_constant = table[offset + 1], table[offset + lanes + 1]
-    for k in range(node.size):
-        prefetch_to_write(field, item(node, min(k + _AHEAD, node.size - 1)))
+    for i in range(picked.size):
+        prefetch_to_write(field, item(node, item(picked, min(i + _AHEAD, picked.size - 1))))
+        k = np.int64(item(picked, i))
         value, _ = scaled(item(values, k), item(values, k), scale)
         first, x, value = np.int64(item(node, k)), item(fraction, k), factor * value
         at, above = (x * slope + constant) * value, (x * upper_slope + upper_constant) * value
-        if first >= 0 and first < size - 1:
+        if first >= low and first < high - 1:
             put(field, first, item(field, first) + rounded(at, field))
             put(field, first + 1, item(field, first + 1) + rounded(above, field))
         elif first != SKIP:
             both[0], both[1] = at, above
-            _add_around(first, both, size, wraps, 1, field)
+            _add_around(first, both, low, high, size, wraps, 1, field)
 
 
 @compiled
-def _add_vectors(node, fraction, values, support, offset, factor, scale, rows, size, wraps, field):
+def _add_vectors(node, fraction, values, picked, low, high, support, offset, factor, scale, rows, size, wraps, field):
     """Add values, the weights of each as one vector."""
     table, terms, parts, width, _ = rows
     real = table.dtype.type
-    weights, last = np.empty(len(width), table.dtype), size * parts - len(width)
-    for k in range(node.size):
-        prefetch_to_write(field, parts * item(node, min(k + _AHEAD, node.size - 1)))
+    weights, last = np.empty(len(width), table.dtype), high * parts - len(width)
+    for i in range(picked.size):
+        prefetch_to_write(field, parts * item(node, item(picked, min(i + _AHEAD, picked.size - 1))))
+        k = np.int64(item(picked, i))
         first = np.int64(item(node, k))
         along = mul(horner(table, offset, terms, real(item(fraction, k)), width), splat(factor, width))
         along = keep(mul(along, _scaled(values, parts * k, parts, scale, width)), support * parts)
         place = first * parts
-        if first >= 0 and place <= last:
+        if first >= low and place <= last:
             store(field, place, add_product(along, splat(real(1), width), load(field, place, width)))
         elif first != SKIP:
             store(weights, 0, along)
-            _add_around(first, weights[: support * parts], size, wraps, parts, field)
+            _add_around(first, weights[: support * parts], low, high, size, wraps, parts, field)
 
 
 @compiled
-def _spread(node, fraction, values, support, slope, scale, rows, size, wraps, fields, counter):
-    """Spread shares of the particles, each to its own field, until none is left; ``slope`` is 0 for values."""
+def _spread(node, fraction, values, support, slope, scale, rows, size, wraps, fields, pieces, counter):
+    """Spread shares of the particles, each to its own field, until none is left; ``slope`` is 0 for values.
+
+    A single share is spread to pieces of the field. Particles of a node are added in their order in each of them.
+    """
     table, terms, parts, width, _ = rows
     lanes, count, shares = len(width), node.size, fields.shape[0]
     offset = (2 if slope == 0 else 5) * terms * lanes
     factor = table.dtype.type(1 if slope == 0 else slope)
-    for share in claimed(counter, shares):
-        begin, end = share_of(count, shares, share)
-        field = fields[share]
-        if shares > 1:
+    picked = np.arange(_PICKED, dtype=np.int32)
+    for share in claimed(counter, shares * pieces):
+        (start, stop), (low, high), field = (0, count), (0, size), fields[0]
+        if pieces > 1:
+            low, high = share_of(size, pieces, share)
+        elif shares > 1:
+            start, stop = share_of(count, shares, share)
+            field = fields[share]
             field[:] = 0
-        its = values[parts * begin : parts * end]
-        if support == 2 and terms == 2 and parts == 1:
-            _add_pairs(node[begin:end], fraction[begin:end], its, offset, factor, scale, rows, size, wraps, field)
-        else:
-            _add_vectors(
-                node[begin:end], fraction[begin:end], its, support, offset, factor, scale, rows, size, wraps, field
-            )  # fmt: skip
+        for begin in range(start, stop, _PICKED):
+            end = min(begin + _PICKED, stop)
+            many, nodes = end - begin, node[begin:end]
+            if pieces > 1:
+                many = _pick(nodes, 0, many, low, high, size, support, picked)
+            some, its = (nodes, fraction[begin:end], values[parts * begin : parts * end]), picked[:many]
+            if support == 2 and terms == 2 and parts == 1:
+                _add_pairs(*some, its, low, high, offset, factor, scale, rows, size, wraps, field)
+            else:
+                _add_vectors(*some, its, low, high, support, offset, factor, scale, rows, size, wraps, field)
 
 
 def spread_line(
@@ -537,10 +562,11 @@ def spread_line(
     count, numbers = len(line.node), field.size
     shares = shares_of(count, len(field))
     fields = field.reshape(1, -1) if shares == 1 else np.empty((shares, numbers), field.dtype)
-    used = min(shares, threads_for(threads, count))
+    used = threads_for(threads, count)
+    pieces = max(1, min(used, len(field) // _PIECE)) if shares == 1 else 1
     run(
-        _spread, used, *line, plain(values.reshape(-1)), axis.support, slope, scale, rows, axis.size,
-        bool(axis.wraps), fields, steps=20 * count,
+        _spread, min(shares * pieces, used), *line, plain(values.reshape(-1)), axis.support, slope, scale, rows,
+        axis.size, bool(axis.wraps), fields, pieces, steps=20 * count,
     )  # fmt: skip
     if shares > _SHARES:
         field.reshape(-1)[...] += fields.sum(0, dtype=np.int64 if scale else np.float64)
