@@ -31,7 +31,8 @@ def width_of(numbers: int, itemsize: int) -> tuple[int, ...]:
 
 def _pieces(count: int) -> list[int]:
     """Return the lengths of the LLVM vectors that make up ``count`` lanes: powers of two."""
-    return [most := 1 << count.bit_length() - 1, *((count - most,) * (count > most))]
+    longest = 1 << count.bit_length() - 1
+    return [longest] if longest == count else [longest, count - longest]
 
 
 class Lanes(types.Type):
