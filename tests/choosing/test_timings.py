@@ -38,7 +38,8 @@ def rows(count=30, method="modelled", seed=3):
         dtype, particles = str(rng.choice(["float32", "float64"])), int(10 ** rng.uniform(3, 7))
         filled, prepare, apply = rng.uniform(0.01, 1), rng.uniform(0, 1e-3), rng.uniform(1e-6, 1e-2)
         lies = filled, int(rng.integers(2)), rng.uniform(0.1, 1)
-        some.append(Row("spread", method, nodes, support, dtype, components, particles, *lies, prepare, apply))
+        axes = int(rng.integers(1, 4))
+        some.append(Row("spread", method, nodes, support, dtype, components, particles, *lies, prepare, apply, axes))
     return tuple(some)
 
 
@@ -180,8 +181,8 @@ def test_a_table_is_what_was_written(cache):
     )  # fmt: skip
     assert back.changed() == [] and back.sources.keys() == {"spread/modelled"}
     for one, other in zip(back.rows, wrote.rows, strict=True):
-        assert one[:-5] == other[:-5] and one.in_order == other.in_order
-        np.testing.assert_allclose(one[-5:], other[-5:], rtol=1e-3)
+        assert one[:-6] == other[:-6] and (one.in_order, one.axes) == (other.in_order, other.axes)
+        np.testing.assert_allclose(one[-6:], other[-6:], rtol=1e-3)
     times = predict.known(CPU)
     assert times.rows == back.rows and not times.hint
     assert times.source() == f"measured on {tables.device_of(CPU)} by `particlemesh tune`, 2026-01-31"
@@ -265,13 +266,13 @@ CORRUPT = {
     "words": lambda text: text.replace("spread,modelled,", "spread,modelled,many,", 1),
     "nan": lambda text: text.rpartition(",")[0] + ",nan\n",
     "negative": lambda text: text.rpartition(",")[0] + ",-1\n",
-    "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,0,1.0,1e-3,1e-3\n",
-    "support": lambda text: text + "spread,modelled,9,99,float32,1,100,1.0,0,1.0,1e-3,1e-3\n",
-    "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,0,1.0,1e-3,1e-3\n",
-    "occupied": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,0,0.0,1e-3,1e-3\n",
-    "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,0,1.0,1e-3,1e-3\n",
-    "order": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,2,1.0,1e-3,1e-3\n",
-    "earlier format": lambda text: text.replace("# format: 4", "# format: 3"),
+    "no nodes": lambda text: text + "spread,modelled,0,4,float32,1,100,1.0,0,1.0,1e-3,1e-3,3\n",
+    "support": lambda text: text + "spread,modelled,9,99,float32,1,100,1.0,0,1.0,1e-3,1e-3,3\n",
+    "filled": lambda text: text + "spread,modelled,9,4,float32,1,100,1.1,0,1.0,1e-3,1e-3,3\n",
+    "occupied": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,0,0.0,1e-3,1e-3,3\n",
+    "integers": lambda text: text + "spread,modelled,9,4,int32,1,100,1.0,0,1.0,1e-3,1e-3,3\n",
+    "order": lambda text: text + "spread,modelled,9,4,float32,1,100,1.0,2,1.0,1e-3,1e-3,3\n",
+    "earlier format": lambda text: text.replace("# format: 5", "# format: 4"),
 }
 
 

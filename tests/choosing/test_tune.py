@@ -55,9 +55,12 @@ def run(*arguments):
 def test_problems_lie_evenly_wherever_they_are_broken_off():
     whole = list(tune.cases())
     assert len(whole) == tune.PROBLEMS == len(set(whole))
-    for count in (50, 100, tune.PROBLEMS):
+    for count in (60, 120, tune.PROBLEMS):
         assert whole[:count] == list(tune.cases(count))
-        some = [c for c in whole[:count] if c[:5] not in tune.COMMON]
+        flat = [c for c in whole[:count] if c.axes < 3]
+        assert len(flat) == count // tune.FLAT and abs(sum(2 * c.axes - 3 for c in flat)) <= 1
+        some = [c for c in whole[:count] if c.axes == 3 and c[:5] not in tune.COMMON]
+        count -= len(flat)
         often = min(count // tune.OFTEN, len(tune.COMMON))
         assert often <= count - len(some) <= often + 1
         count = len(some)
@@ -70,6 +73,13 @@ def test_problems_lie_evenly_wherever_they_are_broken_off():
         clustered = [c.filled < 1 for c in some]
         assert 0.3 < np.mean(clustered) < 0.5
         assert 0.25 < np.mean([c.in_order for c in some]) < 0.45
+    flat = [c for c in whole if c.axes < 3]
+    for axes in (1, 2):
+        its = [c for c in flat if c.axes == axes]
+        density = np.log([c.particles / c.nodes**axes for c in its])
+        assert np.histogram(density, 4, np.log(tune.DENSITIES))[0].min() >= len(its) // 4 - 3
+        assert np.histogram(np.log10([c.particles for c in its]), 4, (3, 7))[0].min() >= len(its) // 4 - 2
+        assert {c[1:4] for c in its} > {*tune.WIDE}
     assert {c.support for c in whole} == {*range(2, 9), *(support for support, *_ in tune.WIDE)}
     assert {c.nodes % 2 for c in whole} == {0, 1}
     assert min(c.filled for c in whole) >= tune.LEAST_FILLED

@@ -48,7 +48,7 @@ def place(problem: Problem) -> np.ndarray:
         0.5 * math.log2(count), 0.5 * math.log2(count / (nodes * problem.filled)), 0.7 * math.log2(problem.filled),
         0.5 * math.log2(nodes * problem.components * problem.dtype.itemsize), 0.67 * math.log2(problem.stencil),
         math.log2(problem.components), float(problem.dtype.itemsize == 8), 0.5 * math.log2(math.gcd(row, 4)),
-        0.7 * (problem.window.support % 2), float(problem.in_order or problem.sorted),
+        0.7 * (problem.window.support % 2), float(problem.in_order or problem.sorted), 2.0 * (3 - problem.mesh.ndim),
     ])  # fmt: skip
 
 
@@ -154,8 +154,8 @@ def _ratios(method: type[Method], measured: list[tuple[Row, Problem]]) -> np.nda
 
 
 @functools.cache
-def _mesh(nodes: int) -> Mesh:
-    return Mesh((nodes,) * 3, (1.0,) * 3)
+def _mesh(nodes: int, axes: int) -> Mesh:
+    return Mesh((nodes,) * axes, (1.0,) * axes)
 
 
 _window = functools.cache(bspline)
@@ -164,7 +164,7 @@ _window = functools.cache(bspline)
 def problem_of(row: Row, backend: Any, applications: int = 1, threads: int | None = None) -> Problem:
     """Return the problem of a table's row, on a processor with ``threads`` threads; by default on this one."""
     used = None if threads is None else max(1, min(threads, row.particles // PARTICLES_PER_THREAD))
-    mesh, window, dtype = _mesh(row.nodes), _window(row.support), np.dtype(row.dtype)
+    mesh, window, dtype = _mesh(row.nodes, row.axes), _window(row.support), np.dtype(row.dtype)
     return Problem(
         mesh, window, dtype, row.components, applications, row.particles, False, backend, filled=row.filled,
         in_order=bool(row.in_order), occupied=row.occupied, threads=used,

@@ -2,7 +2,7 @@
 """Tables of measured times per device: those shipped with the package, and those of ``particlemesh tune``.
 
 Both have one format, so a user's table becomes a shipped one by copying it to this folder: a few lines of facts, then
-CSV. A problem of a table is a periodic cube of ``nodes`` along each of three axes; ``components`` are reals per
+CSV. A problem of a table is a periodic mesh of ``nodes`` along each of its ``axes``; ``components`` are reals per
 particle.
 """
 
@@ -22,10 +22,10 @@ from particlemesh.backends.cpu import available_threads
 from particlemesh.backends.folders import cache
 from particlemesh.choosing.sources import fingerprint
 
-FORMAT = "4"
+FORMAT = "5"
 SHIPPED = Path(__file__).parent
 FACTS = ("format", "backend", "device", "measured")  # of the first lines; fingerprints follow, one line per method
-MOST = {"support": 16, "nodes": 2**15}  # larger numbers mean a damaged file
+MOST = {"support": 16, "nodes": 2**30, "axes": 3}  # larger numbers mean a damaged file
 MOST_SECONDS = 1e6
 
 
@@ -44,6 +44,7 @@ class Row(NamedTuple):
     occupied: float  # fraction of the layers of cells across an axis with particles
     prepare: float
     apply: float
+    axes: int = 3
 
 
 class TableError(ValueError):
@@ -168,7 +169,7 @@ def read(path: Path) -> Table:
 
 
 def _row(cells: dict[str, str]) -> Row:
-    whole = {name: int(cells[name]) for name in ("nodes", "support", "components", "particles")}
+    whole = {name: int(cells[name]) for name in ("nodes", "support", "components", "particles", "axes")}
     prepare, apply, *shares = (float(cells[name]) for name in ("prepare", "apply", "filled", "occupied"))
     within = all(0 <= t <= MOST_SECONDS for t in (prepare, apply)) and all(0 < share <= 1 for share in shares)
     if not within or any(not 1 <= n <= MOST.get(name, 2**40) for name, n in whole.items()):
@@ -180,6 +181,7 @@ def _row(cells: dict[str, str]) -> Row:
     return Row(
         cells["direction"], cells["method"], whole["nodes"], whole["support"], cells["dtype"],
         whole["components"], whole["particles"], shares[0], int(cells["in_order"]), shares[1], prepare, apply,
+        whole["axes"],
     )  # fmt: skip
 
 

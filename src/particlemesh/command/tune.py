@@ -31,7 +31,7 @@ from particlemesh.methods.contract import Method, Problem
 from particlemesh.plan import Plan
 from particlemesh.window import bspline
 
-PROBLEMS = 336
+PROBLEMS = 400
 SECONDS, QUICK = 200.0, 40.0  # after which no new trial begins
 COMPILING = ("cuda",)  # backends that compile in threads; PyOpenCL's warnings are not thread-safe
 AT_ONCE = 16  # threads that compile: there is memory for the positions of so many problems
@@ -56,6 +56,9 @@ COMMON = tuple(
 # second term of the sequence, so that the first problems are of all kinds.
 EVERY = 9
 WIDE = ((10, "float64", 2), (16, "float64", 2), (9, "float32", 2), (12, "float64", 1))
+# One problem of six has one or two axes, in turn, and a wide window in turn.
+FLAT = 6
+DENSITIES = 0.03, 100.0  # their particles per node
 
 
 class Case(NamedTuple):
@@ -69,10 +72,15 @@ class Case(NamedTuple):
     filled: float
     in_order: int = 0
     occupied: float = 1.0  # fraction of layers, as measured by a plan
+    axes: int = 3
 
     def problem(self, backend: Any) -> Problem:
         """Return the problem for methods."""
-        return predict.problem_of(Row("", "", *self, 0.0, 0.0), backend)
+        return predict.problem_of(self.row("", "", 0.0, 0.0), backend)
+
+    def row(self, direction: str, method: str, prepare: float, apply: float) -> Row:
+        """Return the row of a table."""
+        return Row(direction, method, *self[:-1], prepare, apply, self.axes)
 
     def measured(self, problem: Problem) -> Case:
         """Return the case with the arrangement of particles that a plan measures."""
@@ -81,7 +89,11 @@ class Case(NamedTuple):
 
 def cases(count: int = PROBLEMS) -> Iterator[Case]:
     """Yield problems; a larger ``count`` appends to those of a smaller one."""
-    for number in range(1, count + 1):
+    for flat, other in (divmod(n, FLAT) for n in range(1, count + 1)):
+        if other == 0:
+            yield _flat(flat)
+            continue
+        number = (FLAT - 1) * flat + other
         turn, place = divmod(number, OFTEN)
         if place == 0 and turn <= len(COMMON):
             yield Case(*COMMON[29 * turn % len(COMMON)], filled=1.0)  # evenly wherever they end
@@ -98,6 +110,15 @@ def cases(count: int = PROBLEMS) -> Iterator[Case]:
             filled,
             int(order < IN_ORDER),
         )
+
+
+def _flat(n: int) -> Case:
+    """Return a problem with one axis, if the number is odd, or two."""
+    size, density, kind, order = (_mirrored(n, base) for base in (3, 5, 7, 11))
+    axes, kinds = 2 - n % 2, WIDE if n // 2 % 2 else KINDS
+    particles = round(_between(*PARTICLES, size))
+    nodes = max(2 * kinds[0][0], round((particles / _between(*DENSITIES, density)) ** (1 / axes)))
+    return Case(nodes + nodes % 2, *kinds[int(kind * len(kinds))], particles, 1.0, int(order < IN_ORDER), axes=axes)
 
 
 def _mirrored(n: int, base: int) -> float:
@@ -126,12 +147,12 @@ class Kept:
 
     def __init__(self, table: Table | None) -> None:
         self.rows = () if table is None else table.valid()
-        self._problems = {row[2:7] for row in self.rows}
+        self._problems = {(row.axes, *row[2:7]) for row in self.rows}
         self._methods = {(row.direction, row.method) for row in self.rows}
 
     def lacks(self, case: Case, direction: str, method: type[Method]) -> bool:
         """Return whether the times of a method on a problem are to be measured."""
-        return case[:5] not in self._problems or (direction, method.name) not in self._methods
+        return (case.axes, *case[:5]) not in self._problems or (direction, method.name) not in self._methods
 
 
 NOTHING = Kept(None)
@@ -153,7 +174,7 @@ def measure(
     try:
         while done < len(supported) and time.perf_counter() < stop:
             case = supported[done]
-            progress(f"{case.particles:,} particles, {case.nodes}^3 nodes", done, len(supported))
+            progress(f"{case.particles:,} particles, {case.nodes}^{case.axes} nodes", done, len(supported))
             rows += _rows(backend, case, stop, kept)
             done += 1
     except KeyboardInterrupt:  # the times of whole problems serve as well as those of a shorter run
@@ -169,12 +190,8 @@ def _rows(backend: Any, case: Case, stop: float, kept: Kept) -> list[Row]:
 
     def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
         assert plan.workspace is not None
-        return Row(
-            direction,
-            method.name,
-            *case.measured(plan.methods.problem()),
-            *trial.seconds(plan.workspace, direction, method),
-        )
+        seconds = trial.seconds(plan.workspace, direction, method)
+        return case.measured(plan.methods.problem()).row(direction, method.name, *seconds)
 
     return _each(backend, case, stop, timed, kept)
 
@@ -234,28 +251,29 @@ def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, appli
     """Return a plan with positions on the device, by default those of :func:`positions_of`."""
     if positions is None:
         positions = positions_of(case)
+    mesh = Mesh((case.nodes,) * case.axes, (1.0,) * case.axes)
     plan = Plan(
-        Mesh((case.nodes,) * 3, (1.0,) * 3), bspline(case.support), dtype=case.dtype, components=case.components,
-        applications=applications, backend=backend.name,
+        mesh, bspline(case.support), dtype=case.dtype, components=case.components, applications=applications,
+        backend=backend.name,
     )  # fmt: skip
     plan.set_positions(backend.upload(positions))
     return plan
 
 
 def positions_of(case: Case) -> np.ndarray:
-    """Return positions (N, 3) in a cube in the middle of the box.
+    """Return positions (N, axes) in a cube in the middle of the box.
 
     Positions in order are sites of a cubic lattice. In every second problem they are displaced by up to a fraction of
     the lattice spacing.
     """
     rng, real = np.random.default_rng(case.particles), np.dtype(case.dtype).type
-    points = rng.random((case.particles, 3), real)
+    points = rng.random((case.particles, case.axes), real)
     if case.in_order:
-        edge = math.ceil(case.particles ** (1 / 3))
-        site = np.arange(case.particles) * edge**3 // case.particles  # omits surplus sites evenly
-        places = np.stack(np.unravel_index(site, (edge,) * 3), axis=-1).astype(real)
+        edge = math.ceil(case.particles ** (1 / case.axes))
+        site = np.arange(case.particles) * edge**case.axes // case.particles  # omits surplus sites evenly
+        places = np.stack(np.unravel_index(site, (edge,) * case.axes), axis=-1).astype(real)
         points = (places + real(0.5) + (points - real(0.5)) * real(max(0.0, rng.uniform(-1, 1)))) / real(edge)
-    return real(0.5) + (points - real(0.5)) * real(case.filled ** (1 / 3))
+    return real(0.5) + (points - real(0.5)) * real(case.filled ** (1 / case.axes))
 
 
 def run(

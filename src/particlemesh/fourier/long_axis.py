@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Transforms of one long axis on the CPU, as two sets of short ones (Bailey 1990), which threads share.
 
-SciPy transforms a row by one thread, and a long row does not fit a cache. A row of ``n = a b`` numbers is a table of
-``a`` rows: its columns are transformed, number (k, j) is multiplied by ``exp(-2 pi i k j / n)``, and the columns of the
-transposed table are transformed. A real row of n numbers is a complex one of n / 2.
+SciPy transforms a row by one thread, and a long row does not fit a cache. Here a row of ``n`` numbers is a table, of
+about as many rows as columns. Its columns are transformed, and number (k, j) is multiplied by ``exp(-2 pi i k j / n)``.
+Then the columns of the transposed table are transformed. A real row of n numbers is a complex one of n / 2.
 """
 
 from __future__ import annotations
