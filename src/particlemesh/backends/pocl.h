@@ -22,6 +22,7 @@ uint PURE popcount(uint x);
     type PURE cos(type x);                 \
     type PURE fmax(type x, type y);        \
     type PURE fmin(type x, type y);        \
+    type PURE nextafter(type x, type y);   \
     type PURE pow(type x, type y);         \
     type PURE fma(type x, type y, type z); \
     type PURE ldexp(type x, int n);

@@ -49,6 +49,10 @@ class Green:
         screened = k2 + self.kappa**2
         return (self.smoothing_slope(k2) - self.smoothing(k2) / screened) / screened
 
+    def numbers(self) -> tuple[tuple[float, float, float], Array] | None:
+        """Return what influence.c takes: kappa**2, rate and edge**2, and pairs (terms, 2) of coefficients; or None."""
+        return None
+
 
 @dataclass(frozen=True)
 class Named(Green):
@@ -70,6 +74,9 @@ class Named(Green):
 
     def smoothing_slope(self, k2: Any) -> Any:
         return -self.smoothing(k2) / (4 * self.alpha**2)
+
+    def numbers(self) -> tuple[tuple[float, float, float], Array]:
+        return (self.kappa**2, 1 / (4 * self.alpha**2), math.inf), np.array([[1.0, 0.0]])
 
 
 def known(green: Any, parameters: dict[str, Any]) -> Green | None:

@@ -40,18 +40,23 @@ class Moments:
         Real type of the spectra.
     threads : int, optional
         CPU threads.
+    rows : native array (systems, 3, d), optional
+        Reciprocal vectors of systems that are on a GPU.
     """
 
     def __init__(
-        self, backend: Backend, boxes: Sequence[Modes], systems: int, dtype: np.dtype, threads: int | None
-    ) -> None:
+        self, backend: Backend, boxes: Sequence[Modes], systems: int, dtype: np.dtype, threads: int | None,
+        rows: Any = None,
+    ) -> None:  # fmt: skip
         self.backend, self.dtype, self.systems = backend, dtype, systems
         modes = boxes[0]
         self.ndim = ndim = len(modes.shape)
         missing = 3 - ndim
-        rows = np.zeros((systems, 3, ndim), dtype)
-        rows[:, missing:] = np.stack([each.rows for each in boxes])
-        self._rows = rows if backend.name == "cpu" else backend.upload(rows)
+        if rows is None:
+            host = np.zeros((systems, 3, ndim), dtype)
+            host[:, missing:] = np.stack([each.rows for each in boxes])
+            rows = host if backend.name == "cpu" else backend.upload(host)
+        self._rows = rows
         self._modes = math.prod(modes.spectrum_shape)
         self._sizes = (1,) * missing + modes.spectrum_shape, (1,) * missing + modes.shape
         self._threads = default_threads(self._modes * systems) if threads is None else threads

@@ -40,6 +40,8 @@ class Factors:
         Also multiply by i; the table is real.
     threads : int, optional
         CPU threads.
+    largest : float, optional
+        About the largest of the factors, where they are real numbers on the GPU already.
 
     Raises
     ------
@@ -48,19 +50,18 @@ class Factors:
     """
 
     def __init__(
-        self, backend: Backend, table: np.ndarray, dtype: Any, *, turns: bool = False, threads: int | None = None
-    ) -> None:
+        self, backend: Backend, table: Any, dtype: Any, *, turns: bool = False, threads: int | None = None,
+        largest: float | None = None,
+    ) -> None:  # fmt: skip
         self.backend, self.dtype = backend, np.dtype(dtype)
         self.shape = table.shape
-        self.largest = float(np.abs(table).max(initial=0.0))
+        self.largest = float(np.abs(table).max(initial=0.0)) if largest is None else largest
         check_size(self.largest, self.dtype, "factors of Fourier modes")
-        whole = np.iscomplexobj(table)
-        rounded = np.ascontiguousarray(table, COMPLEX[self.dtype] if whole else self.dtype)
-        if backend.name != "cpu":
-            rounded = backend.upload(rounded)
-        elif turns:
-            rounded = 1j * rounded
-        self.table = rounded
+        whole = largest is None and np.iscomplexobj(table)
+        if largest is None:
+            table = np.ascontiguousarray(table, COMPLEX[self.dtype] if whole else self.dtype)
+            table = backend.upload(table) if backend.name != "cpu" else 1j * table if turns else table
+        self.table = table
         self.threads = default_threads(table.size // 8) if threads is None else threads
         self._defines = {
             "REAL_IS_DOUBLE": int(self.dtype == np.float64), "PARTS": 1 + whole, "TURNS": int(turns)
@@ -249,20 +250,20 @@ class Strain:
     Parameters
     ----------
     backend : Backend
-    tables : list of arrays (terms, modes)
+    tables : list of arrays (terms, modes), or native array (systems, terms, modes)
         One for all spectra, or one per system, of the real type of the spectra.
     ndim : int
     threads : int, optional
         CPU threads.
     """
 
-    def __init__(self, backend: Backend, tables: list[NDArray[Any]], ndim: int, threads: int | None) -> None:
-        whole = np.stack(tables) if len(tables) > 1 else tables[0][None]
+    def __init__(self, backend: Backend, tables: Any, ndim: int, threads: int | None) -> None:
+        whole = tables if not isinstance(tables, list) else np.stack(tables) if len(tables) > 1 else tables[0][None]
         self.backend, self.ndim, self.dtype = backend, ndim, whole.dtype
         self.owners, self.terms, self.modes = whole.shape
         self.shares = max(1, -(-self.modes // _SHARE))
         self.threads = default_threads(whole.size // 8) if threads is None else threads
-        self._table = whole if backend.name == "cpu" else backend.upload(whole)
+        self._table = backend.upload(whole) if backend.name != "cpu" and isinstance(tables, list) else whole
 
     @property
     def nbytes(self) -> int:

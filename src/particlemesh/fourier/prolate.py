@@ -100,6 +100,9 @@ class ProlateGreen(Green):
     def smoothing_slope(self, k2: Any) -> Any:
         return _within(self._band.slope, k2, self.edge**2) / self.edge**2
 
+    def numbers(self) -> tuple[tuple[float, float, float], Array]:
+        return (0.0, 0.0, self.edge**2), np.column_stack([self._band.transform, (*self._band.slope, 0.0)])
+
     def potential(self, r2: Any, order: int = 0) -> Any:
         """Return ``Phi(r / cutoff) / r``: ``4 pi`` times the potential of a point charge at r**2.
 

@@ -15,6 +15,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.arrays import operands
 from particlemesh.arrays.kinds import allocate, recorder_of
+from particlemesh.arrays.lattices import DeviceBoxes
 from particlemesh.arrays.positions import arrays_given, check_size
 from particlemesh.backends.base import Backend, kept
 from particlemesh.backends.tapes import Replays
@@ -238,7 +239,8 @@ class Solver(MeshSolver):
         self._gradient = self._influence.gradient
         count = self.plan.systems
         self._stack = () if count is None else (count,)  # axes of fields and spectra before those of the mesh
-        self._rows: np.ndarray | None = None  # lattice vectors of systems with boxes of their own
+        self._rows: Any = None  # lattice vectors of systems with boxes of their own, or DeviceBoxes
+        self._by_box: Any
         self._common = self._by_box = [self._influence.factors(self._modes)]
         self._each = [self._modes]  # of systems with boxes of their own, theirs
         at_zero = self._common[0].flat[0] * np.prod(self._modes.shape) * mesh.node_volume
@@ -308,16 +310,25 @@ class Solver(MeshSolver):
             The solver itself.
         """
         self._not_recorded(positions, "call particlemesh.autograd.torch.potential, or ")
-        rows, factors, each = None, self._common, [self._modes]
+        rows: Any = None
+        factors, each = self._common, [self._modes]
         if boxes is not None and self.plan.stack is not None:
             boxes = rows = matrices(boxes, self.plan.stack)
-            same = self._rows is not None and np.array_equal(rows, self._rows)
+        if isinstance(rows, DeviceBoxes):
+            factors = rows
+        elif rows is not None:
+            same = isinstance(self._rows, np.ndarray) and np.array_equal(rows, self._rows)
             each = self._each if same else [Modes(self._boxed(row), real=True) for row in rows]
             factors = self._by_box if same else [self._influence.factors(modes) for modes in each]
         for plan in self._plans:
             plan.set_positions(positions, system=system, boxes=boxes, check=check)
         self._rows, self._by_box, self._each = rows, factors, each
         self._set = [plan.tracked for plan in self._plans]
+        if factors is rows and rows is not None:
+            work = self._ready()
+            with work.backend.scope():
+                work.follow()
+                work.derived.write()
         return self
 
     @alone
@@ -550,7 +561,12 @@ class Solver(MeshSolver):
         if work is None or work.owner is not self.plan.backend or work.dtype != self.plan.dtype:
             self._work = work = _Work(self._plans, self._modes.shape, self._stack)
         if work.by_box is not self._by_box:
-            work.factors = Factors(work.backend, self._stacked(self._by_box), work.dtype, threads=work.threads)
+            if isinstance(self._by_box, DeviceBoxes):
+                work.derived = self._influence.derived(self._by_box, self._modes, work.dtype)
+                work.factors = work.derived.factors()
+            else:
+                work.derived = None
+                work.factors = Factors(work.backend, self._stacked(self._by_box), work.dtype, threads=work.threads)
             work.by_box, work.slopes, work.strain, work.slopes_fit = self._by_box, [], None, False
             work.moments = None
             work.with_plans.clear()
@@ -568,7 +584,10 @@ class Solver(MeshSolver):
 
     def _strain(self, work: _Work) -> Strain:
         """Return the sums of the virial; their tables are made once for a box."""
-        if work.strain is None:
+        if work.strain is None and work.derived is not None:
+            self._influence.check_virial(self._modes)
+            work.strain = work.derived.strain(work.threads)
+        elif work.strain is None:
             pairs = zip(self._each, self._by_box, strict=True)
             tables = [self._influence.strain(modes, factors, work.dtype) for modes, factors in pairs]
             work.strain = Strain(work.backend, tables, self.mesh.ndim, work.threads)
@@ -670,7 +689,8 @@ class Solver(MeshSolver):
             raise ValueError(f"fields have shape {operand.batch + core}; {core} is needed.")
         if moments and work.moments is None:
             systems = math.prod(self._stack)
-            work.moments = Moments(work.backend, self._each, systems, work.dtype, work.threads)
+            rows = None if work.derived is None else work.derived.rows
+            work.moments = Moments(work.backend, self._each, systems, work.dtype, work.threads, rows)
 
         def write(target: Any, *virials: Any) -> None:
             given, whole = operand.native, None
@@ -704,7 +724,8 @@ class _Work(Work):
     def __init__(self, plans: Sequence[Plan], nodes: tuple[int, ...], stack: tuple[int, ...]) -> None:
         super().__init__(plans, nodes)
         self.field_shape, self.spectrum_shape = (*stack, *nodes), (*stack, *self.engine.spectrum_shape)
-        self.by_box: list[np.ndarray] = []  # what the tables are made of
+        self.by_box: Any = []  # what the tables are made of
+        self.derived: Any = None  # `Derived` tables of boxes on a GPU
         self.factors: Factors
         self.slopes: list[Factors] = []
         self.strain: Strain | None = None

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from particlemesh.arrays.positions import lattices, tails_of
+from particlemesh.arrays.lattices import DeviceBoxes
+from particlemesh.arrays.positions import frame_record, lattices, tails_of
+from particlemesh.backends.base import Record
 from particlemesh.box import Box, faces
 from particlemesh.grid.ends import Cloud, Lattice
+from particlemesh.grid.room import Room
 
 # Numbers of a system on a GPU, as sorting/cells.h has them: Geometry, whether the box is orthorhombic, Reach, scale.
 GEOMETRY, FLAG, REACH, NUMBERS = slice(0, 37), 37, slice(38, 44), 45
@@ -88,6 +91,10 @@ class SystemBoxes:
             self._tables[dtype] = self._table(dtype)
         return self._tables[dtype]
 
+    def on(self, room: Room, dtype: np.dtype) -> Any:
+        """Return the numbers of all systems in memory of a GPU."""
+        return room.table("boxes", self.table(dtype))
+
     def _table(self, dtype: np.dtype) -> np.ndarray:
         d, inverse = self.box.ndim, self.inverse
         missing, most = 3 - d, float(np.finfo(dtype).max) / 16
@@ -120,7 +127,40 @@ class SystemBoxes:
         return table.astype(dtype)
 
 
-def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> SystemBoxes:
+class DerivedBoxes:
+    """Boxes of systems that are on a GPU, for one state of their bounds; ``box`` has the periodic axes."""
+
+    def __init__(self, given: DeviceBoxes) -> None:
+        self.given, self.box, self.count = given, given.box, given.count
+        self.bounds, self.per = given.bounds, given.bounds.per
+
+    def on(self, room: Room, dtype: np.dtype) -> Any:
+        """Write the numbers of all systems to memory of a GPU, and return it.
+
+        Raises
+        ------
+        ValueError
+            If a box may be beyond the range of ``dtype``.
+        """
+        box, most = self.box, float(np.finfo(dtype).max) / 16
+        largest = max(*self.per, *self.bounds.longest, *np.abs(box.origin))
+        if not largest <= most:
+            raise ValueError(
+                f"boxes have lengths, an origin or 1 / length of size {largest:.2g}, beyond the range of {dtype.name}: "
+                f"they must be below {most:.2g}."
+            )
+        table = room("derived boxes", (self.count, NUMBERS), dtype)
+        origin = np.zeros(3)
+        origin[3 - box.ndim :] = box.origin
+        defines = {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(dtype.itemsize == 8)}
+        room.backend.kernel("grid/systems.c", "numbers_of_systems", defines)(
+            self.count, self.given.numbers, table, self.count, frame_record(box),
+            Record("=5d", *origin, box.volume ** (1 / box.ndim), float(np.finfo(dtype).eps)),
+        )  # fmt: skip
+        return table
+
+
+def boxes_of(given: Any, count: int, box: Box, before: Any) -> Any:
     """Return the boxes of ``count`` systems, all those of the grid if None is given; ``before`` if they are the same.
 
     Raises
@@ -130,6 +170,11 @@ def boxes_of(given: Any, count: int, box: Box, before: SystemBoxes | None) -> Sy
     """
     if isinstance(given, SystemBoxes):
         return given
+    if isinstance(given, DeviceBoxes):
+        same = isinstance(before, DerivedBoxes) and (before.given, before.bounds) == (given, given.bounds)
+        return before if same else DerivedBoxes(given)
+    if isinstance(before, DerivedBoxes):
+        before = None
     if given is None:
         rows = np.broadcast_to(box.matrix, (count, box.ndim, box.ndim))
     else:

@@ -698,7 +698,7 @@ class UniformGrid(common.Fixed):
         (tape, built), kind = entry, kind_of(columns[0])
         with kind.scope(columns[0]), self.backend.scope(*columns):  # type: ignore[union-attr]  # it has a signature
             if boxes is not None:  # a build between may have had others
-                room.table("boxes", boxes.table(built.problem.dtype))
+                boxes.on(room, built.problem.dtype)
             tape.play(self.follow(), *columns)
             self.backend.mark(*columns)
             if check:

@@ -8,6 +8,7 @@ works on native arrays, with a compiled kernel (:func:`compile_kernel`) or a loo
 """
 
 from particlemesh.arrays.kinds import Kind, allocate, kind_of
+from particlemesh.arrays.lattices import DeviceBoxes
 from particlemesh.arrays.operands import adopt, check_apart, overlap
 from particlemesh.arrays.positions import Coordinates, coordinates, indices, lattices
 from particlemesh.backends import current as backend
@@ -24,6 +25,7 @@ __all__ = [
     "Branch",
     "CompilationError",
     "Coordinates",
+    "DeviceBoxes",
     "Fixed",
     "InOrder",
     "Kind",

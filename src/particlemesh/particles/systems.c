@@ -3,10 +3,31 @@
 
 #if MOVES
 #include "particles/coordinates.h"
+#include "arrays/lattices.h"
 
 typedef struct {
     real origin[3];
 } Origin;
+
+typedef struct {
+    real rows[9];
+} Rows;
+
+// The maps from boxes to the mesh's box: inverse matrices times its lattice vectors.
+KERNEL map_systems(GLOBAL const real* RESTRICT boxes, GLOBAL coordinate* RESTRICT maps, GLOBAL real* RESTRICT wide,
+                   const i64 systems, const i64 missing, const Rows mesh)
+{
+    const int first = (int)missing, axes = 3 - first;
+    for (i64 s = GROUP_ID * GROUP_SIZE + LOCAL_ID; s < systems; s += GROUP_COUNT * GROUP_SIZE)
+        for (int b = 0; b < axes; b++)
+            for (int c = 0; c < axes; c++) {
+                real sum = 0;
+                for (int a = first; a < 3; a++)
+                    sum += boxes[s * NUMBERS + INVERSE + 3 * a + first + b] * mesh.rows[3 * a + first + c];
+                wide[(s * axes + b) * axes + c] = sum;
+                maps[(s * axes + b) * axes + c] = (coordinate)sum;
+            }
+}
 
 // Positions in the boxes of their systems to the same fractions of the mesh's box, in double precision (real).
 KERNEL move_systems(GLOBAL const coordinate* x0, GLOBAL const coordinate* x1, GLOBAL const coordinate* x2,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.lattices import DeviceBoxes
 from particlemesh.arrays.operands import View, view
 from particlemesh.arrays.positions import Coordinates, frame_record, indices, lattices, of_natives
 from particlemesh.backends.base import Record, Unread
@@ -136,8 +137,16 @@ class Boxes:
     maps: Any  # native (systems, d, d), in the type of the values
     system: Any  # native int32 (N,)
     count: int  # systems
-    rows: np.ndarray  # (systems, d, d): lattice vectors
+    rows: Any  # (systems, d, d): lattice vectors of the host, or DeviceBoxes
     wide: Any  # the maps in double precision
+
+    @property
+    def lengths(self) -> tuple[Any, Any]:
+        """The shortest and the longest lattice vectors of each axis."""
+        if isinstance(self.rows, DeviceBoxes):
+            return self.rows.bounds.shortest, self.rows.bounds.longest
+        lengths = np.linalg.norm(self.rows, axis=2)
+        return lengths.min(0), lengths.max(0)
 
     def to_mesh(self, workspace: Workspace, vectors: View, order: Any) -> View:
         """Return vectors or tensors per length of their boxes as those per length of the mesh's."""
@@ -205,9 +214,11 @@ def assign_systems(
     if boxes is None:
         return None
     box = systems.mesh.box
-    rows = matrices(boxes, systems)
     number = np.dtype(workspace.dtype)
-    if before is not None and before.maps.dtype == number and np.array_equal(before.rows, rows):
+    rows = matrices(boxes, systems)
+    if isinstance(rows, DeviceBoxes):
+        to = _on_device(rows, systems, x.system, number, before)
+    elif before is not None and before.maps.dtype == number and np.array_equal(before.rows, rows):
         to = replace(before, system=x.system)
     else:
         maps = np.ascontiguousarray(np.linalg.inv(rows) @ box.matrix)
@@ -233,9 +244,27 @@ def assign_systems(
     return to
 
 
-def matrices(boxes: Any, systems: Systems) -> np.ndarray:
-    """Return lattice vectors (S, d, d) in double precision."""
-    rows = lattices(boxes, systems.count, systems.mesh.ndim)
+def _on_device(boxes: DeviceBoxes, systems: Systems, system: Any, number: np.dtype, before: Boxes | None) -> Boxes:
+    """Return the maps of boxes on a GPU, in memory that lasts."""
+    backend, box = boxes.backend, systems.mesh.box
+    if before is not None and before.rows is boxes and before.maps.dtype == number:
+        to = replace(before, system=system)
+    else:
+        shape = (systems.count, box.ndim, box.ndim)
+        to = Boxes(backend.empty(shape, number), system, systems.count, boxes, backend.empty(shape, np.float64))
+    missing = 3 - box.ndim
+    rows = np.eye(3)
+    rows[missing:, missing:] = box.matrix
+    facts = {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(number.itemsize == 8), "MOVES": 1}
+    backend.kernel(_FILE, "map_systems", facts)(
+        systems.count, boxes.numbers, to.maps, to.wide, systems.count, missing, Record("=9d", *rows.ravel())
+    )
+    return to
+
+
+def matrices(boxes: Any, systems: Systems) -> Any:
+    """Return lattice vectors (S, d, d) in double precision, or boxes on a GPU as they are."""
+    rows = boxes if isinstance(boxes, DeviceBoxes) else lattices(boxes, systems.count, systems.mesh.ndim)
     if not all(systems.mesh.periodic):
         raise ValueError("boxes are given, and an axis of the mesh is open: boxes may differ on periodic meshes only.")
     return rows

@@ -363,9 +363,10 @@ def interpolate(plan: Any, orders: Sequence[int], field: Any, outs: tuple[Any, .
 
 def check_slopes(plan: Any, order: int) -> None:
     """Check that the plan's type holds derivatives of an order, per power of the user's length."""
-    rows = plan.mesh.box.matrix[None] if plan.boxes is None else plan.boxes.rows
-    slopes = np.array(plan.mesh.intervals) / np.linalg.norm(rows, axis=2)
-    for size in (slopes.min(), slopes.max()):
+    norms = np.linalg.norm(plan.mesh.box.matrix, axis=1)
+    shortest, longest = (norms, norms) if plan.boxes is None else plan.boxes.lengths
+    intervals = np.array(plan.mesh.intervals)
+    for size in ((intervals / longest).min(), (intervals / shortest).max()):
         check_size(size**order, plan.dtype, f"derivatives of a field of size 1, per length{_POWERS[order]},")
 
 

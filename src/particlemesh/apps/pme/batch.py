@@ -11,12 +11,12 @@ import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
-from particlemesh.apps.pme.exclusions import KnownPairs
+from particlemesh.apps.pme.exclusions import KnownPairs, write_images
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
 from particlemesh.apps.pme.parameters import check_vectors, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS
-from particlemesh.kernels import Coordinates, Record, Unread, alone, checks, compile_kernel, lattices
+from particlemesh.kernels import Coordinates, DeviceBoxes, Record, Unread, alone, checks, compile_kernel, lattices
 
 _FILE = Path(__file__).with_name("batch.c")
 _TERMS = 7  # energy and six terms of the virial
@@ -85,7 +85,7 @@ class PMEBatch(Calculation):
     def reserve(self, count: int, *, quadrupoles: bool = False) -> Self:
         """Choose parameters, and allocate for ``count`` particles of all systems; see :meth:`PME.reserve`.
 
-        Systems and their boxes stay where they are: ``system`` is int32 on the device, and ``boxes`` on the host.
+        Systems stay where they are: ``system`` is int32 on the device.
 
         Parameters
         ----------
@@ -146,7 +146,8 @@ class PMEBatch(Calculation):
         dipoles, quadrupoles, widths : array (N, 3), (N, 3, 3), (N,), optional
             As for :class:`PME`. The result is a :class:`MultipoleResult`.
         boxes : array (S, 3) or (S, 3, 3), optional
-            Lengths or lattice vectors of each system. Other boxes than before need new tables, which the host makes.
+            Lengths or lattice vectors of each system, of the host or of the backend. Those on a GPU stay there. If they
+            shrink or grow by more than a tenth, a call may repeat its work.
         exclusions : integers (M, 2), optional
             Pairs of particles of one system, each once, by their indices among all particles.
         factors : float or array_like (M,)
@@ -176,7 +177,6 @@ class PMEBatch(Calculation):
         numbers = {name: array for name, array in given.items() if array is not None or name == "charges"}
         kind = Result if len(numbers) == 1 else MultipoleResult
         backend, x, taken = self._taken(positions, check, out, kind, **numbers)
-        rows = None if boxes is None else lattices(boxes, self.systems, 3)
         pairs = self._known.of(exclusions, factors, x.count)
         with self._in_order(*taken.values()):
             owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
@@ -185,16 +185,15 @@ class PMEBatch(Calculation):
             core = self._core_for(x, backend, fourth_power, taken["charges"].native, owners)
             if "widths" in taken:
                 core = self._for_widths(core, x.count, taken["widths"].native)
-            if rows is not None:
-                check_vectors(rows, core.parameters.longest)
-            core.owners, core.rows, core.exclusions = owners, rows, pairs
+            core.set_boxes(boxes)
+            core.owners, core.exclusions = owners, pairs
             try:
                 step = core if kind is Result else self._steps(core)
                 result = core.result(step, kind, taken, x, True, check, out, number=False, fields=fields)
             except ValueError:
                 self._check_positions(core, x)
                 raise
-            if check:
+            if check and not core.clean:
                 self._check(core)
             self._core = core
             return result
@@ -228,6 +227,7 @@ class PMEBatch(Calculation):
 
     def _check(self, core: Batch) -> None:
         """Raise what is wrong with the last step."""
+        core.check_boxes()
         wrong = core.errors()
         if wrong.other is not None:
             owners = core.backend.download(core.owners)
@@ -266,11 +266,12 @@ class Batch(Core):
     ----------
     owners : native int32 array (N,)
         The system of each particle, of the next step.
-    rows : NumPy array (S, 3, 3) or None
+    rows : NumPy array (S, 3, 3), DeviceBoxes or None
         Lattice vectors of the next step's boxes; None for the grid's.
     """
 
     replayed = False  # systems and boxes are not among the arrays
+    _boxes: DeviceBoxes | None = None  # their memory
 
     def __init__(self, *arguments: Any, systems: int, **options: Any) -> None:
         self.systems = systems
@@ -294,6 +295,39 @@ class Batch(Core):
         virials = self.take("virials", 9 * sets * self.systems).reshape(sets, self.systems, 3, 3)
         return super().fields(sets, count, False)._replace(virial=virials)
 
+    # ---- boxes ----------------------------------------------------------------------------------------
+
+    def set_boxes(self, boxes: Any) -> None:
+        """Set the boxes of the next step: those of the host are checked now, and on a GPU sent if they are others."""
+        if boxes is None or not self.on_gpu:
+            self.rows = None if boxes is None else lattices(boxes, self.systems, 3)
+        else:
+            self._boxes = self._boxes or DeviceBoxes(self.owner, self.box, self.systems)
+            self.rows = self._boxes.set(boxes)
+        rows = self.rows.host if isinstance(self.rows, DeviceBoxes) else self.rows
+        if rows is not None:
+            check_vectors(rows, self.parameters.longest)
+
+    def facts(self) -> tuple[Any, ...]:
+        return (self.rows.facts,) if isinstance(self.rows, DeviceBoxes) and self.rows.host is None else ()
+
+    def confirmed(self, *facts: np.ndarray) -> bool:
+        for read in facts:
+            if (self.rows.look(read)[0] > self.parameters.longest).any():
+                check_vectors(self.rows.lattices(), self.parameters.longest)
+            return bool(self.rows.confirm(read))
+        return True
+
+    def check_boxes(self) -> None:
+        """Raise what is wrong with the boxes of the last step."""
+        for read in self.backend.read(*self.facts()):
+            bounds = self.rows.bounds
+            if not self.confirmed(read) and self.rows.bounds.exceed(bounds):
+                raise ValueError(
+                    "boxes are smaller than those of the last call with check=True, by which pairs are searched: call "
+                    "with check=True once."
+                )
+
     # ---- a step ---------------------------------------------------------------------------------------
 
     def place(self, x: Coordinates, check: bool) -> None:
@@ -301,6 +335,8 @@ class Batch(Core):
 
     def build(self, x: Coordinates, check: bool) -> None:
         self.grid.build(native(x), system=self.owners, boxes=self.rows, check=check)
+        if len(self.exclusions) and isinstance(self.rows, DeviceBoxes):
+            write_images(self)
 
     def check_pairs(self, count: int) -> None:
         if not self.on_gpu:

@@ -228,13 +228,14 @@ class Core:
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
     weighted = True  # whether sums over neighbours are without the particle's own charge
     replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
+    looks_back = True  # whether what is wrong with a step may be looked for at its end
     dipoles: Any = None  # what makes steps with dipoles
     multipoles: Any = None  # and with quadrupoles and widths
     last: Any = None  # the one of these that made the last step
     named = False  # whether particles have names among their values where pairs are excluded
     systems = 0  # 0: all particles see each other
     owners: Any = None  # the system of each particle
-    rows: np.ndarray | None = None  # lattice vectors of systems in the next step
+    rows: Any = None  # lattice vectors of systems in the next step, or DeviceBoxes
 
     def __init__(
         self, box: pm.Box, parameters: Parameters, backend: Any, dtype: np.dtype, constant: float = 1.0,
@@ -270,7 +271,7 @@ class Core:
         self.status = self.take("status", len(StepErrors._fields), np.dtype(np.uint64))  # words of `StepErrors`
         self.sums: Any = None  # of the last step; their last column says which particles touch others
         self._replays, self.count = _Steps(self), -1  # repeats steps of so many particles
-        self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last replayed step
+        self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last repeated step
         self.clean = False  # whether a look at the last step has found nothing wrong
         self._sized = False  # whether the type holds forces of such charges
 
@@ -330,6 +331,14 @@ class Core:
 
     def check_pairs(self, count: int) -> None:
         """Note in the status, on the CPU, a pair that cannot be excluded."""
+
+    def facts(self) -> tuple[Any, ...]:
+        """Return what `confirmed` takes, on the device."""
+        return ()
+
+    def confirmed(self, *facts: np.ndarray) -> bool:
+        """Return whether the host was right about what is on the device; if not, it is now, and steps are repeated."""
+        return True
 
     def place(self, x: Coordinates, check: bool) -> None:
         """Give the mesh positions."""
@@ -472,14 +481,16 @@ class Core:
         self._sized = True
 
     def _submit(self, steps: Any, x: Coordinates, given: list[Any], out: dict[str, Any], check: bool) -> None:
-        """Make a step. On a GPU repeated ones are replayed, and what is wrong is looked for at their end only."""
+        """Make a step. On a GPU repeated ones may be replayed, and what is wrong is looked for at their end only."""
         step = functools.partial(steps.step, x, given[0] if len(given) == 1 else given, out)
         again, self.count, self.clean = x.count == self.count, x.count, False
         self.last = None if steps is self else steps
         if not again:
             self._replays.clear()  # `check` reads what the last plain step wrote
-        if not (self.on_gpu and self.replayed and len(given[0])) or (check and not again):
+        if not (self.on_gpu and self.looks_back and len(given[0])) or (check and not again):
             step(check)
+            if check and not self.confirmed(*self.backend.read(*self.facts())):
+                step(check)
             return
         positions = native(x)
         arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values()
@@ -489,9 +500,13 @@ class Core:
             grid: Any = self.grid.ready()
             self._looked_at = self.status, self.solver.plan.particles.status, grid.words
 
-        self._replays((type(steps), tuple(out), self.exclusions), arrays, unchecked)
+        if self.replayed:
+            self._replays((type(steps), tuple(out), self.exclusions), arrays, unchecked)
+        else:
+            unchecked()
         if check:
-            self.clean = not any(array.any() for array in self.backend.read(*self._looked_at))
+            words = self.backend.read(*self._looked_at, *self.facts())
+            self.clean = self.confirmed(*words[3:]) and not any(array.any() for array in words[:3])
             if not self.clean:  # with room for what did not fit, or an error that names the first particle
                 self._replays.clear()
                 step(True)

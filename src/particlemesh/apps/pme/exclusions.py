@@ -15,7 +15,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.kernels import Coordinates, Fixed, Record, Unread, alone, checks
+from particlemesh.kernels import Coordinates, DeviceBoxes, Fixed, Record, Unread, alone, checks
 from particlemesh.kernels.cpu import loop_with, plain, ranges, run, threads_for
 
 _STATES = 8  # pairs of so many calls are kept
@@ -49,20 +49,35 @@ class Images(NamedTuple):
 class Boxes(NamedTuple):
     """Boxes of a step, in which nearest images are sought."""
 
-    rows: np.ndarray  # (S, 3, 3), lattice vectors
+    rows: Any  # (S, 3, 3), lattice vectors, or bounds of boxes on a GPU
     lattices: Any  # numbers (S, 20) of images, for loops and kernels
     near: float  # nearer images are the nearest in all boxes
 
 
 def boxes(core: Any) -> Boxes:
     """Return the box of a core, or those of its systems, made again if they change."""
+    if isinstance(core.rows, DeviceBoxes):
+        bounds = core.rows.bounds
+        if core.known_boxes is None or core.known_boxes.rows is not bounds:
+            # Lattice vectors are no shorter than the distance of the faces of an axis.
+            lattices = core.take("images of boxes", 20 * core.systems).reshape(-1, 20)
+            core.known_boxes = Boxes(bounds, lattices, 0.5 / max(bounds.per))
+        return core.known_boxes
     one = np.broadcast_to(core.images_box.matrix, (max(core.systems, 1), 3, 3))
     rows = one if core.rows is None else core.rows
-    if core.known_boxes is None or not np.array_equal(core.known_boxes.rows, rows):
+    if core.known_boxes is None or isinstance(core.known_boxes.rows, tuple) or not np.array_equal(core.known_boxes.rows, rows):
         images = [Images.of(row, core.dtype) for row in rows]
         lattices = core.upload([image.numbers() for image in images])
         core.known_boxes = Boxes(rows.copy(), lattices, min(image.near for image in images) ** 0.5)
     return core.known_boxes
+
+
+def write_images(core: Any) -> None:
+    """Write the numbers of nearest images in the boxes of a core that are on a GPU."""
+    wide = int(core.dtype.itemsize == 8)
+    kernel = core.backend.kernel("apps/pme/images.c", "images", dict(REAL_IS_DOUBLE=1, COORDINATE_IS_DOUBLE=wide))
+    rounding = Record("=d", _ROUNDING * float(np.finfo(core.dtype).eps))
+    kernel(core.systems, core.rows.numbers, boxes(core).lattices, core.systems, rounding)
 
 
 def short_vectors(matrix: np.ndarray) -> np.ndarray:

@@ -201,7 +201,7 @@ class DistributedPME(PME):
 class RankCore(Core):
     """Grid and solver over ranks, and sums of energies and virials."""
 
-    replayed, named = False, True
+    looks_back, named = False, True
 
     def __init__(
         self, world: pmd.World, parts: str, box: pm.Box, parameters: Parameters, *given: Any, **more: Any

@@ -353,7 +353,7 @@ def build_on_gpu(
             extents, extent_axes = _extents(given, given.x.count, sizes.box.ndim, backend, room)
         cells = sizes.geometry(given.dtype, given.boxes)
         if given.boxes is not None:
-            systems = room("systems", (given.x.count,), I32), room.table("boxes", given.boxes.table(given.dtype))
+            systems = room("systems", (given.x.count,), I32), given.boxes.on(room, given.dtype)
         items = cells.keys(given.x, extents, extent_axes, systems)
     problem = sizes.problem(backend, items.count, given.dtype, extent_axes, given.buckets)
     builder = choose(problem)

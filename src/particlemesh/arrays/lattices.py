@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Boxes of systems on a GPU: whatever depends on them is derived there, from one table of numbers (lattices.h)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from particlemesh.arrays.kinds import allocate
+from particlemesh.arrays.operands import adopt, converted, real_dtype
+from particlemesh.arrays.positions import lattices
+from particlemesh.backends.base import Backend, Record, kept
+from particlemesh.box import Box
+
+NUMBERS = 28  # of a box, as lattices.h has them
+_FACTS = 10
+_DOUBLE = np.dtype(np.float64)
+
+
+class Bounds(NamedTuple):
+    """What all boxes keep to, for each axis."""
+
+    per: tuple[float, ...]  # the most fractions that a distance of one spans across the faces
+    longest: tuple[float, ...]  # lattice vectors
+    shortest: tuple[float, ...]
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> Bounds:
+        """Return those of lattice vectors (S, d, d)."""
+        lengths, per = np.linalg.norm(rows, axis=2), np.linalg.norm(np.linalg.inv(rows), axis=1)
+        return cls(*(tuple(a.tolist()) for a in (per.max(0), lengths.max(0), lengths.min(0)))).rounded()
+
+    def exceed(self, others: Bounds) -> bool:
+        """Return whether a box is thinner than others are."""
+        return any(a > b for a, b in zip(self.per, others.per, strict=True))
+
+    def rounded(self) -> Bounds:
+        """Return bounds that are powers of the fourth root of 2: boxes that change a little have the same ones."""
+
+        def outwards(numbers: tuple[float, ...], towards: Any) -> tuple[float, ...]:
+            return tuple(2 ** (towards(4 * math.log2(number)) / 4) for number in numbers)
+
+        up = functools.partial(outwards, towards=math.ceil)
+        return Bounds(up(self.per), up(self.longest), outwards(self.shortest, math.floor))
+
+
+class DeviceBoxes:
+    """Boxes of systems on a GPU, for plans, grids and solvers: what depends on them is derived there.
+
+    Plans and grids decide some things on the host. For these they use ``bounds``, which a look at the device confirms
+    afterwards.
+
+    Parameters
+    ----------
+    backend : Backend
+    box : Box
+        Has the origin and the periodic axes of all.
+    count : int
+        Number S of systems.
+
+    Attributes
+    ----------
+    numbers : native float64 array (S, 28)
+        As ``arrays/lattices.h`` describes them.
+    facts : native float64 array (10,)
+        About all boxes: what :meth:`confirm` takes, downloaded.
+    host : NumPy array (S, d, d) or None
+        Lattice vectors that were given on the host.
+    bounds : Bounds
+        What the host may rely on: of boxes that are given on the host, or that were confirmed last.
+
+    Raises
+    ------
+    ValueError
+        If the device lacks double precision.
+
+    Examples
+    --------
+    >>> from particlemesh.kernels import DeviceBoxes, backend
+    >>> import particlemesh as pm
+    >>> try:
+    ...     boxes = DeviceBoxes(backend("opencl"), pm.Box((2.0, 2.0)), 3).set([[1.0, 2.0]] * 3)
+    ...     volumes = boxes.backend.download(boxes.numbers)[:, 18].tolist()
+    ... except (ImportError, RuntimeError):  # there is no OpenCL
+    ...     volumes = [2.0] * 3
+    >>> volumes
+    [2.0, 2.0, 2.0]
+    """
+
+    def __init__(self, backend: Backend, box: Box, count: int) -> None:
+        if not backend.facts().get("HAS_FP64", 1):
+            raise ValueError("boxes need double precision, which this device lacks: give fractions of a common box.")
+        self.backend, self.box, self.count = kept(backend), box, count
+        self.numbers = allocate(backend, (count, NUMBERS), _DOUBLE, f"the boxes of {count:,} systems")
+        self.facts = allocate(backend, (_FACTS,), _DOUBLE, "facts about boxes")
+        self.bounds: Bounds
+        self._known = False  # whether there are bounds
+        self.host: np.ndarray | None = None
+        self._given: Any = None  # boxes on the device
+
+    def set(self, boxes: Any) -> DeviceBoxes:
+        """Set lengths (S, d) or lattice vectors (S, d, d), of the backend or of the host.
+
+        Those of the host are checked now, and sent if they are others than before. Only the first ones on the device
+        are looked at now.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If they are no boxes, of another device or number.
+        """
+        kind, array = adopt(boxes, "boxes")
+        d = self.box.ndim
+        if kind.home == "cpu":
+            rows = lattices(boxes, self.count, d)
+            if self.host is None or not np.array_equal(self.host, rows):
+                self.host, self._given = rows, None
+                self.bounds, self._known = Bounds.of(rows), True
+                self._derive(self.backend.upload(rows))
+            return self
+        if not kind.on(array, self.backend):
+            raise ValueError(f"boxes are not on {self.backend.device} ({self.backend}): copy them there, or to the host.")
+        dtype = kind.dtype(array)
+        if dtype.kind == "c" or tuple(array.shape) not in ((self.count, d), (self.count, d, d)):
+            raise ValueError(
+                f"boxes has shape {tuple(array.shape)} and dtype {dtype}; real lengths ({self.count}, {d}) or lattice vectors as rows "
+                f"({self.count}, {d}, {d}) are needed."
+            )
+        real_dtype(array, kind, "boxes")
+        native = kind.native(array)
+        if native.dtype not in (np.dtype(np.float32), _DOUBLE):
+            native = converted(native, _DOUBLE, "boxes")
+        self.host, self._given = None, native
+        self._derive(native)
+        if not self._known:
+            self.confirm(self.backend.download(self.facts))
+        return self
+
+    def lattices(self) -> np.ndarray:
+        """Return lattice vectors (S, d, d) from the device; waits."""
+        d = self.box.ndim
+        return lattices(self.backend.download(self._given), self.count, d)
+
+    def look(self, facts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the longest vectors (d,), the shortest ones, and the most fractions per distance, of all boxes.
+
+        Raises
+        ------
+        ValueError
+            If there is a box that is none; the first one is named.
+        """
+        if facts[0] < self.count:
+            self.lattices()  # raises
+        per, longest, inverse = facts[1:].reshape(3, 3)[:, 3 - self.box.ndim :]
+        return longest, 1 / inverse, per
+
+    def confirm(self, facts: np.ndarray) -> bool:
+        """Return whether work that relied on ``bounds`` is right; if not, repeat it with those that are set now."""
+        longest, shortest, per = (tuple(a.tolist()) for a in self.look(facts))
+        bounds = Bounds(per, longest, shortest).rounded()
+        if self._known and bounds == self.bounds:
+            return True
+        self.bounds, self._known = bounds, True
+        self._derive(self._given)
+        return False
+
+    def _derive(self, source: Any) -> None:
+        d = self.box.ndim
+        missing, size, vectors = 3 - d, source.dtype.itemsize, source.ndim == 3
+        most = (*[math.inf] * missing, *(self.bounds.per if self._known else [math.inf] * d))
+        rows = np.eye(3)
+        rows[missing:, missing:] = self.box.matrix
+        strides = *(stride // size for stride in source.strides), 0
+        places = int(getattr(source, "offset", 0)) // size, *strides[:3], int(vectors)
+        defines = {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(size == 8)}
+        self.backend.kernel("arrays/lattices.c", "derive_lattices", defines)(
+            self.count, source, self.numbers, self.count, missing, Record("=5q", *places),
+            Record("=12d", *most, *rows.ravel()),
+        )  # fmt: skip
+        self.backend.kernel("arrays/lattices.c", "facts_of_lattices", defines)(
+            self.backend.group_size, self.numbers, self.facts, self.count
+        )
