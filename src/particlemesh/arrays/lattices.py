@@ -122,12 +122,14 @@ class DeviceBoxes:
                 self._derive(self.backend.upload(rows))
             return self
         if not kind.on(array, self.backend):
-            raise ValueError(f"boxes are not on {self.backend.device} ({self.backend}): copy them there, or to the host.")
+            raise ValueError(
+                f"boxes are not on {self.backend.device} ({self.backend}): copy them there, or to the host."
+            )
         dtype = kind.dtype(array)
         if dtype.kind == "c" or tuple(array.shape) not in ((self.count, d), (self.count, d, d)):
             raise ValueError(
-                f"boxes has shape {tuple(array.shape)} and dtype {dtype}; real lengths ({self.count}, {d}) or lattice vectors as rows "
-                f"({self.count}, {d}, {d}) are needed."
+                f"boxes has shape {tuple(array.shape)} and dtype {dtype}; real lengths ({self.count}, {d}) or lattice "
+                f"vectors as rows ({self.count}, {d}, {d}) are needed."
             )
         real_dtype(array, kind, "boxes")
         native = kind.native(array)
@@ -160,10 +162,10 @@ class DeviceBoxes:
     def confirm(self, facts: np.ndarray) -> bool:
         """Return whether work that relied on ``bounds`` is right; if not, repeat it with those that are set now."""
         longest, shortest, per = (tuple(a.tolist()) for a in self.look(facts))
-        bounds = Bounds(per, longest, shortest).rounded()
-        if self._known and bounds == self.bounds:
+        before, self.bounds = self.bounds if self._known else None, Bounds(per, longest, shortest).rounded()
+        if before is not None and before.per == self.bounds.per:  # others decide nothing
             return True
-        self.bounds, self._known = bounds, True
+        self._known = True
         self._derive(self._given)
         return False
 

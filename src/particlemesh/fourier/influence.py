@@ -85,7 +85,7 @@ class Influence:
         numbers = None if self._function is None else self._function.numbers()
         if numbers is None or isinstance(self._zero, complex) or self.gradient != "window":
             raise ValueError(
-                "boxes on a GPU need a Green function of ours that is real, and gradient='window': give boxes on the host."
+                "boxes on a GPU need a real Green function of ours, and gradient='window': give boxes on the host."
             )
         divisors = [np.ones(n) for n in modes.spectrum_shape]
         if self._divisor is not None:
@@ -169,9 +169,9 @@ class Derived:
 
     def write(self) -> None:
         """Write the tables that there are."""
-        for table in (self._table, self._of_strain):
-            if table is not None:
-                self._write(table)
+        for out in (self._table, self._of_strain):
+            if out is not None:
+                self._write(out)
         count, facts = self._boxes.count, self._facts()
         self._backend.kernel("fourier/influence.c", "reciprocals", facts)(
             self.rows.size, self._boxes.numbers, self.rows, count, self._missing
@@ -180,9 +180,9 @@ class Derived:
     def _facts(self, terms: int = 0) -> dict[str, int]:
         return {"REAL_IS_DOUBLE": 1, "COORDINATE_IS_DOUBLE": int(self.dtype.itemsize == 8), "TERMS": terms}
 
-    def _write(self, table: Any) -> None:
-        facts = self._facts(0 if table is self._table else table.shape[1])
+    def _write(self, out: Any) -> None:
+        facts = self._facts(0 if out is self._table else out.shape[1])
         self._backend.kernel("fourier/influence.c", "influence", facts)(
-            self._size * self._boxes.count, self._boxes.numbers, self._divisors, self._pairs, table, self._missing,
+            self._size * self._boxes.count, self._boxes.numbers, self._divisors, self._pairs, out, self._missing,
             self._band, self._numbers,
         )  # fmt: skip

@@ -311,7 +311,8 @@ class Solver(MeshSolver):
         """
         self._not_recorded(positions, "call particlemesh.autograd.torch.potential, or ")
         rows: Any = None
-        factors, each = self._common, [self._modes]
+        factors: Any = self._common
+        each = [self._modes]
         if boxes is not None and self.plan.stack is not None:
             boxes = rows = matrices(boxes, self.plan.stack)
         if isinstance(rows, DeviceBoxes):

@@ -171,7 +171,7 @@ def boxes_of(given: Any, count: int, box: Box, before: Any) -> Any:
     if isinstance(given, SystemBoxes):
         return given
     if isinstance(given, DeviceBoxes):
-        same = isinstance(before, DerivedBoxes) and (before.given, before.bounds) == (given, given.bounds)
+        same = isinstance(before, DerivedBoxes) and (before.given, before.bounds.per) == (given, given.bounds.per)
         return before if same else DerivedBoxes(given)
     if isinstance(before, DerivedBoxes):
         before = None

@@ -96,3 +96,37 @@ def test_energies_that_are_differentiated(library):
     with pytest.raises(Exception, match=r"not finite.* 7"):
         float(energy(pme, array(spoiled(x, np.nan)), array(q)))
     energy(pme, array(x), array(q))
+
+
+def two_near_each_other(dtype, distance):
+    """Particles of which the second and the fourth are so near each other, beside a corner of the box."""
+    x = X.astype(dtype)
+    x[[1, 3]] = 0
+    x[3, 0] = distance
+    return x, Q.astype(dtype), np.ones((20, 3), dtype)
+
+
+# Energies of charges are finite at such a distance, and forces are not; and those of dipoles.
+DISTANCES = {("float32", 0): 1e-13, ("float64", 0): 1e-110, ("float32", 1): 1e-7, ("float64", 1): 1e-45}
+
+
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.parametrize("more", [(), ("dipoles",), ("dipoles", "widths")], ids=["charges", "dipoles", "multipoles"])
+@pytest.mark.parametrize("many", [False, True], ids=["one", "batch"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_particles_whose_forces_are_not_finite(backend, dtype, many, more):
+    x, q, mu = two_near_each_other(dtype, DISTANCES[dtype, min(len(more), 1)])
+    options = dict(**COARSE, dtype=dtype, backend=backend.name)
+    call = PMEBatch(TRICLINIC, 2, **options) if many else PME(TRICLINIC, **options)
+    numbers = {"dipoles": mu, "widths": np.zeros(20, dtype)}
+    given = [x, q, *[SYSTEM.astype(np.int32)] * many]
+    there = {name: backend.array(numbers[name]) for name in more}
+    for _turn in range(3):  # later calls are played from tapes
+        with np.errstate(all="ignore"):
+            result = call(*map(backend.array, given), **there, check=False)
+        assert np.isfinite(backend.host(result.energy)).all() == (not more or (not many and len(more) == 1))
+        assert not np.isfinite(backend.host(result.forces)).all()
+        named = "particle 1 of system 1" if many else r"particle 1\."
+        for refused in (call.check, lambda: call(*map(backend.array, given), **there)):
+            with np.errstate(all="ignore"), pytest.raises(ValueError, match=f"not finite.*too near.*{named}"):
+                refused()

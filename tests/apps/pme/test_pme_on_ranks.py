@@ -123,6 +123,29 @@ def test_particles_in_one_place_are_named_on_all_ranks():
     assert "20 is in the place" in second  # of this rank's particles
 
 
+@pytest.mark.parametrize(("dtype", "distance"), [("f4", 1e-13), ("f8", 1e-110)])
+def test_particles_whose_forces_are_not_finite_are_named_on_all_ranks(dtype, distance):
+    """The energy of particles at such a distance is finite."""
+    x, q = (a.astype(dtype) for a in drawn(BOXES["right"]))
+    x[[10, 70]] = 0
+    x[70, 0] = distance
+
+    def work(world):
+        mine = shares([50, 90])[world.rank]
+        pme = DistributedPME(world, BOXES["right"], accuracy=1e-3, threads=1)
+        with np.errstate(all="ignore"):
+            with pytest.raises(ValueError, match="forces or fields are not finite: charges are too large") as caught:
+                pme(x[mine], q[0, mine])
+            assert np.isfinite(pme(x[mine], q[0, mine], check=False).energy)
+            with pytest.raises(ValueError, match="forces or fields are not finite"):
+                pme.check()
+        return str(caught.value)
+
+    first, second = on_threads(2, work)
+    assert "particle 10." in first
+    assert "particle 20." in second  # of this rank's particles
+
+
 @pytest.mark.parametrize(("options", "words"), [
     (dict(box=pm.Box((1.0,) * 3, periodic=(True, True, False))), "over ranks every axis is periodic"),
     (dict(parts="rows"), "parts"), (dict(accuracy=2.0), "below 1"),

@@ -242,11 +242,7 @@ class PMEBatch(Calculation):
             raise ValueError(f"charges are not finite; the first is that of {_particle(core, wrong.bad)}.")
         if core.multipoles is not None:
             core.multipoles.check(wrong, functools.partial(_particle, core))
-        if wrong.infinite is not None:
-            raise ValueError(
-                f"the energy of system {wrong.infinite} is not finite: charges are too large, or particles too near "
-                "each other."
-            )
+        wrong.check_results(f"the energy of system {wrong.infinite}", "charges", functools.partial(_particle, core))
 
 
 def _particle(core: Batch, index: int) -> str:

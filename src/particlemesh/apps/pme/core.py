@@ -22,7 +22,16 @@ from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of, longest_vectors
+from particlemesh.apps.pme.parameters import (
+    CPU,
+    FOURTH,
+    GPU,
+    Parameters,
+    check_powers,
+    choose,
+    error_of,
+    longest_vectors,
+)
 from particlemesh.apps.pme.split import Smooth, Split, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
@@ -116,6 +125,15 @@ class StepErrors(NamedTuple):
     asymmetric: int | None  # the first particle with a quadrupole that is not symmetric
     wide: int | None  # the first particle with a width that the cutoff does not serve
     moment: int | None  # the first particle with a dipole, quadrupole or width that is not finite
+    lost: int | None  # the first particle with a result that is not finite
+
+    def check_results(self, energy: str, numbers: str, name: Callable[[int], str] = "particle {}".format) -> None:
+        """Raise an error if results are not finite; ``name`` returns the name of a particle."""
+        if self.infinite is None and self.lost is None:
+            return
+        what = "forces or fields are" if self.infinite is None else f"{energy} is"
+        first = "" if self.lost is None else f" The first such result is that of {name(self.lost)}."
+        raise ValueError(f"{what} not finite: {numbers} are too large, or particles too near each other.{first}")
 
 
 class Fields(NamedTuple):
@@ -147,55 +165,6 @@ def check_not_recorded(function: str, *arrays: Any) -> None:
 def word_of(wrong: np.ndarray) -> int:
     """Return ~i of the first particle i that is wrong (N,), or 0."""
     return int(np.argmax(wrong)) ^ _ONES if wrong.any() else 0
-
-
-def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
-    """Check that a type holds what a pair function divides by, for pairs from a fiftieth of the cutoff to the cutoff.
-
-    Raises
-    ------
-    ValueError
-        If it does not: the unit of length is too large or too small.
-    """
-    info = np.finfo(dtype)
-    least, most = 50 * float(info.max) ** (-1 / power), (float(info.tiny) * 2**16) ** (-1 / power)
-    if not least <= cutoff <= most:
-        remedy = f"Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
-        raise ValueError(
-            f"the cutoff is {cutoff:.3g}; {dtype.name} holds the powers of distances that this interaction needs for "
-            f"cutoffs from {least:.2g} to {most:.2g}. {remedy}"
-        )
-
-
-def check_finite(array: Any, what: str, axis: int = -1) -> None:
-    """Raise an error that names the first particle if a number is not finite; waits.
-
-    Parameters
-    ----------
-    array : array
-        Of NumPy, CuPy, torch or JAX.
-    what : str
-        Whose numbers: "charges".
-    axis : int
-        That of the particles.
-
-    Examples
-    --------
-    >>> check_finite(np.array([1.0, np.nan]), "charges")
-    Traceback (most recent call last):
-        ...
-    ValueError: charges of 1 of 2 particles are not finite; the first is particle 1. Give finite numbers.
-    """
-    bad = array - array != 0
-    if not bool(bad.any()):
-        return
-    host = np.asarray(bad.get() if hasattr(bad, "get") else bad.cpu() if hasattr(bad, "cpu") else bad)
-    first: np.ndarray = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1).max(1)
-    k = int(first.argmax())
-    raise ValueError(
-        f"{what} of {first.sum()} of {len(first)} particles are not finite; the first is particle {k}. "
-        "Give finite numbers."
-    )
 
 
 class Core:
@@ -482,7 +451,11 @@ class Core:
 
     def _submit(self, steps: Any, x: Coordinates, given: list[Any], out: dict[str, Any], check: bool) -> None:
         """Make a step. On a GPU repeated ones may be replayed, and what is wrong is looked for at their end only."""
-        step = functools.partial(steps.step, x, given[0] if len(given) == 1 else given, out)
+
+        def step(check: bool) -> None:
+            steps.step(x, given[0] if len(given) == 1 else given, out, check)
+            self._look_over(out)
+
         again, self.count, self.clean = x.count == self.count, x.count, False
         self.last = None if steps is self else steps
         if not again:
@@ -510,6 +483,20 @@ class Core:
             if not self.clean:  # with room for what did not fit, or an error that names the first particle
                 self._replays.clear()
                 step(True)
+
+    def _look_over(self, out: dict[str, Any]) -> None:
+        """Note the first particle with a result that is not finite."""
+        arrays = [array for name, array in out.items() if name not in ("energy", "virial")]
+        sets, count, *_ = arrays[0].shape
+        widths = [array.size // max(sets * count, 1) for array in arrays]
+        if self.on_gpu:
+            arrays, widths = (given + more * (6 - len(given)) for given, more in ((arrays, arrays[:1]), (widths, [0])))
+            compile_kernel(self.backend, _FILE.with_name("finite.c"), "look_over", self.dtype)(
+                sets * count, *arrays, self.status, sets * count, count, Record("=12q", *map(self.at, arrays), *widths)
+            )
+        elif not all(np.isfinite(array.sum()) for array in arrays):
+            lost = [~np.isfinite(array).reshape(sets, count, -1).all((0, 2)) for array in arrays]
+            self.status[-1] = word_of(np.logical_or.reduce(lost))
 
     def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
         """Write dense outputs (sets, ...) for dense numbers of particles.
@@ -592,7 +579,7 @@ class Core:
                 out["virial"][c] = whole
         if first:
             self.status[0] = sums[:, -1].sum() != 0
-        finite = np.isfinite(out["energy"]) & np.isfinite(out["forces"].sum((1, 2)))
+        finite = np.isfinite(out["energy"])
         if not finite.all():
             self.status[1] = max(self.status[1], word_of(~finite))
             self.status[3] = max(self.status[3], word_of(~np.isfinite(charges).all(0)))

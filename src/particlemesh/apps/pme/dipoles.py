@@ -20,7 +20,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import close
-from particlemesh.apps.pme.core import Core, Result, check_powers, native, word_of
+from particlemesh.apps.pme.core import Core, Result, native, word_of
+from particlemesh.apps.pme.parameters import check_powers
 from particlemesh.apps.pme.split import NONE, Smooth, with_derivatives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 

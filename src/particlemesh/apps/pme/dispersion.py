@@ -177,14 +177,14 @@ class Dispersion(Calculation):
                 f"particle {core.first_touching()} lies where another one lies: r**-6 is infinite; move one of them, "
                 "or exclude the pair."
             )
-        if wrong.infinite is not None:
+        if wrong.infinite is not None or wrong.lost is not None:
             for name, operand in taken.items():
                 bad = np.flatnonzero(~np.isfinite(core.owner.download(operand.native)))
                 if len(bad):
                     raise ValueError(f"{name} has {len(bad)} elements that are not finite; the first is {bad[0]}.")
             if wrong.bad is not None:
                 raise ValueError(f"numbers are not finite; the first is that of particle {wrong.bad}.")
-            raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
+        wrong.check_results("the energy", "numbers")
 
 
 # ---- a step on native arrays, and pairs that are left out ---------------------------------------------------

@@ -49,7 +49,7 @@ class Images(NamedTuple):
 class Boxes(NamedTuple):
     """Boxes of a step, in which nearest images are sought."""
 
-    rows: Any  # (S, 3, 3), lattice vectors, or bounds of boxes on a GPU
+    rows: Any  # (S, 3, 3), lattice vectors, or DeviceBoxes
     lattices: Any  # numbers (S, 20) of images, for loops and kernels
     near: float  # nearer images are the nearest in all boxes
 
@@ -57,15 +57,12 @@ class Boxes(NamedTuple):
 def boxes(core: Any) -> Boxes:
     """Return the box of a core, or those of its systems, made again if they change."""
     if isinstance(core.rows, DeviceBoxes):
-        bounds = core.rows.bounds
-        if core.known_boxes is None or core.known_boxes.rows is not bounds:
-            # Lattice vectors are no shorter than the distance of the faces of an axis.
-            lattices = core.take("images of boxes", 20 * core.systems).reshape(-1, 20)
-            core.known_boxes = Boxes(bounds, lattices, 0.5 / max(bounds.per))
-        return core.known_boxes
+        lattices = core.take("images of boxes", 20 * core.systems).reshape(-1, 20)
+        # Lattice vectors are no shorter than the distance of the faces of some axis.
+        return Boxes(core.rows, lattices, 0.5 / max(core.rows.bounds.per))
     one = np.broadcast_to(core.images_box.matrix, (max(core.systems, 1), 3, 3))
     rows = one if core.rows is None else core.rows
-    if core.known_boxes is None or isinstance(core.known_boxes.rows, tuple) or not np.array_equal(core.known_boxes.rows, rows):
+    if core.known_boxes is None or not np.array_equal(core.known_boxes.rows, rows):
         images = [Images.of(row, core.dtype) for row in rows]
         lattices = core.upload([image.numbers() for image in images])
         core.known_boxes = Boxes(rows.copy(), lattices, min(image.near for image in images) ** 0.5)

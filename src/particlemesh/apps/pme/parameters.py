@@ -210,6 +210,55 @@ def longest_vectors(known: Parameters, box: pm.Box, count: int, error: float) ->
     return tuple(np.maximum(spacing * np.array(known.shape), 1.05 * box.lengths).tolist())
 
 
+def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
+    """Check that a type holds what a pair function divides by, for pairs from a fiftieth of the cutoff to the cutoff.
+
+    Raises
+    ------
+    ValueError
+        If it does not: the unit of length is too large or too small.
+    """
+    info = np.finfo(dtype)
+    least, most = 50 * float(info.max) ** (-1 / power), (float(info.tiny) * 2**16) ** (-1 / power)
+    if not least <= cutoff <= most:
+        remedy = f"Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        raise ValueError(
+            f"the cutoff is {cutoff:.3g}; {dtype.name} holds the powers of distances that this interaction needs for "
+            f"cutoffs from {least:.2g} to {most:.2g}. {remedy}"
+        )
+
+
+def check_finite(array: Any, what: str, axis: int = -1) -> None:
+    """Raise an error that names the first particle if a number is not finite; waits.
+
+    Parameters
+    ----------
+    array : array
+        Of NumPy, CuPy, torch or JAX.
+    what : str
+        Whose numbers: "charges".
+    axis : int
+        That of the particles.
+
+    Examples
+    --------
+    >>> check_finite(np.array([1.0, np.nan]), "charges")
+    Traceback (most recent call last):
+        ...
+    ValueError: charges of 1 of 2 particles are not finite; the first is particle 1. Give finite numbers.
+    """
+    bad = array - array != 0
+    if not bool(bad.any()):
+        return
+    host = np.asarray(bad.get() if hasattr(bad, "get") else bad.cpu() if hasattr(bad, "cpu") else bad)
+    first: np.ndarray = np.moveaxis(host, axis, 0).reshape(host.shape[axis], -1).max(1)
+    k = int(first.argmax())
+    raise ValueError(
+        f"{what} of {first.sum()} of {len(first)} particles are not finite; the first is particle {k}. "
+        "Give finite numbers."
+    )
+
+
 def check_vectors(rows: np.ndarray, longest: Any) -> None:
     """Raise an error that names the first of boxes (S, 3, 3) with a lattice vector that is longer than the longest."""
     lengths = np.linalg.norm(rows, axis=-1)

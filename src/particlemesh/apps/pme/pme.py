@@ -373,5 +373,4 @@ class PME(Calculation):
                 raise ValueError(f"{what} are not finite; the first is that of particle {first}.")
         if core.multipoles is not None:
             core.multipoles.check(wrong, lambda k: f"particle {k}")
-        if wrong.infinite is not None:
-            raise ValueError("the energy is not finite: charges are too large, or particles too near each other.")
+        wrong.check_results("the energy", "charges")
