@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from particlemesh.apps.pme import PMEBatch
+from particlemesh.apps.pme import PME, PMEBatch
 from particlemesh.fourier.engines import HostEngine
 from pme_cases import TRICLINIC, close
 
@@ -161,3 +161,15 @@ def test_arrays_on_the_device_that_are_no_boxes(backend, boxes):
     x, q = map(backend.array, systems(SHAPES))
     with pytest.raises(ValueError, match=r"boxes has shape .* and dtype"):
         batch(x, q, backend.array(OWNERS), boxes=backend.array(boxes))
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("many", [False, True], ids=["one", "batch"])
+def test_a_step_is_made_once_for_particles_that_have_left_the_box(backend, many):
+    x, q = systems(np.stack([TRICLINIC] * 3))
+    options = dict(**GAUSSIAN, dtype="float64", backend=backend.name)
+    call = PMEBatch(TRICLINIC, 3, **options) if many else PME(TRICLINIC, **options)
+    given = [q, OWNERS] if many else [q]
+    for _ in range(4):
+        call(*map(backend.array, [x + TRICLINIC[1], *given]))
+    assert call._core.clean  # else a step is made again, with checks that wait

@@ -30,7 +30,7 @@ from particlemesh.grid.room import Room, Rooms
 from particlemesh.grid.sizes import I32, U32, U64, CpuJob, Input, Job, Problem, Sizes
 from particlemesh.grid.storage import Slots, SortedCells, Storage
 from particlemesh.sorting.cpu import counting_sort
-from particlemesh.sorting.keys import BAD_RADIUS, FIRST, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
+from particlemesh.sorting.keys import BAD_RADIUS, FIRST, FOLDED, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
 from particlemesh.sorting.scan import allocate_counts, scan
 
 _numbers = itertools.count()  # of builds
@@ -281,7 +281,7 @@ class Build(Built):
     @property
     def words(self) -> Any:
         """What `status` reads, on the device: zeros if nothing was wrong."""
-        return self.job.status[:STATUS_WORDS]
+        return self.job.status[:FOLDED]
 
     def status(self) -> checks.GridStatus:
         """Return what was wrong; waits for the device."""
