@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import functools
 import math
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from particlemesh import checks
 from particlemesh.arrays.kinds import allocate
 from particlemesh.arrays.operands import adopt, converted, real_dtype
 from particlemesh.arrays.positions import lattices
@@ -47,7 +49,7 @@ class Bounds(NamedTuple):
         return Bounds(up(self.per), up(self.longest), outwards(self.shortest, math.floor))
 
 
-class DeviceBoxes:
+class DeviceBoxes(checks.Fixed):
     """Boxes of systems on a GPU, for plans, grids and solvers: what depends on them is derived there.
 
     Plans and grids decide some things on the host. For these they use ``bounds``, which a look at the device confirms
@@ -67,10 +69,6 @@ class DeviceBoxes:
         As ``arrays/lattices.h`` describes them.
     facts : native float64 array (10,)
         About all boxes: what :meth:`confirm` takes, downloaded.
-    host : NumPy array (S, d, d) or None
-        Lattice vectors that were given on the host.
-    bounds : Bounds
-        What the host may rely on: of boxes that are given on the host, or that were confirmed last.
 
     Raises
     ------
@@ -96,10 +94,12 @@ class DeviceBoxes:
         self.backend, self.box, self.count = kept(backend), box, count
         self.numbers = allocate(backend, (count, NUMBERS), _DOUBLE, f"the boxes of {count:,} systems")
         self.facts = allocate(backend, (_FACTS,), _DOUBLE, "facts about boxes")
-        self.bounds: Bounds
-        self._known = False  # whether there are bounds
-        self.host: np.ndarray | None = None
+        self._bounds: Bounds | None = None
+        self._host: np.ndarray | None = None
         self._given: Any = None  # boxes on the device
+
+    bounds: Any = property(attrgetter("_bounds"), doc="What the host relies on: it was confirmed last.")
+    host: Any = property(attrgetter("_host"), doc="Lattice vectors that were given on the host, or None.")
 
     def set(self, boxes: Any) -> DeviceBoxes:
         """Set lengths (S, d) or lattice vectors (S, d, d), of the backend or of the host.
@@ -116,9 +116,8 @@ class DeviceBoxes:
         d = self.box.ndim
         if kind.home == "cpu":
             rows = lattices(boxes, self.count, d)
-            if self.host is None or not np.array_equal(self.host, rows):
-                self.host, self._given = rows, None
-                self.bounds, self._known = Bounds.of(rows), True
+            if self._host is None or not np.array_equal(self._host, rows):
+                self._host, self._given, self._bounds = rows, None, Bounds.of(rows)
                 self._derive(self.backend.upload(rows))
             return self
         if not kind.on(array, self.backend):
@@ -135,16 +134,15 @@ class DeviceBoxes:
         native = kind.native(array)
         if native.dtype not in (np.dtype(np.float32), _DOUBLE):
             native = converted(native, _DOUBLE, "boxes")
-        self.host, self._given = None, native
+        self._host, self._given = None, native
         self._derive(native)
-        if not self._known:
+        if self._bounds is None:
             self.confirm(self.backend.download(self.facts))
         return self
 
     def lattices(self) -> np.ndarray:
         """Return lattice vectors (S, d, d) from the device; waits."""
-        d = self.box.ndim
-        return lattices(self.backend.download(self._given), self.count, d)
+        return lattices(self.backend.download(self._given), self.count, self.box.ndim)
 
     def look(self, facts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the longest vectors (d,), the shortest ones, and the most fractions per distance, of all boxes.
@@ -155,24 +153,24 @@ class DeviceBoxes:
             If there is a box that is none; the first one is named.
         """
         if facts[0] < self.count:
-            self.lattices()  # raises
+            self.lattices()  # raises, except where rounding decides
+            raise ValueError(f"boxes[{int(facts[0])}] has lattice vectors in one plane: give independent ones.")
         per, longest, inverse = facts[1:].reshape(3, 3)[:, 3 - self.box.ndim :]
         return longest, 1 / inverse, per
 
     def confirm(self, facts: np.ndarray) -> bool:
         """Return whether work that relied on ``bounds`` is right; if not, repeat it with those that are set now."""
         longest, shortest, per = (tuple(a.tolist()) for a in self.look(facts))
-        before, self.bounds = self.bounds if self._known else None, Bounds(per, longest, shortest).rounded()
-        if before is not None and before.per == self.bounds.per:  # others decide nothing
+        before, self._bounds = self._bounds, Bounds(per, longest, shortest).rounded()
+        if before is not None and before.per == self._bounds.per:  # lengths decide nothing
             return True
-        self._known = True
         self._derive(self._given)
         return False
 
     def _derive(self, source: Any) -> None:
         d = self.box.ndim
         missing, size, vectors = 3 - d, source.dtype.itemsize, source.ndim == 3
-        most = (*[math.inf] * missing, *(self.bounds.per if self._known else [math.inf] * d))
+        most = (*[math.inf] * missing, *([math.inf] * d if self._bounds is None else self._bounds.per))
         rows = np.eye(3)
         rows[missing:, missing:] = self.box.matrix
         strides = *(stride // size for stride in source.strides), 0

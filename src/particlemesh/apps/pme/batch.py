@@ -146,8 +146,8 @@ class PMEBatch(Calculation):
         dipoles, quadrupoles, widths : array (N, 3), (N, 3, 3), (N,), optional
             As for :class:`PME`. The result is a :class:`MultipoleResult`.
         boxes : array (S, 3) or (S, 3, 3), optional
-            Lengths or lattice vectors of each system, of the host or of the backend. Those on a GPU stay there. If they
-            shrink or grow by more than a tenth, a call may repeat its work.
+            Lengths or lattice vectors of each system, of the host or of the backend. Those on a GPU stay there. If the
+            thinnest one shrinks or grows past a power of the fourth root of 2, a call makes its step twice.
         exclusions : integers (M, 2), optional
             Pairs of particles of one system, each once, by their indices among all particles.
         factors : float or array_like (M,)

@@ -22,17 +22,8 @@ from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import (
-    CPU,
-    FOURTH,
-    GPU,
-    Parameters,
-    check_powers,
-    choose,
-    error_of,
-    longest_vectors,
-)
-from particlemesh.apps.pme.split import Smooth, Split, polynomials, widest
+from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of, longest_vectors
+from particlemesh.apps.pme.split import Smooth, Split, check_powers, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
     Coordinates,

@@ -21,8 +21,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import Core, Result, native, word_of
-from particlemesh.apps.pme.parameters import check_powers
-from particlemesh.apps.pme.split import NONE, Smooth, with_derivatives
+from particlemesh.apps.pme.split import NONE, Smooth, check_powers, with_derivatives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 
 _FILE = Path(__file__).with_name("dipoles.c")

@@ -26,8 +26,7 @@ import particlemesh as pm
 from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import FLOOR, Core, StepErrors, word_of
 from particlemesh.apps.pme.dipoles import MORE, DipoleResult, parameters_of, size_of
-from particlemesh.apps.pme.parameters import check_powers
-from particlemesh.apps.pme.split import Smooth, widest, with_derivatives
+from particlemesh.apps.pme.split import Smooth, check_powers, widest, with_derivatives
 from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
 
 _FILE, _TOTALS = (Path(__file__).with_name(name) for name in ("multipoles.c", "batch.c"))

@@ -210,24 +210,6 @@ def longest_vectors(known: Parameters, box: pm.Box, count: int, error: float) ->
     return tuple(np.maximum(spacing * np.array(known.shape), 1.05 * box.lengths).tolist())
 
 
-def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
-    """Check that a type holds what a pair function divides by, for pairs from a fiftieth of the cutoff to the cutoff.
-
-    Raises
-    ------
-    ValueError
-        If it does not: the unit of length is too large or too small.
-    """
-    info = np.finfo(dtype)
-    least, most = 50 * float(info.max) ** (-1 / power), (float(info.tiny) * 2**16) ** (-1 / power)
-    if not least <= cutoff <= most:
-        remedy = f"Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
-        raise ValueError(
-            f"the cutoff is {cutoff:.3g}; {dtype.name} holds the powers of distances that this interaction needs for "
-            f"cutoffs from {least:.2g} to {most:.2g}. {remedy}"
-        )
-
-
 def check_finite(array: Any, what: str, axis: int = -1) -> None:
     """Raise an error that names the first particle if a number is not finite; waits.
 

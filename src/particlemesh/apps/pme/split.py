@@ -31,6 +31,24 @@ _ROOT_PI = math.sqrt(math.pi)
 _FOUR_PI = 4 * math.pi  # solvers solve ``-laplace(phi) = rho``
 
 
+def check_powers(cutoff: float, power: int, dtype: np.dtype) -> None:
+    """Check that a type holds what a pair function divides by, for pairs from a fiftieth of the cutoff to the cutoff.
+
+    Raises
+    ------
+    ValueError
+        If it does not: the unit of length is too large or too small.
+    """
+    info = np.finfo(dtype)
+    least, most = 50 * float(info.max) ** (-1 / power), (float(info.tiny) * 2**16) ** (-1 / power)
+    if not least <= cutoff <= most:
+        remedy = f"Use another unit of length{', or float64' * (dtype.itemsize < 8)}."
+        raise ValueError(
+            f"the cutoff is {cutoff:.3g}; {dtype.name} holds the powers of distances that this interaction needs for "
+            f"cutoffs from {least:.2g} to {most:.2g}. {remedy}"
+        )
+
+
 def widest(cutoff: float, error: float) -> float:
     """Return the largest width of Gaussians that are points at a cutoff: forces of two quadrupoles, up to an error.
 
