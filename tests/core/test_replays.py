@@ -449,7 +449,7 @@ def test_a_neighbour_list_is_submitted_before_anything_is_read(backend, monkeypa
         monkeypatch.setattr(where, name, lambda *given, **named: (events.append(event), call(*given, **named))[1])
 
     noted(pm.UniformGrid, "build", "build")
-    noted(PairLists, "_fill", "list")
+    noted(PairLists, "_as_before", "list")
     noted(type(backend.library), "download", "read")
     x = RNG.random((500, 3))
     expected = pm.neighbour_list("ij", x, (1.0, 1.0, 1.0), 0.15)

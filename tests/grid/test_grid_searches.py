@@ -7,6 +7,7 @@ import pytest
 import particlemesh as pm
 from grid_cases import CASES, Case, all_pairs, check_answer, check_counts, entries, oracle_of, rounding
 from grid_checks import WALK, check_nearest, put
+from particlemesh.grid.checks import FIELDS
 
 ALL = "ijdDS"
 WRAPPED = Case("mixed", (4, 3, 5), "wrapped", 130, "f4")
@@ -248,3 +249,28 @@ def test_rows_of_some_particles(backend, case, quantities):
         for row in range(least, most + 1):
             here, there = (slice(s[row], s[row + 1]) for s in (start, starts))
             assert sorted(backend.host(every.j)[here]) == sorted(backend.host(some.j)[there])
+
+
+@pytest.mark.parametrize(("quantities", "form"), [("j", "csr"), ("ijdDS", "csr"), ("ijS", "coo")])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("periodic", [False, True])
+def test_lists_of_moving_particles_are_those_of_a_new_grid(backend, quantities, form, half, periodic):
+    """Searches repeat the one before while their lists fit; then they have more room, or less."""
+    random, grid = np.random.default_rng(8), pm.UniformGrid((1.0,) * 3, cell_size=0.25, periodic=periodic)
+
+    def entries_of(pairs):
+        columns = [backend.host(getattr(pairs, name)) for letter, name in FIELDS.items() if letter in quantities]
+        if form == "csr":
+            columns.append(np.repeat(np.arange(400), np.diff(backend.host(pairs.start))))
+        rows = np.column_stack(columns)
+        return rows[np.lexsort(rows.T)]
+
+    kept = []
+    for turn, width in enumerate([1.0] * 5 + [0.35] * 4 + [1.0] * 4 + [0.02, 1.0, 1.0]):  # of the cloud
+        x = backend.array((0.5 + (random.random((400, 3)) - 0.5) * width).astype("f4"))
+        new = pm.UniformGrid((1.0,) * 3, cell_size=0.25, periodic=periodic)
+        pairs, expected = (g.build(x).pairs(0.25, half=half, quantities=quantities, format=form) for g in (grid, new))
+        kept.append((pairs, entries_of(expected)))
+        np.testing.assert_array_equal(entries_of(pairs), kept[-1][1], err_msg=f"turn {turn}")
+    for pairs, expected in kept:  # no later search wrote to them
+        np.testing.assert_array_equal(entries_of(pairs), expected)

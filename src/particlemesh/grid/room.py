@@ -16,7 +16,7 @@ class Room:
     """Memory of one build, by name. A request for a known name returns the same array if it is large enough."""
 
     def __init__(self, backend: Backend, tapes: Tapes) -> None:
-        self.backend, self._tapes = backend, tapes
+        self.backend, self.tapes = backend, tapes
         self._held: dict[str, Any] = {}
         self._values: dict[str, float] = {}
         self._tables: dict[str, tuple[np.ndarray, Any]] = {}  # what was sent, and where it is
@@ -31,7 +31,7 @@ class Room:
 
     def forget_tapes(self) -> None:
         """Drop the tapes: this memory gets another use."""
-        self._tapes.clear()
+        self.tapes.clear()
 
     def _forget(self, name: str) -> None:
         if self._held.pop(name, None) is not None:

@@ -33,7 +33,7 @@ from particlemesh.sorting.cpu import counting_sort
 from particlemesh.sorting.keys import BAD_RADIUS, FIRST, FOLDED, FULLEST, NOT_FINITE, OUTSIDE, STATUS_WORDS, array_keys
 from particlemesh.sorting.scan import allocate_counts, scan
 
-_numbers = itertools.count()  # of builds
+_numbers = itertools.count(1)  # of builds
 _SMALL = 10**6  # particles and cells that memory is not in doubt for
 NO_POSITIONS = "this grid keeps no positions: they need build, not build_keys, and queries=True."
 ALL_BACKENDS = frozenset({"cpu", "cuda", "opencl"})
@@ -269,7 +269,7 @@ class Build(Built):
             self.cloud = Cloud(
                 job.backend, job.cells, self.count, order.records, order.start, order.ends,
                 job.room("turns", (self.count,), U64), job.status, job.extents, job.extent_axes,
-                systems=job.systems,
+                systems=job.systems, number=self.number,
             )  # fmt: skip
             self.queries = DeviceQueries(self.cloud, search)
         job.items = replace(job.items, arrays=())  # the caller's arrays may go

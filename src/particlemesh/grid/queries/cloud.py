@@ -46,6 +46,8 @@ class Cloud:
         Of sparse cells: the ascending numbers of the cells that ``start`` has.
     systems : (count,) int32 and (systems, NUMBERS), or nothing
         The system of each particle in the caller's order, and the numbers of all systems (grid/systems.py).
+    number : int
+        Of the build; 0 if searches of it are not repeated.
     """
 
     backend: Backend
@@ -61,6 +63,7 @@ class Cloud:
     occupied: Any = None
     occupied_cells: int = 0
     systems: tuple[Any, ...] = ()
+    number: int = 0
 
     @property
     def bins(self) -> int:

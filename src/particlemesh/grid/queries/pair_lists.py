@@ -24,7 +24,8 @@ _FOLLOWING, _PLACED, _DENSE = range(3)  # as PLACE in pairs.c
 # Pairs of a row that are collected, and lanes that write a row. With turns there is room for the first three.
 _COLLECTED = ((16, 8), (32, 8), (48, 8), (88, 16))
 _REMEMBERED = 256  # kinds of searches
-_SPARE = 1.05  # room for more pairs than there were last time
+_SPARE, _FEW = 1.05, 1024  # room for more pairs than there were last time: so many times, and these
+_LEAST_USED = 0.8  # of that room: with fewer pairs the next search has less
 
 ROWS_AT_ONCE = 2**20  # rows whose marks are in memory; a multiple of every group's size
 # Points in an open box. With more the one kernel that collects pairs is faster (H100, 4 M points). In a periodic
@@ -63,18 +64,57 @@ class PairLists:
         """Return rows that follow each other."""
         if not self.rows:
             return self._nothing((0,))
-        mean = self.search.means.get(self.key)
         if capacity is None and not self.check:
             raise ValueError("check=False allocates nothing: give the capacity to reserve.")
-        arrays: dict[str, Any] | None = None
-        if capacity is None and mean is not None:
-            capacity = int(mean * self.rows * _SPARE) + 1024
-            try:
-                arrays = self._arrays((capacity,))
-            except MemoryError:
-                capacity = None  # there may be room for as many as there are
+        mean = self.search.means.get(self.key)
+        made = None if capacity is not None or mean is None else self._as_before(mean)
+        if made is None:
+            made = self._made(capacity, mean)
+        start, arrays, capacity = made
+        if self.check:
+            total, _ = self.search.verdict(self.question.words)
+            if mean is None or not _LEAST_USED * (capacity - _FEW) <= total <= capacity:
+                self._learn(total / self.rows)  # else the next search repeats this one
+            if 2 * total < capacity - _FEW:  # a slice would hold all of it
+                large, arrays = arrays, self._arrays((total,))
+                for name, array in arrays.items():
+                    if total:
+                        self.backend.copy(array, large[name][:total])
+            if total > capacity:  # the last search had fewer pairs; where rows begin is right
+                arrays = self._fill(_PLACED, start, total, total / self.rows)
+            arrays = {name: array[:total] for name, array in arrays.items()}
+        return Pairs(start=start[: self.rows + 1] if self.form == "csr" else None, **arrays)
+
+    def _as_before(self, mean: float) -> tuple[Any, dict[str, Any], int] | None:
+        """Make lists with room for a few more pairs than a search of this kind had; None if there is no memory.
+
+        Another search of the same kind in the same memory is a replay.
+        """
+        capacity = int(mean * self.rows * _SPARE) + _FEW
+
+        def submitted() -> tuple[Any, ...]:
+            start, arrays, _ = self._made(capacity, mean)
+            return (start, *arrays.values())
+
+        def new_array(shape: tuple[int, ...], dtype: Any) -> Any:
+            return allocate(self.backend, shape, dtype, "lists of pairs")
+
+        question, tapes = self.question, self.search.room.tapes
+        number = question.cloud.number * (question.points is None and not question.reach_is and question.some is None)
+        what = "pairs", number, self.key, self.form, self.letters, self.by_index, capacity, mean
+        try:
+            if number:
+                start, *lists = tapes.again(self.search, what, (), submitted, new_array=new_array)
+            else:
+                start, *lists = submitted()
+        except MemoryError:
+            return None  # there may be room for as many as there are
+        return start, dict(zip(self._types((0,)), lists, strict=True)), capacity
+
+    def _made(self, capacity: int | None, mean: float | None) -> tuple[Any, dict[str, Any], int]:
+        """Return where rows begin, lists with room for ``capacity`` pairs, and that; wait only if it is None."""
         groups = -(-self.rows // self.backend.group_size)  # which write whole
-        start = self._room("start", (groups * self.backend.group_size + 1,), _I64)[: self.rows + 1]
+        start = self._room("start", (groups * self.backend.group_size + 1,), _I64)
         place, marked = _FOLLOWING, None
         if capacity is None or self.rows_by_index or self.question.members:
             place = _PLACED
@@ -82,22 +122,8 @@ class PairLists:
             if capacity is None:
                 capacity = int(self.backend.download(start[self.rows : self.rows + 1])[0])
                 mean = capacity / self.rows
-        if mean is None:
-            mean = capacity / self.rows
-        arrays = self._fill(place, start, capacity, mean, arrays, marked)
-        if self.check:
-            total, _ = self.search.verdict(self.question.words)
-            mean = total / self.rows
-            self._learn(mean)
-            if 2 * total < capacity:  # a slice would hold all of it
-                large, arrays = arrays, self._arrays((total,))
-                for name, array in arrays.items():
-                    if total:
-                        self.backend.copy(array, large[name][:total])
-            if total > capacity:  # the last search had fewer pairs; where rows begin is right
-                arrays = self._fill(_PLACED, start, total, mean)
-            arrays = {name: array[:total] for name, array in arrays.items()}
-        return Pairs(start=start if self.form == "csr" else None, **arrays)
+        arrays = self._fill(place, start, capacity, capacity / self.rows if mean is None else mean, marked)
+        return start, arrays, capacity
 
     def dense(self, width: int | None) -> Pairs:
         """Return rows of one width, -1 where they have fewer pairs."""
@@ -167,11 +193,10 @@ class PairLists:
         return marks
 
     def _fill(
-        self, place: int, start: Any, capacity: int, mean: float, arrays: dict[str, Any] | None = None,
-        marked: Marks | None = None,
+        self, place: int, start: Any, capacity: int, mean: float, marked: Marks | None = None
     ) -> dict[str, Any]:  # fmt: skip
         """Write the lists; ``marked`` are the marks of all rows, if the search is done."""
-        arrays = self._arrays((capacity,)) if arrays is None else arrays
+        arrays = self._arrays((capacity,))
         marks = marked or self._marks(mean)
         if marks is not None:
             marks.write(self._defines(place, 1, 8), mean, start, arrays, capacity, marked=marked is not None)
@@ -239,15 +264,19 @@ class PairLists:
             question.words, self.rows, cloud.bins, capacity, *self.search.records(question),
         )  # fmt: skip
 
+    def _types(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Return shape and type of the array of each quantity that is requested."""
+        return array_types(self.letters, shape, self.cells.box.ndim, self.cells.dtype)
+
     def _arrays(self, shape: tuple[int, ...]) -> dict[str, Any]:
-        """Return an array for each quantity that is requested."""
-        types = array_types(self.letters, shape, self.cells.box.ndim, self.cells.dtype)
-        return {field: self._room(field, size, dtype) for field, (size, dtype) in types.items()}
+        return {field: self._room(field, size, dtype) for field, (size, dtype) in self._types(shape).items()}
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return memory for a result: new if the search is checked, else reserved."""
         if self.check:
-            return allocate(self.backend, shape, dtype, f"{name} of pairs")
+            array = allocate(self.backend, shape, dtype, f"{name} of pairs")
+            self.backend.returns(array)  # before a kernel writes to it
+            return array
         array = self.search.room(f"pairs_{name}", shape, dtype)
         return array if tuple(array.shape) == shape else array[: shape[0]]
 

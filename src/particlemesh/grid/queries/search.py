@@ -141,6 +141,10 @@ class Search:
         self._short_rows: tuple[Any, ...] = ()  # box, radius and count whose rows need no check
         self._unread: dict[Any, _Unread] = {}  # what unchecked searches recorded, by question
 
+    def follow(self) -> Any:
+        """Return the token of the current stream: the grid orders its work after that of its last call."""
+        return self.backend.follow(None)
+
     def program(self, file: str, name: str, cloud: Cloud, defines: dict[str, int]) -> Kernel:
         """Return a kernel over a cloud."""
         cells = cloud.cells
