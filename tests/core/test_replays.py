@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
+from particlemesh.backends import cuda
 from late_work import here as on_stream
 from late_work import wait
 from particlemesh.apps import nufft
@@ -379,6 +380,34 @@ def test_a_capture_between_replays(backend):
             graph.launch(stream)
             stream.synchronize()
             np.testing.assert_allclose(backend.host(out), here.potential(values), atol=1e-9)
+
+
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("virial", [False, True])
+def test_calls_for_the_same_addresses_become_graphs(backend, monkeypatch, virial):
+    here, there = electrostatics(), electrostatics()
+    sets = [(backend.array(2 * RNG.random((N, 3))), backend.array(numbers(N))) for _ in range(3)]
+    outs = [there(*arrays, virial=virial) for arrays in sets]
+    for turn in range(24):
+        which = turn % 3 if turn < 18 else 0
+        (x, q), out, hosts = sets[which], outs[which], (2 * RNG.random((N, 3)), numbers(N))
+        x.set(hosts[0]), q.set(hosts[1])
+        with monkeypatch.context() as patch:
+            if turn > 11:
+                patch.setattr(cuda, "_play", lambda *_: pytest.fail("this call is not a graph"))
+            result = there(x, q, virial=virial, out=out)
+        expected = here(*hosts, virial=virial)
+        assert result.forces is out.forces
+        np.testing.assert_allclose(
+            backend.host(result.forces), expected.forces, atol=1e-9 * np.abs(expected.forces).max()
+        )
+        np.testing.assert_allclose(backend.host(result.energy), expected.energy, rtol=1e-9, atol=1e-9)
+    bad = backend.array(np.full((N, 3), np.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        there(bad, sets[0][1], virial=virial)
+    x.set(hosts[0])
+    result = there(x, q, virial=virial, out=out)
+    np.testing.assert_allclose(backend.host(result.forces), expected.forces, atol=1e-9 * np.abs(expected.forces).max())
 
 
 @pytest.mark.backends("cuda")

@@ -28,6 +28,8 @@ _UNASKED = 48 * 1024  # bytes of local memory that need no consent, a kernel's o
 
 _FEW_BYTES = 256  # that are copied to the host by way of pinned memory: 5 us less than by CUDA's own (H200)
 _TO_HOST = 2  # cudaMemcpyDeviceToHost
+_FEW_COMMANDS = 3  # of a tape: as many take the host longer as a graph of them
+_MOST_GRAPHS = 16  # of a tape
 
 
 @functools.cache
@@ -118,6 +120,7 @@ class CudaTape(Tape):
     def __init__(self, *arrays: Any) -> None:
         self._places: list[tuple[int, int, int]] = []  # address, first and last byte
         self._kept: list[Any] = []  # arrays that are in no place
+        self._graphs: dict[tuple[int, ...], Any] | None = {}  # by addresses of a call's arrays; None: none can be made
         self.home: Any = None  # the stream whose pool has the temporaries
         super().__init__(*arrays)
 
@@ -153,7 +156,9 @@ class CudaTape(Tape):
         clear = _cupy().cuda.runtime.memsetAsync
         self.launches.append((_clear, (clear, *(place or (None, array.data.ptr)), array.nbytes)))
 
-    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...], on_device: bool) -> None:
+        if not on_device:
+            self._graphs = None
         places = [self.place_of(array.data.ptr) for array in arrays]
         views = tuple(
             View(None, 0, array) if place is None else View(*place, (array.shape, array.dtype, array.strides))
@@ -177,14 +182,38 @@ class CudaTape(Tape):
             self.launches = whole
 
     def play(self, stream: Any, *arrays: Any) -> None:
-        native = _cupy().ndarray
-        _play(
-            self.launches, [array.data.ptr if array.__class__ is native else array.data_ptr() for array in arrays],
-            stream.ptr,
-        )  # fmt: skip
+        native, captured = _cupy().ndarray, stream.is_capturing()
+        pointers = [array.data.ptr if array.__class__ is native else array.data_ptr() for array in arrays]
+        graph = None if captured or len(self.launches) < _FEW_COMMANDS else self._graph(tuple(pointers))
+        if graph is None:
+            _play(self.launches, pointers, stream.ptr)
+        else:
+            graph.launch(stream)
         home = self.home
-        if home is not None and home.ptr != stream.ptr and not stream.is_capturing():
+        if home is not None and home.ptr != stream.ptr and not captured:
             home.wait_event(stream.record())  # it gives the temporaries to others once this tape is dropped
+
+    def _graph(self, pointers: tuple[int, ...]) -> Any:
+        """Return a CUDA graph of the commands for arrays at these addresses, from their second replay on, or None.
+
+        Results come from a pool and inputs are often the same, so that addresses return.
+        """
+        graphs = self._graphs
+        if graphs is None:
+            return None
+        graph = graphs.get(pointers, self)
+        if graph is self:  # these addresses are new
+            if len(graphs) >= _MOST_GRAPHS:
+                graphs.clear()
+            graphs[pointers] = graph = None
+        elif graph is None:
+            with _cupy().cuda.Stream(non_blocking=True) as aside:  # a default stream cannot be captured
+                graph = _captured(aside, lambda: _play(self.launches, list(pointers), aside.ptr))
+            if graph is None:
+                self._graphs = None
+            else:
+                graphs[pointers] = graph
+        return graph
 
 
 def _fill(array: Any) -> None:
@@ -404,10 +433,10 @@ class CudaBackend(Taping):
             if self.tape is not None:
                 self.tape.record_clear(array)
         else:
-            self.submit_call(_fill, array)
+            self.submit_call(_fill, array, on_device=True)
 
     def copy(self, target: Any, source_array: Any) -> None:
-        self.submit_call(_copy, target, source_array)
+        self.submit_call(_copy, target, source_array, on_device=True)
 
     def upload(self, array: np.ndarray) -> Any:
         return _cupy().asarray(array)

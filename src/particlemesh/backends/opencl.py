@@ -116,7 +116,7 @@ class OpenClTape(Tape):
         self.launches.append((command, fixed, borrowed, size))
         return borrowed
 
-    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...], on_device: bool) -> None:
         kind = _cl().array.Array
         forms = [((a.queue, a.shape, a.dtype), {"strides": a.strides, "offset": a.offset}) for a in arrays]
 

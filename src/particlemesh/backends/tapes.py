@@ -59,7 +59,7 @@ class Tape:
         """Submit all commands to a stream or queue."""
         raise NotImplementedError
 
-    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+    def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...], on_device: bool) -> None:
         """Record a function of native arrays that submits work."""
         raise NotImplementedError
 
@@ -108,10 +108,10 @@ class Taping:
         """Return whether a native array is a user's array, or a view of all its memory."""
         return native is array
 
-    def submit_call(self, call: Callable[..., None], *arrays: Any) -> None:
+    def submit_call(self, call: Callable[..., None], *arrays: Any, on_device: bool = False) -> None:
         """Call ``call(*arrays)``, by which a library submits work on native arrays; a replay calls it again.
 
-        What it downloads and uploads in between is part of it.
+        What it downloads and uploads in between is part of it. If all of it is ``on_device``, a CUDA graph may have it.
         """
         tape = self.tape
         self._recording.tape = None
@@ -120,7 +120,7 @@ class Taping:
         finally:
             self._recording.tape = tape
         if tape is not None:
-            tape.record_call(call, arrays)
+            tape.record_call(call, arrays, on_device)
 
     def untaped(self) -> None:
         """Report that something was submitted that is on no tape."""

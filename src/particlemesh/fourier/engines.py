@@ -190,7 +190,7 @@ class CuFftEngine(Engine):
         out, batch = self._out(array, out, sign)
         if batch:
             plan = self._plan(batch, sign)
-            self.backend.submit_call(lambda source, target: plan.fft(source, target, sign), array, out)
+            self.backend.submit_call(lambda source, target: plan.fft(source, target, sign), array, out, on_device=True)
         return out
 
 
