@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.backends import cuda
 from late_work import here as on_stream
 from late_work import wait
 from particlemesh.apps import nufft
@@ -18,7 +17,7 @@ from particlemesh.apps.pme import PME, Dispersion
 from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.dipoles import Dipoles
 from particlemesh.apps.pme.multipoles import Multipoles
-from particlemesh.backends import tapes
+from particlemesh.backends import cuda, tapes
 from particlemesh.fourier import Solver, VectorSolver
 from particlemesh.grid.queries.pair_lists import PairLists
 from particlemesh.kernels import Replays
