@@ -227,7 +227,7 @@ class Backend(Protocol):
         """The tape that records the present call, if any."""
         ...
 
-    def submit_call(self, call: Callable[..., None], *arrays: Any) -> None:
+    def submit_call(self, call: Callable[..., None], *arrays: Any, on_device: bool = False) -> None:
         """Call ``call(*arrays)``, by which a library submits work on native arrays; a replay calls it again."""
 
     def untaped(self) -> None:

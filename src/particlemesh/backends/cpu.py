@@ -363,7 +363,7 @@ class CpuBackend:
     def mark(self, *arrays: Any) -> None:
         """Calls return when their work is done."""
 
-    def submit_call(self, call: Callable[..., None], *arrays: Any) -> None:
+    def submit_call(self, call: Callable[..., None], *arrays: Any, on_device: bool = False) -> None:
         call(*arrays)
 
     def untaped(self) -> None:
