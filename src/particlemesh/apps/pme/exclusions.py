@@ -265,7 +265,8 @@ class Exclusions(Fixed):
             owners = np.empty(0, np.int32) if core.owners is None else core.owners
             run(
                 loop_with(_add, "of_pair", function.on_cpu), threads_for(core.threads, x.count),
-                tuple(map(plain, x.arrays)), *rows, values, p, boxes(core).lattices, owners, sums, _SHARE,
+                tuple(plain(np.ascontiguousarray(a)) for a in x.arrays), *rows, np.ascontiguousarray(values), p,
+                boxes(core).lattices, owners, sums, _SHARE,
             )  # fmt: skip
             return
         sizes = dict(REAL_IS_DOUBLE=int(core.dtype.itemsize == 8), VALUES=function.values, RESULTS=function.results)
@@ -349,7 +350,7 @@ def _add(x, start, partners, weights, values, p, boxes, owners, sums, share, cou
             box = boxes[owners[i] if owners.size else 0]
             matrix, inverse, near = box[:9].reshape(3, 3), box[9:18].reshape(3, 3), box[18]
             for n in range(start[i], start[i + 1]):
-                j, weight = partners[n], weights[n]
+                j, weight = np.int64(partners[n]), weights[n]  # a grid's sums have such, too
                 for a in range(3):
                     e[a] = x[a][j] - x[a][i]
                 for a in range(3):

@@ -59,6 +59,7 @@ _IN_CELLS = 4
 MOST_TILES = 2**24  # beyond, as on a mesh of 4096 nodes cubed, tiles grow: counts would cost more than they save
 _CROWDED = 64  # a tile with more than this part of all tasks is crowded
 _LINE_BYTES = 64  # of the cache
+_NONE = np.empty(0, np.int32)  # without systems; another type than an array's would be compiled for
 _FEW = 4 * PARTICLES_PER_THREAD
 _SHARES = 2  # ranges of particles for each thread, so that a thread that starts late has less left to do
 
@@ -418,10 +419,10 @@ class UnsortedHostParticles(HostParticles):
         self._axes, self._threads = axes, threads
         self.__dict__.pop("ordering", None)
         columns, address, stride = columns_of(x.arrays)
-        of_one, pitch = (axes, 0) if x.systems is None else (x.systems.axes, x.systems.pitch)
+        of_one, pitch, system = (axes, 0, _NONE) if x.systems is None else (x.systems.axes, x.systems.pitch, x.system)
         used = threads_for(threads, x.count)
         status, frame = new_status(used), frame_of(of_one, mesh.box, columns[0].dtype)
-        run(_locate_line, used, address, stride, frame, x.system, pitch, *self.line, status, steps=10 * x.count)
+        run(_locate_line, used, address, stride, frame, system, pitch, *self.line, status, steps=10 * x.count)
         del columns  # until here the addresses are valid
         self._status = sum_status(status, x.count)
 
@@ -454,16 +455,16 @@ class _Given(NamedTuple):
     frame: Frame
     tiling: Tiling
     cells: Cells
-    system: np.ndarray | None
+    system: np.ndarray
     pitch: int
 
 
 def _given(x: Coordinates, axes: Axes, box: Box) -> tuple[tuple[np.ndarray, ...], _Given]:
     """Return columns that must be kept until they are read, and what reads them."""
     columns, address, stride = columns_of(x.arrays)
-    of_one, pitch = (axes, 0) if x.systems is None else (x.systems.axes, x.systems.pitch)
+    of_one, pitch, system = (axes, 0, _NONE) if x.systems is None else (x.systems.axes, x.systems.pitch, x.system)
     maps = _maps(axes, of_one, box, columns[0].dtype, x.count)
-    return columns, _Given(address, stride, *maps, x.system, pitch)
+    return columns, _Given(address, stride, *maps, system, pitch)
 
 
 @functools.lru_cache(maxsize=64)
@@ -579,7 +580,7 @@ def _cells_of(tiling, cells, node, length, last, key, local):
 @compiled
 def _to_systems(system, pitch, begin, length, z, first):
     """Move the nodes of particles to those of their systems, along the first axis."""
-    if system is not None:
+    if pitch:
         for k in range(length):
             first[k] += np.int32(0) if z[k] == SKIP else system[begin + k] * np.int32(pitch)
 
