@@ -39,6 +39,8 @@ SINGLE = Group(1, 1, 0)
 Launch = tuple[Any, ...]  # kernels for a group of channels, and what else their call needs
 # Facts that shared kernel functions need; the values do not matter to kernels that call none of them.
 NO_LANES = {"LANES_ALL": 1, "LANES_ROW": 1, "GRADIENT": 0}
+# Of kernels that read no window: one program serves all windows.
+NO_WINDOW = {**NO_LANES, "SUPPORT": 1, "SUPPORT_X": 1, "SUPPORT_Y": 1, "SUPPORT_Z": 1, "DEGREE": 0}
 # Lanes of a particle, and of one row of its stencil, that spread together
 # (H200; benchmarks/results/limit-thresholds-nvidia-h200.csv).
 LANES = {"LANES_ALL": 8, "LANES_ROW": 8}

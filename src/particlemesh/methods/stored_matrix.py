@@ -13,7 +13,7 @@ import numpy as np
 
 from particlemesh.backends.base import Kernel
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import NO_LANES, Form, Group, KernelMethod, kernel
+from particlemesh.methods.launches import NO_WINDOW, Form, Group, KernelMethod, kernel
 from particlemesh.particles.workspace import Sizes, Workspace
 from particlemesh.sorting.scan import Allocate
 
@@ -153,7 +153,7 @@ class StoredMatrix(KernelMethod):
 def place_kernel(workspace: Workspace, form: Form, group: Group) -> Kernel:
     """Compile the kernel that writes values side by side in node order."""
     slopes = workspace.mesh.ndim if form.gradient else 0
-    return kernel(workspace, "spread/placed.c", "place_values", group, 1, **NO_LANES, SLOPES=slopes)
+    return kernel(workspace, "spread/placed.c", "place_values", group, 1, **NO_WINDOW, SLOPES=slopes)
 
 
 def placed_step(quantities: int) -> int:

@@ -18,7 +18,7 @@ from particlemesh.methods.contract import Option, Problem
 from particlemesh.methods.launches import (
     LANES,
     MOST,
-    NO_LANES,
+    NO_WINDOW,
     SINGLE,
     Form,
     Group,
@@ -216,7 +216,7 @@ class FixedPoint(Walk):
             workspace.backend.clear(array)
         if workspace.count:
             lows = [axis.low for axis in workspace.axes]
-            count = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, **NO_LANES)
+            count = kernel(workspace, _FILE, "fixed_crowd", SINGLE, 1, **NO_WINDOW)
             count(workspace.count, particles.node, cells, workspace.count, particles.rows, *lows, *extents[1:])
             self._find_fullest(workspace)
 
@@ -230,7 +230,7 @@ class FixedPoint(Walk):
         """Find the most particles in one cell, or in one cell and the same one of others."""
         size, cells, crowd = math.prod(_cells(workspace)), self._cells_of(workspace), self._numbers(workspace)["crowd"]
         workspace.backend.clear(crowd)
-        most = kernel(workspace, "spread/fixed.c", "fixed_most", SINGLE, 1, **NO_LANES)
+        most = kernel(workspace, "spread/fixed.c", "fixed_most", SINGLE, 1, **NO_WINDOW)
         most(min(size, _MANY), cells, cells if others is None else others, crowd, size, int(others is not None))
 
     def _cells_of(self, workspace: Workspace) -> Any:
@@ -250,8 +250,8 @@ class FixedPoint(Walk):
 
     def compile(self, workspace: Workspace, form: Form, group: Group, field: Layout, *values: Layout | None) -> Launch:
         facts = form.facts()
-        find = kernel(workspace, "spread/fixed.c", "fixed_largest", group, 1, **NO_LANES | facts)
-        exponents = kernel(workspace, _FILE, "fixed_value_bounds", group, 1, **NO_LANES | facts)
+        find = kernel(workspace, "spread/fixed.c", "fixed_largest", group, 1, **NO_WINDOW | facts)
+        exponents = kernel(workspace, _FILE, "fixed_value_bounds", group, 1, **NO_WINDOW)
         if self._walks and not form.hessian:
             add: Any = self._compile_walk(workspace, form, group, field)
         else:
@@ -263,7 +263,7 @@ class FixedPoint(Walk):
 
     @staticmethod
     def _converting(workspace: Workspace, group: Group) -> Kernel:
-        return kernel(workspace, _FILE, "fixed_convert", group, 1, **NO_LANES)
+        return kernel(workspace, _FILE, "fixed_convert", group, 1, **NO_WINDOW)
 
     def _for_values(self, workspace: Workspace, values: View, form: Form) -> list[Launch]:
         # The kernels for a value depend on the values only, not on the memory of the field.
@@ -271,7 +271,7 @@ class FixedPoint(Walk):
         return self.launches(workspace, form, View(None, _beside(workspace, layout.channels, layout.parts)), values)
 
     def _bound_nodes(self, workspace: Workspace, form: Form, bounds: Any) -> None:
-        run = kernel(workspace, _FILE, "fixed_node_bound", SINGLE, 1, **NO_LANES)
+        run = kernel(workspace, _FILE, "fixed_node_bound", SINGLE, 1, **NO_WINDOW)
         run(1, self._numbers(workspace)["crowd"], bounds, share_of_node(workspace.window, workspace.mesh.ndim, form))
 
     def _bound_values(self, workspace: Workspace, values: View, launch: Launch, bounds: Any, first: int) -> None:

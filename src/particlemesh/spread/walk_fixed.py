@@ -11,7 +11,7 @@ import numpy as np
 from particlemesh.arrays.operands import Layout, View
 from particlemesh.backends.base import Kernel, Record
 from particlemesh.methods.contract import Problem
-from particlemesh.methods.launches import MOST, NO_LANES, SINGLE, Form, Group, Launch, field_record, kernel
+from particlemesh.methods.launches import MOST, NO_WINDOW, SINGLE, Form, Group, Launch, field_record, kernel
 from particlemesh.particles.stencil import Axis
 from particlemesh.particles.workspace import Workspace
 from particlemesh.spread.walk import Walk, WalkLaunch
@@ -88,7 +88,7 @@ class WalkFixed(Walk):
         most, _, not_finite = self._bounds(workspace)
         for array in (most, not_finite):
             workspace.backend.clear(array)
-        run = kernel(workspace, _FILE, "fixed_fullest", SINGLE, 1, **NO_LANES)
+        run = kernel(workspace, _FILE, "fixed_fullest", SINGLE, 1, **NO_WINDOW)
         run(min(order.blocks.total, _MANY), order.start, most, order.blocks.total)
 
     def non_finite_values(self) -> bool:
@@ -105,7 +105,7 @@ class WalkFixed(Walk):
         turns = math.prod(-(-axis.support // axis.size) for axis in workspace.axes)
         reached = math.prod(map(reached_from, workspace.axes, blocks.narrow, blocks.counts))
         find, finish = (
-            kernel(workspace, _FILE, name, group, 1, **NO_LANES | form.facts())
+            kernel(workspace, _FILE, name, group, 1, **NO_WINDOW | form.facts())
             for name in ("fixed_largest_recorded", "fixed_finish")
         )
         return (
