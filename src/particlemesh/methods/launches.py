@@ -108,8 +108,7 @@ def vector(group: Group, field: Layout, real_bytes: int, most: int, *, pairs: in
 
 def field_record(group: Group, field: Layout, axes: Any) -> Record:
     """Return the kernels' ``Field``."""
-    sizes = (a.size for a in axes)
-    wraps = (int(a.wraps) for a in axes)
+    sizes, wraps = [a.size for a in axes], [int(a.wraps) for a in axes]
     offset = field.offset + group.first * field.strides[0]
     return Record("=6i5q", *sizes, *wraps, *field.strides[1:4], field.strides[0], offset)
 

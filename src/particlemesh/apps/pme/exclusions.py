@@ -318,11 +318,8 @@ class KnownPairs:
         """Return pairs (M, 2) and factors among so many particles: those of an earlier call if they are the same."""
         if pairs is None:
             Exclusions(None, factors).check(count)
-        taken = (
-            () if pairs is None else checks.number_array(pairs, "exclusions"),
-            checks.number_array(factors, "factors"),
-        )
-        given = tuple(np.array(a) for a in taken)  # the caller may change its own
+        taken = () if pairs is None else checks.number_array(pairs, "exclusions")
+        given = np.array(taken), np.array(checks.number_array(factors, "factors"))  # the caller may change its own
         same = [
             all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(given, known, strict=True))
             for known, _ in self._known

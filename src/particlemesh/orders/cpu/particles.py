@@ -415,8 +415,7 @@ class UnsortedHostParticles(HostParticles):
 
     def locate(self, backend: Backend, mesh: Mesh, axes: Axes, x: Coordinates, threads: int | None, **_: Any) -> None:
         """Locate particles in memory that the plan's present ones do not use."""
-        self.count = x.count
-        self._axes, self._threads = axes, threads
+        self.count, self._axes, self._threads = x.count, axes, threads
         self.__dict__.pop("ordering", None)
         columns, address, stride = columns_of(x.arrays)
         of_one, pitch, system = (axes, 0, _NONE) if x.systems is None else (x.systems.axes, x.systems.pitch, x.system)
