@@ -37,16 +37,19 @@ class Case(NamedTuple):
     count: int
     dtype: str
     eps: float
+    vectors: int = 1  # transformed together
 
     def __str__(self) -> str:
         shape = " x ".join(map(str, self.modes))
-        return f"type {self.nufft_type}, {self.count:,} points, {shape} modes, {self.dtype}, {self.eps:g}"
+        many = f"{self.vectors} vectors, " * (self.vectors > 1)
+        return f"type {self.nufft_type}, {many}{self.count:,} points, {shape} modes, {self.dtype}, {self.eps:g}"
 
 
 CASES = (
     *(Case(t, (10**6,), 10**6, *kind) for t in (1, 2) for kind in (("complex64", 1e-5), ("complex128", 1e-9))),
     *(Case(t, (1024, 1024), 10**7, "complex64", 1e-5) for t in (1, 2)),
     *(Case(t, (n,) * 3, 10**7, "complex128", eps) for n in (256, 128) for eps in (1e-9, 1e-12) for t in (1, 2)),
+    *(Case(t, (4096,), 10**4, "complex64", 1e-5, n) for t in (1, 2) for n in (1, 32)),
     Case(3, (10**6,) * 3, 10**6, "complex64", 1e-5), Case(3, (10**6,) * 3, 10**6, "complex128", 1e-9),
 )  # fmt: skip
 
@@ -56,9 +59,11 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     rng, ndim, kind = np.random.default_rng(1), len(case.modes), np.dtype(case.dtype)
     real = kind.type(0).real.dtype
     points = [rng.uniform(-np.pi, np.pi, case.count).astype(real) for _ in range(ndim)]
-    size = case.modes if case.nufft_type == 2 else case.count
+    batch = (case.vectors,) * (case.vectors > 1)
+    size = (*batch, *case.modes) if case.nufft_type == 2 else (*batch, case.count)
     data = (rng.normal(size=size) + 1j * rng.normal(size=size)).astype(kind)
     shape = case.modes if case.nufft_type == 1 else (case.modes[0],) if case.nufft_type == 3 else (case.count,)
+    shape = (*batch, *shape)
     targets: list[np.ndarray] = []
     if case.nufft_type == 3:  # frequencies of a mesh of 100 modes along each axis
         targets = [rng.uniform(-50, 50, case.modes[0]).astype(real) for _ in range(ndim)]
@@ -66,7 +71,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     given = [place.upload(p) for p in (*points, *targets)]
     exact = None
     if case.nufft_type != 3:
-        whole = nufft.Plan(case.nufft_type, asked, eps=1e-13)
+        whole = nufft.Plan(case.nufft_type, asked, case.vectors, eps=1e-13)
         whole.setpts(*(place.upload(p.astype(np.float64)) for p in points))
         exact = place.download(whole.execute(place.upload(data.astype(np.complex128))))
         del whole
@@ -78,7 +83,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
 
         makers["cufinufft"] = cufinufft.Plan
     for name, make in makers.items():
-        plan = make(case.nufft_type, asked, 1, case.eps, dtype=case.dtype)
+        plan = make(case.nufft_type, asked, case.vectors, case.eps, dtype=case.dtype)
 
         def setpts(plan: Any = plan) -> None:
             plan.setpts(*given)
@@ -96,7 +101,7 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         graph = place.clock.captured(execute, once) if name != "cufinufft" else math.nan
         new = place.clock.seconds(setpts)
         yield dict(
-            type=case.nufft_type, N=case.count, modes="x".join(map(str, case.modes)), dtype=case.dtype,
+            type=case.nufft_type, vectors=case.vectors, N=case.count, modes="x".join(map(str, case.modes)), dtype=case.dtype,
             eps=f"{case.eps:g}", library=name, call_s=short(once), graph_s=short(graph), setpts_s=short(new),
             error="" if math.isnan(error) else f"{error:.2e}", device=place.device, backend=place.name,
         )  # fmt: skip
