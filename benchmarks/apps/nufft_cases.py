@@ -101,7 +101,8 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         graph = place.clock.captured(execute, once) if name != "cufinufft" else math.nan
         new = place.clock.seconds(setpts)
         yield dict(
-            type=case.nufft_type, vectors=case.vectors, N=case.count, modes="x".join(map(str, case.modes)), dtype=case.dtype,
+            type=case.nufft_type, vectors=case.vectors, N=case.count, modes="x".join(map(str, case.modes)),
+            dtype=case.dtype,
             eps=f"{case.eps:g}", library=name, call_s=short(once), graph_s=short(graph), setpts_s=short(new),
             error="" if math.isnan(error) else f"{error:.2e}", device=place.device, backend=place.name,
         )  # fmt: skip
