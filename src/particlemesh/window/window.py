@@ -64,15 +64,14 @@ def bspline(order: int) -> Window:
     [('1/2', '-1'), ('1/2', '1')]
     """
     order = checks.integer(order, "order", 1, MAX_SUPPORT)
-    pieces: list[Polynomial] = [(Fraction(1),)]
-    for n in range(2, order + 1):
-        # Both neighbours of order n - 1 have the same centred fraction z, so the recurrence needs no shift.
-        padded: list[Polynomial] = [(Fraction(0),), *pieces, (Fraction(0),)]
-        pieces = []
-        for j in range(n):
-            rising: Polynomial = (Fraction(2 * (n - j) - 1, 2 * (n - 1)), Fraction(1, n - 1))
-            falling: Polynomial = (Fraction(2 * j + 1, 2 * (n - 1)), Fraction(-1, n - 1))
-            pieces.append(add(multiply(falling, padded[j + 1]), multiply(rising, padded[j])))
+    pieces: list[Polynomial] = [(Fraction(1),)] if order == 1 else []
+    # Both neighbours of one order less have the same centred fraction z, so the recurrence needs no shift.
+    less: list[Polynomial] = [(Fraction(0),), *(bspline(order - 1).polynomials if order > 1 else ()), (Fraction(0),)]
+    n = order - 1
+    for j in range(order if n else 0):
+        rising: Polynomial = (Fraction(2 * (order - j) - 1, 2 * n), Fraction(1, n))
+        falling: Polynomial = (Fraction(2 * j + 1, 2 * n), Fraction(-1, n))
+        pieces.append(add(multiply(falling, less[j + 1]), multiply(rising, less[j])))
     return Window(f"bspline{order}", tuple(pieces), cite="deboor")
 
 

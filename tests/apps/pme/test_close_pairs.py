@@ -8,7 +8,9 @@ import pytest
 
 from particlemesh import distributed as pmd
 from particlemesh.apps.pme import PME, Dispersion, DistributedPME, PMEBatch
+from particlemesh.apps.pme.direct import pair_function, smooth_part
 from particlemesh.apps.pme.exclusions import short_vectors
+from particlemesh.apps.pme.split import Smooth
 
 LENGTH, PAIR = 1.3, [[0, 1]]
 ROUGH = dict(box=(LENGTH,) * 3, accuracy=1e-4)
@@ -111,3 +113,8 @@ def test_short_vectors_are_of_the_same_lattice_and_see_the_nearest_image(seed):
     for point in rng.random((20, 3)) - 0.5:
         d = point @ short
         assert np.linalg.norm(d + near, axis=1).min() <= np.linalg.norm(d + far, axis=1).min() * (1 + 1e-12)
+
+
+def test_making_a_function_compiles_none_of_its_parts():
+    pair_function(Smooth(1.0, np.zeros((1, 17))), 1, False)
+    assert smooth_part(17).signatures == []

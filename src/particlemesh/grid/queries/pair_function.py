@@ -211,7 +211,8 @@ class PairFunction(checks.Fixed):
             if int(index) >= size and not declared:
                 raise ValueError(f"source uses {name}[{index}], but {words} {size}.")
         function = getattr(self.function, "py_func", self.function)
-        if function is None:
+        # Not the package's: in Python compiled parts of it would be compiled for this call alone.
+        if function is None or (function.__module__ or "").startswith("particlemesh."):
             return
         arrays = {name: _Watched.of(name, words, size) for name, (words, size) in known.items()}
         arrays["p"][:] = self.parameters
