@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3477,
     "apps/mri": 681,
     "apps/nufft": 1675,
-    "apps/pme": 5845,
+    "apps/pme": 5846,
     "arrays": 1032,
     "autograd": 1461,
     "backends": 3383,

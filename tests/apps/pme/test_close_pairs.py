@@ -117,4 +117,4 @@ def test_short_vectors_are_of_the_same_lattice_and_see_the_nearest_image(seed):
 
 def test_making_a_function_compiles_none_of_its_parts():
     pair_function(Smooth(1.0, np.zeros((1, 17))), 1, False)
-    assert smooth_part(17).signatures == []
+    assert smooth_part(17, 3).signatures == []

@@ -519,6 +519,7 @@ def _function(terms: int, kind: int) -> Callable[..., None]:
         f"if not r2 > 0 and whole(r2, i, j, p) != 0: sum[{COLUMNS - 1}] += p[1]",
         *_statements(),
     ]
-    scope = {"interaction": _interaction(terms, kind), "whole": close.compiled(kind, _CLOSE), "__name__": __name__}
+    scope: dict[str, Any] = {"interaction": _interaction(terms, kind), "whole": close.compiled(kind, _CLOSE)}
+    scope["__name__"] = __name__
     exec("def multipole_pair(r2, d, i, j, a, b, p, sum):\n    " + "\n    ".join(lines), scope)
     return scope["multipole_pair"]
