@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.buffer_callback import buffer_callback
 
 from particlemesh import checks
 from particlemesh.adapters.points import on_host
-from particlemesh.arrays.kinds import cuda_stream
 from particlemesh.autograd import lists
+from particlemesh.autograd.jax_operators import alike, in_place
 from particlemesh.grid import checks as of_grids
 
-_CPU = 1  # a device type of DLPack
 _TRACED = "JAX traces this call, so that shapes may not depend on numbers: give capacity, the most pairs."
 
 
@@ -27,27 +24,16 @@ def _padded(find: Any, capacity: int | None, given: tuple[bool, ...], *arrays: A
     positions = arrays[0]
     axes = 1 if positions.ndim == 1 else positions.shape[1]
 
-    def work(context: Any, outs: Any, *arrays: Any) -> None:
-        device, number = outs[0].__dlpack_device__()
-        scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        native: Any = np.asarray
-        if device != _CPU:
-            import cupy
+    def write(device: Any, outs: list[Any], *arrays: Any) -> None:
+        there = iter(arrays)
+        pairs = find(*(next(there) if is_given else None for is_given in given))
+        taken = min(capacity or 0, len(pairs[0]))
+        for out, array in zip(outs, pairs, strict=False):
+            out[:taken], out[taken:] = array[:taken], 0
+        outs[3][...] = len(pairs[0])
 
-            scope, native = cuda_stream(context.stream, number), cupy.asarray
-        with scope:
-            there = iter(map(native, arrays))
-            pairs = find(*(next(there) if is_given else None for is_given in given))
-            taken = min(capacity or 0, len(pairs[0]))
-            for out, array in zip(map(native, outs), pairs, strict=False):
-                out[:taken], out[taken:] = array[:taken], 0
-            native(outs[3])[...] = len(pairs[0])
-
-    shapes = [(capacity,), (capacity,), (capacity, axes), ()]
-    results: tuple[Any, ...] = buffer_callback(work, [jax.ShapeDtypeStruct(shape, np.int32) for shape in shapes])(
-        *arrays
-    )
-    return tuple(results)
+    shapes: list[Any] = [(capacity,), (capacity,), (capacity, axes), ()]
+    return tuple(alike(in_place(write, [(shape, np.int32) for shape in shapes], *arrays), arrays))
 
 
 @functools.lru_cache(maxsize=256)

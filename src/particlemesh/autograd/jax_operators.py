@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,6 +29,56 @@ _CPU = 1  # a device type of DLPack
 def real_name(array: Any) -> str:
     """Return the name of the real type of an array's numbers."""
     return np.empty(0, array.dtype).real.dtype.name
+
+
+def in_place(
+    run: Callable[..., None], results: list[tuple[tuple[int, ...], Any]], *arrays: Any, vmap_method: str | None = None
+) -> list[Any]:
+    """Return arrays of these shapes and dtypes that ``run`` writes where the given ones are.
+
+    ``run(device, outs, *arrays)`` gets arrays of NumPy or CuPy. Nothing is copied.
+    """
+
+    def work(context: Any, outs: Any, *given: Any) -> None:
+        device, number = outs[0].__dlpack_device__()
+        scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        native: Any = np.asarray
+        if device != _CPU:
+            import cupy
+
+            scope, native = cuda_stream(context.stream, number), cupy.asarray
+        with scope:
+            run((device, number), list(map(native, outs)), *map(native, given))
+
+    types = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
+    return list(buffer_callback(work, types, vmap_method=vmap_method)(*arrays))
+
+
+# ---- axes of `shard_map` along which arrays differ -------------------------------------------------------------------
+
+
+def _varying(kind: Any) -> frozenset[str]:
+    """Return the axes along which arrays of a type differ."""
+    return frozenset(kind.vma if hasattr(kind, "vma") else kind.mat.varying)
+
+
+def alike(arrays: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
+    """Return arrays that differ along all axes along which one of them or of others does."""
+    axes = frozenset[str]().union(*(_varying(jax.typeof(a)) for a in (*arrays, *others)))
+    cast = functools.partial(jax.lax.pcast, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary
+    missing = [tuple(sorted(axes - _varying(jax.typeof(a)))) for a in arrays]
+    return [cast(a, names) if names else a for a, names in zip(arrays, missing, strict=True)]
+
+
+def type_of(shape: tuple[int, ...], array: Any) -> Any:
+    """Return the type of an array of another shape that differs along the axes along which one of this type does."""
+    if not _varying(array):
+        return jax.core.ShapedArray(shape, array.dtype)
+    sharding = array.sharding.update(spec=jax.sharding.PartitionSpec(*(None,) * len(shape)))
+    return array.update(shape=shape, weak_type=False, sharding=sharding)
+
+
+# ---- pairs of operators ----------------------------------------------------------------------------------------------
 
 
 def define(
@@ -57,7 +107,7 @@ def define(
 
     def bind(spreads: bool, *arguments: Any) -> Any:
         *arrays, order, facts = arguments
-        return primitive.bind(*arrays, spreads=spreads, order=order, facts=facts)
+        return primitive.bind(*alike(arrays), spreads=spreads, order=order, facts=facts)
 
     derive = bind if call is None else call
 
@@ -66,25 +116,17 @@ def define(
         if 0 in (*result, *array.shape):
             return jnp.zeros(result, array.dtype)
 
-        def work(context: Any, out: Any, *arrays: Any) -> None:
-            device, number = out.__dlpack_device__()
-            scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-            native: Any = np.asarray
-            if device != _CPU:
-                import cupy
+        def write(device: Any, outs: list[Any], *arrays: Any) -> None:
+            run(spreads, *arrays, order, facts, device, *outs)
 
-                scope, native = cuda_stream(context.stream, number), cupy.asarray
-            with scope:
-                run(spreads, *map(native, arrays), order, facts, (device, number), native(out))
-
-        return buffer_callback(work, jax.ShapeDtypeStruct(result, array.dtype))(*arrays)
+        return in_place(write, [(result, array.dtype)], *arrays)[0]
 
     @functools.lru_cache(maxsize=256)
     def compiled(**static: Any) -> Any:
         return jax.jit(functools.partial(called, **static))
 
     def abstract(*arrays: Any, spreads: bool, order: int, facts: str) -> Any:
-        return jax.core.ShapedArray(shape(spreads, *arrays, order, facts), arrays[-1].dtype)
+        return type_of(shape(spreads, *arrays, order, facts), arrays[-1])
 
     def forward(primals: Any, tangents: Any, *, spreads: bool, order: int, facts: str) -> tuple[Any, Any]:
         """Return the result, and its change with the points and the array."""

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +15,7 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 import particlemesh as pm
+from particlemesh import kernels
 from particlemesh.apps.pme import close, derivatives
 from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
@@ -20,6 +23,7 @@ from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import with_derivatives
 from particlemesh.autograd.jax import potential
+from particlemesh.autograd.jax_operators import alike, in_place, type_of
 
 __all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
 
@@ -30,8 +34,8 @@ def energy(
 ) -> Any:  # fmt: skip
     """Return the energy of periodic charges, or of many systems; differentiable twice, in forward and reverse mode.
 
-    The mesh works where the arrays are. The sum over pairs runs on the host, in a callback. For second derivatives the
-    host lists pairs, some hundred thousand at a time, and JAX sums them.
+    Mesh and sums over pairs work where the arrays are. For second derivatives pairs are listed, some hundred thousand
+    at a time, and JAX sums them.
 
     Parameters
     ----------
@@ -104,14 +108,19 @@ def _add(terms: Any, at: Any, count: int) -> Any:
     return jnp.zeros((count, *terms.shape[1:]), terms.dtype).at[at].add(terms)
 
 
-def _add_on_host(terms: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
-    total = np.zeros((count, *terms.shape[1:]), terms.dtype)
-    np.add.at(total, at, terms)
-    return total
-
-
 _JAX = derivatives.Library(jnp, _like, _add, jax.scipy.special.erfc, jax.lax.stop_gradient)
-_NUMPY = derivatives.Library(np, lambda numbers, array: np.asarray(numbers, array.dtype), _add_on_host)
+
+
+@functools.cache
+def _library(xp: Any) -> derivatives.Library:
+    """Return what NumPy or CuPy is asked for."""
+
+    def add(terms: Any, at: Any, count: int) -> Any:
+        total = xp.zeros((count, *terms.shape[1:]), terms.dtype)
+        xp.add.at(total, at, terms)
+        return total
+
+    return derivatives.Library(xp, lambda numbers, array: xp.asarray(numbers, array.dtype), add)
 
 
 class _Pairs(NamedTuple):
@@ -148,18 +157,20 @@ def _change(slopes: Any, given: Any, steps: Any) -> Any:
 def _sums(of: _Pairs, x: Any, q: Any, cell: Any, system: Any) -> list[Any]:
     """Return the sum over pairs and its derivatives by positions, charges and cell."""
 
-    def host(x: Any, q: Any, cell: Any, owners: Any = None) -> Any:
-        return derivatives.pair_sums(_NUMPY, of.text, x, q, np.asarray(cell, np.float64), owners, of.excluded, False)
+    def sums(xp: Any, x: Any, q: Any, cell: Any, owners: Any = None) -> Any:
+        wide = cell.astype(np.float64)
+        return derivatives.pair_sums(_library(xp), of.text, x, q, wide, owners, of.excluded, xp is not np)
 
     shapes = cell.shape[:-2], x.shape, q.shape, cell.shape
-    return _on_host(host, shapes, x, q, cell, owners=() if system is None else (system.astype(jnp.int32),))
+    owners = () if system is None else (system.astype(jnp.int32),)
+    return _called(sums, [(shape, x.dtype) for shape in shapes], x, q, cell, *owners)
 
 
 @_sums.defjvp
 def _again(of: _Pairs, given: Any, steps: Any) -> tuple[Any, Any]:
     value, *slopes = _sums(of, *given)
     state = given if given[3] is not None else given[:3]
-    return [value, *slopes], [_change(slopes, given, steps), *_CHANGES.bind(*state, *steps[:3], of=of)]
+    return [value, *slopes], [_change(slopes, given, steps), *_CHANGES.bind(*alike([*state, *steps[:3]]), of=of)]
 
 
 # ---- changes of slopes: a linear and symmetric function of steps -------------------------------------------------
@@ -180,20 +191,20 @@ def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
             value = value * (t - interval - 0.5) + row[interval]
         return value
 
-    def listed(x: Any, cell: Any, begin: Any, owners: Any = None) -> tuple[Any, Any]:
+    def listed(xp: Any, x: Any, cell: Any, begin: Any, owners: Any = None) -> tuple[Any, Any]:
         rows, box = derivatives.boxes_of(cell, of.text)
         many = {} if owners is None else dict(system=owners, boxes=rows)
         i, j, shift = pm.neighbour_list("ijS", x, box, cutoff, half=True, **many)
-        keys, codes = of.excluded.keys(len(x))[0], i.astype(np.int64) * len(x) + j
-        place = np.searchsorted(keys, codes)
-        known = np.append(keys, -1)[place] == codes
-        table = np.column_stack([i, j, shift, np.where(known, place, -1)])[int(begin) :][: of.size]
-        return np.append(table, np.full((of.size - len(table), 6), -2), 0), len(i)
+        keys, codes = xp.asarray(of.excluded.keys(len(x))[0]), i.astype(np.int64) * len(x) + j
+        place = xp.searchsorted(keys, codes)
+        known = xp.append(keys, -1)[place] == codes
+        table = xp.column_stack([i, j, shift, xp.where(known, place, -1)])[int(begin) :][: of.size]
+        return xp.concatenate([table, xp.full((of.size - len(table), 6), -2)]), len(i)
 
     def more(carry: Any) -> Any:
         begin, sums = carry
         owners = begin[0], *(a.astype(jnp.int32) for a in system)
-        table, count = _on_host(listed, ((of.size, 6), ()), x, cell, owners=owners, integers=True)
+        table, count = _called(listed, [((of.size, 6), np.int32), ((), np.int32)], x, cell, *owners)
         i, j = jnp.maximum(table[:, :2], 0).T
 
         def energy(x: Any, q: Any, cell: Any) -> Any:
@@ -209,7 +220,7 @@ def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
         changes = jax.jvp(jax.grad(energy, (0, 1, 2)), (x, q, cell), steps)[1]
         return jnp.stack([begin[0] + of.size, count]), [a + b for a, b in zip(sums, changes, strict=True)]
 
-    start = jnp.array([0, 1], jnp.int32), [jnp.zeros_like(a) for a in steps]
+    start = alike([jnp.array([0, 1], jnp.int32)], arrays)[0], [jnp.zeros_like(a) for a in steps]
     return list(jax.lax.while_loop(lambda carry: carry[0][0] < carry[0][1], more, start)[1])
 
 
@@ -217,7 +228,7 @@ def _of_steps(given: Any, steps: Any, *, of: _Pairs) -> tuple[Any, Any]:
     if any(type(a) is not ad.Zero for a in steps[:-3]):
         raise NotImplementedError("third derivatives of the energy are not available: differentiate at most twice.")
     steps = [ad.instantiate_zeros(a) for a in steps[-3:]]
-    return _CHANGES.bind(*given, of=of), _CHANGES.bind(*given[:-3], *steps, of=of)
+    return _CHANGES.bind(*given, of=of), _CHANGES.bind(*alike([*given[:-3], *steps]), of=of)
 
 
 def _transposed(slopes: Any, *given: Any, of: _Pairs) -> list[Any]:
@@ -236,44 +247,31 @@ def _batched(given: Any, axes: Any, *, of: _Pairs) -> tuple[Any, Any]:
 _CHANGES: Any = jax.extend.core.Primitive("particlemesh_pairs")
 _CHANGES.multiple_results = True
 _CHANGES.def_impl(jax.jit(_changes, static_argnames="of"))
-_CHANGES.def_abstract_eval(lambda *arrays, of: [jax.core.ShapedArray(a.shape, a.dtype) for a in arrays[-3:]])
+_CHANGES.def_abstract_eval(lambda *arrays, of: [type_of(a.shape, a) for a in arrays[-3:]])
 mlir.register_lowering(_CHANGES, mlir.lower_fun(_changes, multiple_results=True))
 ad.primitive_jvps[_CHANGES] = _of_steps
 ad.primitive_transposes[_CHANGES] = _transposed
 batching.primitive_batchers[_CHANGES] = _batched
 
 
-def _integers(numbers: Any) -> Any:
-    """Return the bits of float numbers as int32, with a last axis of one or two."""
-    bits = jax.lax.bitcast_convert_type(numbers, jnp.int32)
-    return bits.reshape(*numbers.shape, numbers.dtype.itemsize // 4)
+def _called(function: Any, results: Any, *arrays: Any) -> list[Any]:
+    """Return arrays of these shapes and dtypes that ``function(xp, *arrays)`` returns.
 
-
-def _on_host(
-    function: Any, shapes: Any, *arrays: Any, owners: tuple[Any, ...] = (), integers: bool = False
-) -> list[Any]:  # fmt: skip
-    """Return arrays of these shapes that a function of NumPy arrays returns, all of the first array's type, or int32.
-
-    The last arguments of the function are integers, ``owners``.
+    Arrays are those of ``xp``, NumPy or CuPy.
     """
-    # JAX may call back from a thread in which float64 is off, and would round numbers there. It leaves integers as
-    # they are.
-    dtype = arrays[0].dtype
-    words = dtype.itemsize // 4
 
-    def call(*given: Any) -> list[np.ndarray]:
-        floats = [np.ascontiguousarray(a).view(dtype)[..., 0] for a in given[: len(arrays)]]
-        results = function(*floats, *map(np.asarray, given[len(arrays) :]))
-        return [np.asarray(a, np.int32) if integers else np.array(a, dtype)[..., None].view(np.int32) for a in results]
+    def write(device: Any, outs: list[Any], *given: Any) -> None:
+        xp = sys.modules[type(outs[0]).__module__.partition(".")[0]]
+        for out, result in zip(outs, function(xp, *given), strict=True):
+            out[...] = xp.asarray(result, out.dtype)
 
-    places = [jax.ShapeDtypeStruct(tuple(shape) + (words,) * (not integers), jnp.int32) for shape in shapes]
-    answers = jax.pure_callback(call, places, *map(_integers, arrays), *owners, vmap_method="sequential")
-    return (
-        answers if integers else [jax.lax.bitcast_convert_type(a if words > 1 else a[..., 0], dtype) for a in answers]
-    )
+    return alike(in_place(write, results, *arrays, vmap_method="sequential"), arrays)
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------
+
+# Devices share a model, and a model serves one thread at a time.
+_ONE = kernels.through_forks(threading.RLock())
 
 
 def induced_dipoles(
@@ -282,7 +280,7 @@ def induced_dipoles(
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return energy and induced dipoles; both are differentiable once by all arrays, in reverse mode.
 
-    All work runs on the host, in a callback. Derivatives are those of
+    All work runs where the arrays are. Derivatives are those of
     :func:`particlemesh.apps.pme.torch.induced_dipoles`.
 
     Parameters
@@ -322,7 +320,7 @@ def induced_dipoles(
     permanent = jnp.zeros_like(x) if dipoles is None else jnp.asarray(dipoles)
     outside = jnp.broadcast_to(jnp.zeros(3, x.dtype) if field is None else jnp.asarray(field, x.dtype), x.shape)
     matrix = _matrix(model, InducedDipoles, x, q, cell)
-    return _solved(derivatives.DipolesOf(model), x, q, alpha, permanent, outside, matrix)
+    return _solved(derivatives.DipolesOf(model), *alike([x, q, alpha, permanent, outside, matrix]))
 
 
 def equilibrated_charges(
@@ -331,7 +329,7 @@ def equilibrated_charges(
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return energy and charges of least energy; both are differentiable once by all arrays, in reverse mode.
 
-    All work runs on the host, in a callback. Derivatives are those of
+    All work runs where the arrays are. Derivatives are those of
     :func:`particlemesh.apps.pme.torch.equilibrated_charges`.
 
     Parameters
@@ -370,7 +368,7 @@ def equilibrated_charges(
     """
     x, chi, eta = map(jnp.asarray, (positions, electronegativities, hardness))
     matrix = _matrix(model, ChargeEquilibration, x, chi, cell)
-    return _solved(derivatives.ChargesOf(model, widths, total), x, chi, eta, matrix)
+    return _solved(derivatives.ChargesOf(model, widths, total), *alike([x, chi, eta, matrix]))
 
 
 def _matrix(model: Any, kind: type, x: Any, numbers: Any, cell: Any) -> Any:
@@ -385,12 +383,21 @@ def _solved(of: Any, *arrays: Any) -> Any:
 
 
 def _solve(of: Any, *arrays: Any) -> tuple[Any, Any]:
-    energy, solution = _on_host(of.solved, ((), arrays[of.like].shape), *arrays)
+    def solved(xp: Any, *given: Any) -> Any:
+        with _ONE:
+            return of.solved(*given)
+
+    shapes = (), arrays[of.like].shape
+    energy, solution = _called(solved, [(shape, arrays[0].dtype) for shape in shapes], *arrays)
     return (energy, solution), (*arrays, solution)
 
 
 def _slopes(of: Any, kept: Any, slopes: Any) -> Any:
-    return tuple(_on_host(functools.partial(of.slopes, np), [a.shape for a in kept[:-1]], *kept, *slopes))
+    def call(*given: Any) -> Any:
+        with _ONE:
+            return of.slopes(*given)
+
+    return tuple(_called(call, [(a.shape, kept[0].dtype) for a in kept[:-1]], *kept, *slopes))
 
 
 _solved.defvjp(_solve, _slopes)
