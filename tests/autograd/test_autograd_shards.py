@@ -13,9 +13,9 @@ pytest.importorskip("jax", reason="JAX is not installed: pip install particlemes
 
 PROGRAM = Path(__file__).parents[1] / "support" / "sharded.py"
 NAMES = (
-    "spread", "interpolate", "gradient", "spread_gradient", "potential", "energy", "forces", "forces for charges of all",
-    "second derivatives", "type 1", "type 2", "interpolation", "spreading", "charges of all", "potentials", "energies",
-    "induced dipoles", "distances",
+    "spread", "interpolate", "gradient", "spread_gradient", "potential", "energy", "forces",
+    "forces for charges of all", "second derivatives", "type 1", "type 2", "interpolation", "spreading",
+    "charges of all", "potentials", "energies", "induced dipoles", "distances",
 )  # fmt: skip
 LONG = "systems", "energies of dipoles"
 

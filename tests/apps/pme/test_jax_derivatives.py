@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Second derivatives in JAX are differences of first ones, in each order of modes."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -100,3 +101,35 @@ def test_hessians_of_all_modes_agree_and_third_derivatives_are_refused():
         np.testing.assert_allclose(mapped, np.stack([one, moved]), rtol=0, atol=1e-9 * abs(one).max())
         with pytest.raises(NotImplementedError, match="third derivatives"):
             jax.jacfwd(jax.hessian(energy))(x, q)
+
+
+@pytest.mark.parametrize("kind", ["charges", "all"])
+def test_sums_over_pairs_get_arrays_where_they_are(kind, monkeypatch):
+    """On the CPU they are read in place. On a GPU they are CuPy's, and the numbers are those of the CPU."""
+    seen, sums = set(), of_jax.derivatives.pair_sums
+
+    def noted(library, text, x, *more):
+        seen.add((library.xp.__name__, type(x).__module__.partition(".")[0], bool(x.flags.owndata)))
+        return sums(library, text, x, *more)
+
+    monkeypatch.setattr(of_jax.derivatives, "pair_sums", noted)
+    platforms, results = {"numpy": jax.devices("cpu")[0]}, []
+    with contextlib.suppress(RuntimeError):  # there is no GPU
+        platforms["cupy"] = jax.devices("cuda")[0]
+    with jax.enable_x64(True):
+        arrays = list(system(BOX))[: 2 if kind == "charges" else 5]
+        for name, device in platforms.items():
+            there = [jax.device_put(a, device) for a in arrays]
+            pme = PME(BOX, **FINE, splitting=3.5, **PAIRS)
+
+            def energy(x, *values, pme=pme):
+                return of_jax.energy(pme, x, values[0], **dict(zip(NAMES, values[1:], strict=False)))
+
+            slopes = jax.grad(energy, tuple(range(len(arrays))))
+            twice = kind == "charges" and "cupy" in platforms  # compiling that takes long
+            results.append(jax.tree.leaves(jax.jvp(slopes, there, there) if twice else slopes(*there)))
+            assert seen == {(name, name, False)}
+            seen.clear()
+    for other in results:
+        for a, b in zip(other, results[0], strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-9 * abs(np.asarray(b)).max())
