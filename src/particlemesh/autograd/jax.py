@@ -16,12 +16,15 @@ from particlemesh import Mesh, Window, checks
 from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.jax_lists import kept_list, neighbour_list
-from particlemesh.autograd.jax_operators import POOL, define, real_name
+from particlemesh.autograd.jax_operators import POOL, alike, define, in_place, real_name
 from particlemesh.autograd.pool import nodes_of, text_of, verb
 from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
-__all__ = ["gradient", "interpolate", "kept_list", "neighbour_list", "potential", "spread", "spread_gradient"]
+__all__ = [
+    "alike", "gradient", "in_place", "interpolate", "kept_list", "neighbour_list", "potential", "spread",
+    "spread_gradient",
+]  # fmt: skip
 
 
 def _run(spreads: bool, *arguments: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from particlemesh import checks
 from particlemesh.adapters.points import on_host
 from particlemesh.autograd import lists
-from particlemesh.autograd.jax_operators import alike, in_place
+from particlemesh.autograd.jax_operators import alike, written
 from particlemesh.grid import checks as of_grids
 
 _TRACED = "JAX traces this call, so that shapes may not depend on numbers: give capacity, the most pairs."
@@ -33,7 +33,7 @@ def _padded(find: Any, capacity: int | None, given: tuple[bool, ...], *arrays: A
         outs[3][...] = len(pairs[0])
 
     shapes: list[Any] = [(capacity,), (capacity,), (capacity, axes), ()]
-    return tuple(alike(in_place(write, [(shape, np.int32) for shape in shapes], *arrays), arrays))
+    return tuple(alike([*written(write, [(shape, np.int32) for shape in shapes], *arrays), *arrays])[:4])
 
 
 @functools.lru_cache(maxsize=256)

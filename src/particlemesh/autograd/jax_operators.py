@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,8 +32,8 @@ def real_name(array: Any) -> str:
     return np.empty(0, array.dtype).real.dtype.name
 
 
-def in_place(
-    run: Callable[..., None], results: list[tuple[tuple[int, ...], Any]], *arrays: Any, vmap_method: str | None = None
+def written(
+    run: Callable[..., None], results: Sequence[tuple[Any, Any]], *arrays: Any, vmap_method: str | None = None
 ) -> list[Any]:
     """Return arrays of these shapes and dtypes that ``run`` writes where the given ones are.
 
@@ -54,6 +55,42 @@ def in_place(
     return list(buffer_callback(work, types, vmap_method=vmap_method)(*arrays))
 
 
+def in_place(function: Callable[..., Any], results: Sequence[tuple[Any, Any]], *arrays: Any) -> list[Any]:
+    """Return arrays that a function of NumPy or CuPy arrays returns; compiled programs call it where their arrays are.
+
+    Under ``vmap`` it is called for one after the other. In ``shard_map`` results differ between devices as arrays do.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(xp, *arrays)`` returns an array for each result. Arrays are those of ``xp``, which is NumPy or CuPy;
+        they are read only.
+    results : sequence of (shape, dtype)
+    *arrays : jax.Array
+        On one device.
+
+    Returns
+    -------
+    list of jax.Array
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.autograd.jax import in_place
+    >>> def largest(xp, x):
+    ...     return [xp.abs(x).max()]
+    >>> jax.jit(lambda x: in_place(largest, [((), x.dtype)], x)[0])(jnp.array([1.0, -3.0]))
+    Array(3., dtype=float32)
+    """
+
+    def write(device: Any, outs: list[Any], *given: Any) -> None:
+        xp = sys.modules[type(outs[0]).__module__.partition(".")[0]]
+        for out, result in zip(outs, function(xp, *given), strict=True):
+            out[...] = xp.asarray(result, out.dtype)
+
+    return alike([*written(write, results, *arrays, vmap_method="sequential"), *arrays])[: len(results)]
+
+
 # ---- axes of `shard_map` along which arrays differ -------------------------------------------------------------------
 
 
@@ -62,9 +99,30 @@ def _varying(kind: Any) -> frozenset[str]:
     return frozenset(kind.vma if hasattr(kind, "vma") else kind.mat.varying)
 
 
-def alike(arrays: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
-    """Return arrays that differ along all axes along which one of them or of others does."""
-    axes = frozenset[str]().union(*(_varying(jax.typeof(a)) for a in (*arrays, *others)))
+def alike(arrays: Sequence[Any]) -> list[Any]:
+    """Return arrays that differ along all axes of ``shard_map`` along which one of them does.
+
+    Primitives, and functions with derivatives of your own, need such arguments.
+
+    Parameters
+    ----------
+    arrays : sequence of jax.Array
+
+    Returns
+    -------
+    list of jax.Array
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from particlemesh.autograd.jax import alike
+    >>> parts = jax.sharding.Mesh(jax.devices()[:1], ("i",)), jax.sharding.PartitionSpec("i")
+    >>> def total(x):
+    ...     return sum(alike([x, jnp.ones(2)]))
+    >>> jax.shard_map(total, mesh=parts[0], in_specs=parts[1], out_specs=parts[1])(jnp.arange(2.0))
+    Array([1., 2.], dtype=float32)
+    """
+    axes = frozenset[str]().union(*(_varying(jax.typeof(a)) for a in arrays))
     cast = functools.partial(jax.lax.pcast, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary
     missing = [tuple(sorted(axes - _varying(jax.typeof(a)))) for a in arrays]
     return [cast(a, names) if names else a for a, names in zip(arrays, missing, strict=True)]
@@ -119,7 +177,7 @@ def define(
         def write(device: Any, outs: list[Any], *arrays: Any) -> None:
             run(spreads, *arrays, order, facts, device, *outs)
 
-        return in_place(write, [(result, array.dtype)], *arrays)[0]
+        return written(write, [(result, array.dtype)], *arrays)[0]
 
     @functools.lru_cache(maxsize=256)
     def compiled(**static: Any) -> Any:

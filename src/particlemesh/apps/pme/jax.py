@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from typing import Any, NamedTuple
 
@@ -22,8 +21,7 @@ from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.induced import InducedDipoles
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import with_derivatives
-from particlemesh.autograd.jax import potential
-from particlemesh.autograd.jax_operators import alike, in_place, type_of
+from particlemesh.autograd.jax import alike, in_place, potential
 
 __all__ = ["energy", "equilibrated_charges", "induced_dipoles"]
 
@@ -163,7 +161,7 @@ def _sums(of: _Pairs, x: Any, q: Any, cell: Any, system: Any) -> list[Any]:
 
     shapes = cell.shape[:-2], x.shape, q.shape, cell.shape
     owners = () if system is None else (system.astype(jnp.int32),)
-    return _called(sums, [(shape, x.dtype) for shape in shapes], x, q, cell, *owners)
+    return in_place(sums, [(shape, x.dtype) for shape in shapes], x, q, cell, *owners)
 
 
 @_sums.defjvp
@@ -204,7 +202,7 @@ def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
     def more(carry: Any) -> Any:
         begin, sums = carry
         owners = begin[0], *(a.astype(jnp.int32) for a in system)
-        table, count = _called(listed, [((of.size, 6), np.int32), ((), np.int32)], x, cell, *owners)
+        table, count = in_place(listed, [((of.size, 6), np.int32), ((), np.int32)], x, cell, *owners)
         i, j = jnp.maximum(table[:, :2], 0).T
 
         def energy(x: Any, q: Any, cell: Any) -> Any:
@@ -220,7 +218,7 @@ def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
         changes = jax.jvp(jax.grad(energy, (0, 1, 2)), (x, q, cell), steps)[1]
         return jnp.stack([begin[0] + of.size, count]), [a + b for a, b in zip(sums, changes, strict=True)]
 
-    start = alike([jnp.array([0, 1], jnp.int32)], arrays)[0], [jnp.zeros_like(a) for a in steps]
+    start = alike([jnp.array([0, 1], jnp.int32), *arrays])[0], [jnp.zeros_like(a) for a in steps]
     return list(jax.lax.while_loop(lambda carry: carry[0][0] < carry[0][1], more, start)[1])
 
 
@@ -247,25 +245,11 @@ def _batched(given: Any, axes: Any, *, of: _Pairs) -> tuple[Any, Any]:
 _CHANGES: Any = jax.extend.core.Primitive("particlemesh_pairs")
 _CHANGES.multiple_results = True
 _CHANGES.def_impl(jax.jit(_changes, static_argnames="of"))
-_CHANGES.def_abstract_eval(lambda *arrays, of: [type_of(a.shape, a) for a in arrays[-3:]])
+_CHANGES.def_abstract_eval(lambda *arrays, of: list(arrays[-3:]))
 mlir.register_lowering(_CHANGES, mlir.lower_fun(_changes, multiple_results=True))
 ad.primitive_jvps[_CHANGES] = _of_steps
 ad.primitive_transposes[_CHANGES] = _transposed
 batching.primitive_batchers[_CHANGES] = _batched
-
-
-def _called(function: Any, results: Any, *arrays: Any) -> list[Any]:
-    """Return arrays of these shapes and dtypes that ``function(xp, *arrays)`` returns.
-
-    Arrays are those of ``xp``, NumPy or CuPy.
-    """
-
-    def write(device: Any, outs: list[Any], *given: Any) -> None:
-        xp = sys.modules[type(outs[0]).__module__.partition(".")[0]]
-        for out, result in zip(outs, function(xp, *given), strict=True):
-            out[...] = xp.asarray(result, out.dtype)
-
-    return alike(in_place(write, results, *arrays, vmap_method="sequential"), arrays)
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------
@@ -388,7 +372,7 @@ def _solve(of: Any, *arrays: Any) -> tuple[Any, Any]:
             return of.solved(*given)
 
     shapes = (), arrays[of.like].shape
-    energy, solution = _called(solved, [(shape, arrays[0].dtype) for shape in shapes], *arrays)
+    energy, solution = in_place(solved, [(shape, arrays[0].dtype) for shape in shapes], *arrays)
     return (energy, solution), (*arrays, solution)
 
 
@@ -397,7 +381,7 @@ def _slopes(of: Any, kept: Any, slopes: Any) -> Any:
         with _ONE:
             return of.slopes(*given)
 
-    return tuple(_called(call, [(a.shape, kept[0].dtype) for a in kept[:-1]], *kept, *slopes))
+    return tuple(in_place(call, [(a.shape, kept[0].dtype) for a in kept[:-1]], *kept, *slopes))
 
 
 _solved.defvjp(_solve, _slopes)
