@@ -7,6 +7,7 @@ import pytest
 from particlemesh.apps.pme import PME, PMEBatch
 from particlemesh.fourier.engines import HostEngine
 from pme_cases import TRICLINIC, close
+from quiet import quiet
 
 OWNERS = np.repeat(np.arange(3), [20, 11, 30]).astype(np.int32)
 PAIRS = dict(exclusions=[(0, 1), (5, 7), (31, 60)], factors=[0.0, 0.5, 0.8333])
@@ -173,3 +174,23 @@ def test_a_step_is_made_once_for_particles_that_have_left_the_box(backend, many)
     for _ in range(4):
         call(*map(backend.array, [x + TRICLINIC[1], *given]))
     assert call._core.clean  # else a step is made again, with checks that wait
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_reserved_calls_with_other_boxes_allocate_nothing_and_never_wait(backend, dtype):
+    batch = PMEBatch(1.2 * TRICLINIC, 3, **GAUSSIAN, dtype=dtype, backend=backend.name).reserve(len(OWNERS))
+    x, q = (backend.array(a.astype(dtype)) for a in systems(SHAPES))
+    first, second = (backend.array(strained(step).astype(dtype)) for step in (0, 1))
+    owners = backend.array(OWNERS)
+    out = batch(x, q, owners, boxes=first, **PAIRS)
+    batch(x, q, owners, boxes=first, **PAIRS, out=out, check=False)
+    with quiet(backend):
+        for boxes in (second, first, second):
+            batch(x, q, owners, boxes=boxes, **PAIRS, out=out, check=False)
+    batch(x, q, owners, boxes=second, **PAIRS, out=out, check=False)
+    batch.check()
+    expected = PMEBatch(1.2 * TRICLINIC, 3, **GAUSSIAN)(
+        *(backend.host(a).astype(float) for a in (x, q)), OWNERS, boxes=backend.host(second), **PAIRS
+    )
+    close(out, expected, 1e-11 if dtype == "float64" else 3e-5, backend.host)
