@@ -51,7 +51,7 @@ BUDGET = {
     "apps/mri": 681,
     "apps/nufft": 1675,
     "apps/pme": 5843,
-    "arrays": 1032,
+    "arrays": 1036,
     "autograd": 1477,
     "backends": 3383,
     "choosing": 855,

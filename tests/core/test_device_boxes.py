@@ -198,3 +198,16 @@ def test_kernels_of_boxes_compile_for_cuda(file, name, facts, wide):
 @pytest.mark.parametrize("wide", [0, 1])
 def test_the_look_at_results_compiles_for_cuda(wide):
     assert b"look_over" in cuda.compile_only("apps/pme/finite.c", {"REAL_IS_DOUBLE": wide}, 90)
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("host", [True, False])
+def test_rounding_at_a_bound_replaces_no_box(backend, host):
+    """Turned cubes, whose faces are apart by a power of two but for rounding, which differs on host and device."""
+    rows = 2 * np.linalg.qr(np.random.default_rng(4).normal(size=(COUNT, 3, 3)))[0]
+    there = DeviceBoxes(backend.library, pm.Box((3.0,) * 3), COUNT).set(rows if host else backend.array(rows))
+    assert there.bounds.per == (0.5, 0.5, 0.5)
+    np.testing.assert_array_equal(backend.host(there.numbers)[:, :9], rows.reshape(-1, 9))
+    there.set(backend.array(rows[::-1].copy()))
+    assert there.confirm(backend.host(there.facts))
+    np.testing.assert_array_equal(backend.host(there.numbers)[:, :9], rows[::-1].reshape(-1, 9))

@@ -20,6 +20,7 @@ from particlemesh.box import Box
 NUMBERS = 28  # of a box, as lattices.h has them
 _FACTS = 10
 _DOUBLE = np.dtype(np.float64)
+_ROUNDING = 1e-9  # more than what a number of a box loses
 
 
 class Bounds(NamedTuple):
@@ -45,8 +46,10 @@ class Bounds(NamedTuple):
         def outwards(numbers: tuple[float, ...], towards: Any) -> tuple[float, ...]:
             return tuple(2 ** (towards(4 * math.log2(number)) / 4) for number in numbers)
 
-        up = functools.partial(outwards, towards=math.ceil)
-        return Bounds(up(self.per), up(self.longest), outwards(self.shortest, math.floor))
+        # Numbers at a power have the same bound, whichever way they were rounded.
+        up = functools.partial(outwards, towards=lambda power: math.ceil(power - _ROUNDING))
+        down = functools.partial(outwards, towards=lambda power: math.floor(power + _ROUNDING))
+        return Bounds(up(self.per), up(self.longest), down(self.shortest))
 
 
 class DeviceBoxes(checks.Fixed):
@@ -170,7 +173,9 @@ class DeviceBoxes(checks.Fixed):
     def _derive(self, source: Any) -> None:
         d = self.box.ndim
         missing, size, vectors = 3 - d, source.dtype.itemsize, source.ndim == 3
-        most = (*[math.inf] * missing, *([math.inf] * d if self._bounds is None else self._bounds.per))
+        most = np.full(3, math.inf)
+        if self._bounds is not None and self._host is None:  # those of the host are known
+            most[missing:] = np.array(self._bounds.per) * (1 + _ROUNDING)
         rows = np.eye(3)
         rows[missing:, missing:] = self.box.matrix
         strides = *(stride // size for stride in source.strides), 0
