@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Boxes of a batch that change: given on the device they stay there, given on the host they are sent once."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -153,6 +155,22 @@ def test_thinner_boxes_without_a_check_are_an_error_of_the_next_check(backend):
     batch(*given, boxes=backend.array(0.4 * SHAPES), check=False)
     with pytest.raises(ValueError, match="boxes are smaller than those of the last call with check=True"):
         batch.check()
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize(("dtype", "factors"), [("float64", [1e-9, 1.0, 1.0]), ("float32", [1.0, 1e37, 1.0])])
+def test_boxes_beyond_what_is_possible_leave_later_ones_as_they_are(backend, dtype, factors):
+    """Their bounds are those that the next call begins with: it fails by them, and begins anew."""
+    batch = PMEBatch(1.2 * TRICLINIC, 3, **GAUSSIAN, dtype=dtype, backend=backend.name)
+    x, q = (backend.array(a.astype(dtype)) for a in systems(SHAPES))
+    given = x, q, backend.array(OWNERS)
+    good, bad = (backend.array((SHAPES * np.reshape(f, (-1, 1, 1))).astype(dtype)) for f in ([1.0] * 3, factors))
+    expected = backend.host(batch(*given, boxes=good).energy)
+    for check in (True, False):
+        with contextlib.suppress(ValueError):
+            batch(*given, boxes=bad, check=check)
+            batch.check()
+        np.testing.assert_array_equal(backend.host(batch(*given, boxes=good).energy), expected)
 
 
 @pytest.mark.backends("opencl", "cuda")

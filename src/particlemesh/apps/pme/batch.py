@@ -326,6 +326,19 @@ class Batch(Core):
 
     # ---- a step ---------------------------------------------------------------------------------------
 
+    def _submit(self, *given: Any) -> None:
+        facts, bounds = self.facts(), getattr(self.rows, "bounds", None)
+        try:
+            super()._submit(*given)
+            return
+        except (ValueError, MemoryError):  # bounds of the boxes before may be wrong for these
+            if not (facts and given[-1]):
+                raise
+            self.confirmed(*self.backend.read(*facts))
+            if self.rows.bounds == bounds:
+                raise
+        super()._submit(*given)
+
     def place(self, x: Coordinates, check: bool) -> None:
         self.solver.set_positions(native(x), system=self.owners, boxes=self.rows, check=check)
 
