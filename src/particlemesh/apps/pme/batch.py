@@ -327,17 +327,14 @@ class Batch(Core):
     # ---- a step ---------------------------------------------------------------------------------------
 
     def _submit(self, *given: Any) -> None:
-        facts, bounds = self.facts(), getattr(self.rows, "bounds", None)
+        bounds = getattr(self.rows, "bounds", None)
         try:
             super()._submit(*given)
-            return
-        except (ValueError, MemoryError):  # bounds of the boxes before may be wrong for these
-            if not (facts and given[-1]):
+        except (ValueError, MemoryError):  # those bounds are of other boxes, and may be what is wrong
+            facts = self.backend.read(*self.facts()) if given[-1] else ()
+            if self.confirmed(*facts) and (not facts or self.rows.bounds == bounds):
                 raise
-            self.confirmed(*self.backend.read(*facts))
-            if self.rows.bounds == bounds:
-                raise
-        super()._submit(*given)
+            super()._submit(*given)
 
     def place(self, x: Coordinates, check: bool) -> None:
         self.solver.set_positions(native(x), system=self.owners, boxes=self.rows, check=check)
