@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 855,
     "command": 3125,
     "distributed": 3946,
-    "fourier": 3131,
+    "fourier": 3133,
     "grid": 8729,
     "interpolate": 3415,
     "kernels": 267,

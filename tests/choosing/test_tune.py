@@ -116,6 +116,9 @@ def test_times_that_are_still_valid_are_kept(cache, small, monkeypatch):
     assert run("--backend", "cpu", "--changed")[0] == 0
     assert {d for d, _ in timed} == {"spread", "interpolate"}
     assert {row[2:7] for row in tables.read(file).rows} == {c[:5] for c in more}
+    file.write_text(file.read_text().replace(f"format: {tables.FORMAT}", "format: 4"))
+    code, said = run("--backend", "cpu", "--changed")
+    assert code == 2 and "tune without --changed" in said
 
 
 def test_a_case_has_the_particles_it_says():

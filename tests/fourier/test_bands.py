@@ -157,3 +157,15 @@ def test_bands_refuse_what_does_not_fit():
         Bands(cpu, (4,), (3,), order="random")
     with pytest.raises(ValueError, match="sign"):
         Bands(cpu, (4,), (3,), real=True).to_modes(np.zeros(4), sign=1)
+
+
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_of_another_type_are_refused(backend, real, dtype):
+    other = DTYPES[dtype == "float32"]
+    plan = Bands(backend.library, (16,), (9,), dtype=dtype, real=real)
+    for call, array in (
+        (plan.to_modes, random((16,), other, real=real)), (plan.to_nodes, random(plan.shape, other, real=False))
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="has dtype .* and these bands take"):
+            call(backend.array(array))

@@ -290,7 +290,7 @@ def run(
     if changed:
         try:
             kept = Kept(tables.stored(backend.name, device))
-        except OSError as error:
+        except (OSError, tables.TableError) as error:
             raise ValueError(f"the stored times cannot be read ({error}): tune without --changed.") from error
     table = measure(backend, seconds, progress, kept)
     path = tables.write(table)

@@ -169,7 +169,7 @@ class Bands(checks.Fixed):
         sign : {-1, 1}
             Of the exponent; real fields allow -1.
         """
-        self._sign(sign, FORWARD)
+        self._check(sign, FORWARD, field, self.dtype if self.real else self.complex_dtype)
         batch = tuple(field.shape[: field.ndim - len(self.nodes)])
         if self.backend.name == "cpu":
             return self._pruned(field, out, sign)
@@ -197,7 +197,7 @@ class Bands(checks.Fixed):
         sign : {-1, 1}
             Of the exponent; real fields allow +1.
         """
-        self._sign(sign, BACKWARD)
+        self._check(sign, BACKWARD, modes, self.complex_dtype)
         batch = tuple(modes.shape[: modes.ndim - len(self.nodes)])
         if self.backend.name == "cpu":
             return self._padded(modes, out, sign)
@@ -209,8 +209,10 @@ class Bands(checks.Fixed):
             return self.engine.backward(spectrum, out)
         return self.engine.run(spectrum, sign, out)
 
-    def _sign(self, sign: int, only: int) -> None:
+    def _check(self, sign: int, only: int, array: Any, dtype: Any) -> None:
         checks.one_of(sign, "sign", (only,) if self.real else (FORWARD, BACKWARD))
+        if array.dtype != dtype:
+            raise TypeError(f"the array has dtype {array.dtype}, and these bands take {dtype}: convert it.")
 
     def _launch(self, name: str, source: Any, target: Any, batch: tuple[int, ...], spectrum: Any, modes: Any) -> None:
         channels = int(np.prod(batch))
