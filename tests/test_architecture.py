@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3477,
     "apps/mri": 681,
     "apps/nufft": 1675,
-    "apps/pme": 5852,
+    "apps/pme": 5854,
     "arrays": 1036,
     "autograd": 1477,
     "backends": 3383,

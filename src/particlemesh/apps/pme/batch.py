@@ -11,7 +11,7 @@ import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
-from particlemesh.apps.pme.exclusions import KnownPairs, write_images
+from particlemesh.apps.pme.exclusions import KnownPairs, room_for_images, write_images
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
 from particlemesh.apps.pme.parameters import check_vectors, fourth_power
 from particlemesh.apps.pme.pme import PME
@@ -282,6 +282,7 @@ class Batch(Core):
         if self.on_gpu:
             with self.backend.scope():
                 self._words()
+                room_for_images(self)
 
     def _words(self) -> Any:
         """Return memory for the largest terms of systems and their sums, both as integers."""

@@ -57,9 +57,8 @@ class Boxes(NamedTuple):
 def boxes(core: Any) -> Boxes:
     """Return the box of a core, or those of its systems, made again if they change."""
     if isinstance(core.rows, DeviceBoxes):
-        lattices = core.take("images of boxes", 20 * core.systems).reshape(-1, 20)
         # Lattice vectors are no shorter than the distance of the faces of some axis.
-        return Boxes(core.rows, lattices, 0.5 / max(core.rows.bounds.per))
+        return Boxes(core.rows, room_for_images(core), 0.5 / max(core.rows.bounds.per))
     one = np.broadcast_to(core.images_box.matrix, (max(core.systems, 1), 3, 3))
     rows = one if core.rows is None else core.rows
     if core.known_boxes is None or not np.array_equal(core.known_boxes.rows, rows):
@@ -67,6 +66,11 @@ def boxes(core: Any) -> Boxes:
         lattices = core.upload([image.numbers() for image in images])
         core.known_boxes = Boxes(rows.copy(), lattices, min(image.near for image in images) ** 0.5)
     return core.known_boxes
+
+
+def room_for_images(core: Any) -> Any:
+    """Return memory for the numbers of nearest images in boxes on a GPU, (S, 20)."""
+    return core.take("images of boxes", 20 * core.systems).reshape(-1, 20)
 
 
 def write_images(core: Any) -> None:
