@@ -308,3 +308,18 @@ def test_ctrl_c_after_imports_is_an_exception():
     code = "import sys, signal; sys.argv = ['particlemesh']; import particlemesh.command.cli; signal.raise_signal(2)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "KeyboardInterrupt" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["-m", "/usr/bin/particlemesh"])
+def test_ctrl_c_is_an_exception_once_the_command_is_imported(name):
+    """Runpy has put the module's file in the place of ``-m`` by then."""
+    code = (
+        "import signal, sys\n"
+        f"sys.argv[0], sys.orig_argv = {name!r}, ['python', '-m', 'particlemesh']\n"
+        "import particlemesh\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL\n"
+        f"sys.argv[0] = {name!r}.replace('-m', '/site-packages/particlemesh/__main__.py')\n"
+        "import particlemesh.command.cli\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -144,7 +144,17 @@ class DeviceBoxes(checks.Fixed):
         return self
 
     def lattices(self) -> np.ndarray:
-        """Return lattice vectors (S, d, d) from the device; waits."""
+        """Return lattice vectors (S, d, d): those of the host, or from the device, which waits.
+
+        Raises
+        ------
+        RuntimeError
+            If none are set.
+        """
+        if self._host is not None:
+            return self._host
+        if self._given is None:
+            raise RuntimeError("these DeviceBoxes have no boxes yet: call set first.")
         return lattices(self.backend.download(self._given), self.count, self.box.ndim)
 
     def look(self, facts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

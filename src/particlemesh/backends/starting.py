@@ -13,10 +13,11 @@ def is_command() -> bool:
 
 
 def begun() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again: the command is imported."""
-    if is_command() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+    """Let Ctrl-C raise KeyboardInterrupt again: the command is imported, and its name may be another one by now."""
+    if _ends_at_once and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-if is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+_ends_at_once = is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if _ends_at_once:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
