@@ -196,7 +196,7 @@ def main() -> None:
         return ({**row, **place.facts} for row in measure(place.backend, problem))
 
     with runs.Run(place, asked.out) as run:
-        run.say(f"auto: {table.source}\n{table.hint}".rstrip())
+        run.say(f"auto: {table.source()}\n{table.hint}".rstrip())
         if asked.seconds is None:
             rows = run.measure("problems", drawn, rows_of)
         else:

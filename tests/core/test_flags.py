@@ -14,7 +14,7 @@ MORE = {("UniformGrid", "grow"), ("spread", "deterministic")}
 # Of mri-nufft, whose meaning these flags have, and of plans, which calls above make.
 OTHERS = {
     ("kernels.coordinates", "upload"), ("kernels.Operand", "upload"), ("kernels.indices", "upload"),
-    ("kernels.Backend.signature", "same"),
+    ("kernels.Backend.signature", "same"), ("kernels.Backend.submit_call", "on_device"),
     ("Status", "non_finite_values"), ("neighbor_list", "half"),
     ("Plan.locate", "check"), ("Plan.take", "check"), ("fourier.Transform.spectra", "interlaced"),
     ("apps.mri.MRIParticlemesh.to_images", "weighted"),

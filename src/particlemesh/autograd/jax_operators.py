@@ -65,7 +65,8 @@ def in_place(function: Callable[..., Any], results: Sequence[tuple[Any, Any]], *
     function : callable
         ``function(xp, *arrays)`` returns an array for each result. Arrays are those of ``xp``, which is NumPy or CuPy;
         they are read only.
-    results : sequence of (shape, dtype)
+    results : sequence of pairs
+        The shape and the dtype of each result.
     *arrays : jax.Array
         On one device.
 
