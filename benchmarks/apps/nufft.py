@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Non-uniform Fourier transforms on the CPU beside FINUFFT and ducc0, in the same run, with the errors reached.
 
-Writes ``results/nufft-DEVICE.csv``. Complex values, uniform points, K modes an axis. ``reuse`` is ``execute`` alone,
-with ``out``; ``new`` is ``setpts`` and ``execute`` (ducc0's one call). FINUFFT runs with its default oversampling and
-with 2. All libraries take turns, round by round. Times are medians. ``ratio`` is the median over the rounds of the
-peer's time over ours: above 1 ours is faster. Errors are relative l2 errors against a transform of ours with eps
-1e-14. The rows ``particlemesh, real`` have real values at points; their ratio is the complex time over theirs.
+Writes ``results/nufft-DEVICE.csv``, of other dimensions than 3 ``nufft-axes-DEVICE.csv``. Complex values, uniform
+points, K modes an axis. ``reuse`` is ``execute`` alone, with ``out``; ``new`` is ``setpts`` and ``execute`` (ducc0's
+one call). FINUFFT runs with its default oversampling and with 2. All libraries take turns, round by round. Times are
+medians. ``ratio`` is the median over the rounds of the peer's time over ours: above 1 ours is faster. Errors are
+relative l2 errors against a transform of ours with eps 1e-14. The rows ``particlemesh, real`` have real values at
+points; their ratio is the complex time over theirs.
 
     python benchmarks/apps/nufft.py [--small] [--threads 2] [--dimensions 3] [--count 1000000] [--modes 64]
         [--eps 1e-6 1e-12] [--repeats 9] [--out DIR]
@@ -164,7 +165,7 @@ def main() -> None:
     ]
     with runs.Run(Place("cpu"), asked.out) as run:
         table = run.measure("NUFFT", cases, lambda case: rows(case, repeats))
-        run.write("nufft", table)
+        run.write("nufft" if asked.dimensions == [3] else "nufft-axes", table)
     show("Times of others over ours", ("library", "points", "mean", "least"), summary(table))
     run.finish()
 

@@ -2,6 +2,7 @@
 """Times on the page of non-uniform transforms are those that were measured."""
 
 import csv
+import statistics
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,3 +25,14 @@ def test_many_calls_with_the_same_points_take_the_measured_times():
                 and float(r["eps"]) == float(eps) and r["library"] == library
             )  # fmt: skip
             assert float(number) == float(f"{float(row['graph_s']) * 1e3:.3g}")
+
+
+def test_peers_on_a_processor_take_the_measured_times():
+    file = ROOT / "benchmarks/results/nufft-axes-intel-r-xeon-r-processor-2-threads.csv"
+    rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+    page = (ROOT / "docs/guide/nufft.rst").read_text(encoding="utf-8")
+    for library, column, words in (("finufft", "ratio_reuse", "in the\nmean"), ("ducc0", "ratio_new", "as our")):
+        ratios = [float(row[column]) for row in rows if row["library"] == library]
+        assert len(ratios) == 24
+        assert f"{statistics.geometric_mean(ratios):.2f} times as long {words}" in page
+        assert f"{min(ratios):.2f} in the least" in page
