@@ -86,6 +86,7 @@ KERNEL derive_lattices(GLOBAL const coordinate* RESTRICT boxes, GLOBAL real* num
         derive(box, rows, (int)missing);
         for (int a = 0; a < 3; a++) box[PER + a] = per[a], box[LENGTH + a] = length[a];
         box[WRONG] = wrong;
+        box[VOLUME] = (real)0 / (real)0; // not a number, nor are the energies of a step that nobody repeats
     }
 }
 

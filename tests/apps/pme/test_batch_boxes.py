@@ -145,11 +145,18 @@ def test_wrong_boxes_on_the_device_are_named(backend, boxes, message):
 
 
 @pytest.mark.backends("opencl", "cuda")
-def test_thinner_boxes_without_a_check_are_an_error_of_the_next_check(backend):
-    batch = PMEBatch(1.2 * TRICLINIC, 3, **GAUSSIAN, dtype="float64", backend=backend.name)
-    x, q = map(backend.array, systems(SHAPES))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_thinner_boxes_without_a_check_are_not_finite_and_an_error_of_the_next_check(backend, dtype):
+    batch = PMEBatch(1.2 * TRICLINIC, 3, **GAUSSIAN, dtype=dtype, backend=backend.name)
+    x, q = (backend.array(a.astype(dtype)) for a in systems(SHAPES))
     given = x, q, backend.array(OWNERS)
-    batch(*given, boxes=backend.array(SHAPES))
+    first = batch(*given, boxes=backend.array(SHAPES))
+    one = SHAPES * np.array([1.0, 0.4, 1.0])[:, None, None]
+    thin = batch(*given, boxes=backend.array(one), check=False)  # and nobody calls check
+    assert np.isfinite(backend.host(thin.energy)).tolist() == [True, False, True]
+    assert (np.isfinite(backend.host(thin.forces)) == (OWNERS != 1)[:, None]).all()
+    again = batch(*given, boxes=backend.array(SHAPES), check=False)
+    np.testing.assert_allclose(backend.host(again.energy), backend.host(first.energy), rtol=1e-5)
     batch(*given, boxes=backend.array(1.1 * SHAPES), check=False)
     batch.check()
     batch(*given, boxes=backend.array(0.4 * SHAPES), check=False)

@@ -148,7 +148,7 @@ class PMEBatch(Calculation):
         boxes : array (S, 3) or (S, 3, 3), optional
             Lengths or lattice vectors of each system, of the host or of the backend. Those on a GPU stay there. If the
             thinnest one shrinks or grows past a power of the fourth root of 2, a call makes its step twice. With
-            ``check=False`` it cannot, and its numbers are wrong: call :meth:`check` before you use them.
+            ``check=False`` it cannot: then numbers of a system whose box has become thinner are NaN.
         exclusions : integers (M, 2), optional
             Pairs of particles of one system, each once, by their indices among all particles.
         factors : float or array_like (M,)
