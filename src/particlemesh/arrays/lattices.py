@@ -53,8 +53,10 @@ class Bounds(NamedTuple):
 
 
 class DeviceBoxes(checks.Fixed):
-    """Boxes of systems on a GPU, for plans, grids and solvers: what depends on them is derived there.
+    """Boxes of systems on a GPU: what depends on them is derived there.
 
+    `Plan.set_positions`, `UniformGrid.build` and `Solver.set_positions` take them as ``boxes``, and
+    :class:`~particlemesh.apps.pme.PMEBatch` makes them of the arrays that it is given.
     Plans and grids decide some things on the host. For these they use ``bounds``, which a look at the device confirms
     afterwards.
 

@@ -19,7 +19,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import item, put
 from particlemesh.fourier.engines import BACKWARD, FORWARD
 
-_LONG = 1 << 17  # numbers of a row: from here on two sets of short transforms take less time, also by one thread
+_LONG = 1 << 16  # numbers of a row: from here on two sets of short transforms take less time, also by one thread
 _TILE = 16  # rows and columns that are transposed at a time
 _SHARE = 1 << 14  # numbers of a real transform that a thread claims at a time
 

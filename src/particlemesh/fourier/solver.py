@@ -303,6 +303,7 @@ class Solver(MeshSolver):
         """Set the particles' positions; see :meth:`particlemesh.Plan.set_positions`.
 
         Tables of the Green function are made on the host, again when ``boxes`` differ from those of the call before.
+        Those of :class:`particlemesh.kernels.DeviceBoxes` are made on the GPU.
 
         Returns
         -------

@@ -247,7 +247,8 @@ class UniformGrid(common.Fixed):
             Particles with an index of no system count as outside on a GPU.
         boxes : array (S, d) or (S, d, d), optional
             The box of each system, if they differ: lengths, or lattice vectors as rows. Origin and periodic axes are
-            those of the grid's box. Arrays on a GPU are read back; unchanged boxes are not sent again.
+            those of the grid's box. Arrays on a GPU are read back, and those of the host are sent
+            if they changed; :class:`particlemesh.kernels.DeviceBoxes` stay there.
         check : bool
             If False, never wait and, after :meth:`reserve`, never allocate: bad particles are left out and
             recorded in :attr:`status`, which :meth:`check` raises.

@@ -245,7 +245,8 @@ class Plan(checks.Fixed):
             Particles with an index of no system count as outside on a GPU.
         boxes : array (S, d) or (S, d, d), optional
             The box of each system on a periodic mesh, if they differ: lengths, or lattice vectors as rows. Their origin
-            is that of the mesh's box. Derivatives are per user length in each box. Arrays on a GPU are read back.
+            is that of the mesh's box. Derivatives are per user length in each box. Arrays on a GPU are read back;
+            :class:`particlemesh.kernels.DeviceBoxes` stay there.
         check : bool
             If False, never synchronise and, after :meth:`reserve`, never allocate. Particles that are not finite or
             off an open axis then get zero weight and are recorded in :attr:`status`. A CUDA graph can capture such
