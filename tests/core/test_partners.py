@@ -107,6 +107,7 @@ NEED_A_PARTNER = {
                                       ("alpha", dict(alpha=1.0), "green='poisson' has no alpha"),
                                       ("of", dict(of="k"), "of is 'k' beside green='poisson'"))},
     ("fourier.Solver", "slope"): (lambda: fourier.Solver(MESH, slope=np.exp), "slope is for a function green"),
+    ("fourier.Solver", "margin"): (lambda: fourier.Solver(MESH, margin=8), "margin is 8 and every axis is periodic"),
     ("distributed.Solver", "slope"): (lambda: pmd.Solver(**RANKS, slope=np.exp), "slope is for a function green"),
     ("distributed.power_spectrum", "line_of_sight"): (
         lambda: pmd.power_spectrum(X, Q**2, **RANKS, line_of_sight=LINE, **BIN), "line_of_sight is for mu_bins"),

@@ -58,6 +58,21 @@ def test_they_are_products_with_powers_of_ik(backend, name, dtype):
     np.testing.assert_array_equal(backend.host(out), result)
 
 
+@pytest.mark.parametrize("periodic", [(), (True,), (False, True), (True, False, True), (False, False, True)])
+def test_with_a_margin_slopes_by_ik_are_those_of_free_space(periodic):
+    """Tables of slopes by ik are transforms of odd functions, which have no kink."""
+    periodic = (*periodic, False)[:3]
+    mesh = pm.Mesh((14, 16, 12)[: len(periodic)], pm.Box((1.0, 1.2, 0.9)[: len(periodic)], periodic=periodic))
+    x, moments = particles(mesh)
+    charges = np.concatenate([moments[:1], 0 * moments[1:]])
+    slopes = Solver(mesh, "bspline8", green="ewald", alpha=3.0, gradient="ik").set_positions(x)
+    potential, gradient = slopes.potential_and_gradient(charges[0])
+    solver = Solver(mesh, "bspline8", green="ewald", alpha=3.0, margin=8).set_positions(x)
+    mine = solver.plan.interpolate(solver.moment_fields(solver.plan.spread(charges)))
+    for one, exact in zip(mine, (potential, *gradient.T), strict=False):
+        np.testing.assert_allclose(one, exact, rtol=0, atol=1e-10 * abs(gradient).max())
+
+
 @pytest.mark.backends("cpu", "opencl", "cuda")
 def test_systems_are_those_alone(backend):
     mesh, owner = MESHES["3d"], (np.arange(17) % 3).astype(np.int32)

@@ -16,6 +16,7 @@ from scipy.special import j0, j1, k0, k1
 from particlemesh import checks
 from particlemesh.fourier.engines import good_size
 from particlemesh.fourier.modes import Modes
+from particlemesh.window import spheroidal
 
 Array = NDArray[np.float64]
 Divisor = Callable[[Array, int, int], Array]
@@ -195,7 +196,7 @@ def free_space(green: Green, modes: Modes, divisor: Divisor | None, slope: int |
         )
     open_axes = [a for a in range(len(modes.shape)) if not mesh.periodic[a]]
     spacing = mesh.spacing
-    reach = {a: spacing[a] * modes.shape[a] / 2 for a in open_axes}
+    reach = {a: spacing[a] * (modes.shape[a] / 2 + modes.margin) for a in open_axes}
     radius = math.hypot(*reach.values()) + green.blur
     # Smoothing also takes the edge of an image's function nearer.
     wide = {a: good_size(math.ceil((radius + green.blur + reach[a]) / spacing[a])) for a in open_axes}
@@ -228,11 +229,21 @@ def free_space(green: Green, modes: Modes, divisor: Divisor | None, slope: int |
             continue
         # To the nodes of the wide mesh, of which those within reach are kept, and back on the padded mesh.
         values = scipy.fft.dct(values, type=1, axis=axis) / wide[axis]
-        values = scipy.fft.dct(np.take(values, range(nodes // 2 + 1), axis), type=1, axis=axis)
+        inner = np.take(values, range(nodes // 2 + 1), axis)
+        if modes.margin:  # the function and its copy beyond the end have no kink
+            copied = np.minimum(range(nodes, nodes // 2 - 1, -1), nodes // 2 + modes.margin)
+            inner += modes.along(axis, _rise(modes.margin, nodes // 2)) * (np.take(values, copied, axis) - inner)
+        values = scipy.fft.dct(inner, type=1, axis=axis)
         if not modes.half[axis]:
             folded = np.abs(np.rint(modes.numbers(axis))).astype(int)
             values = np.take(values, folded, axis)
     return np.ascontiguousarray(values)
+
+
+def _rise(margin: int, last: int) -> Array:
+    """Return the weights of a copy at nodes 0 to ``last``, which rise from 0 to a half at the last ``margin`` nodes."""
+    whole = spheroidal(np.pi * margin).integ(lbnd=-1)
+    return np.asarray(whole(np.clip((np.arange(last + 1) - last) / margin, -1, 0)) / whole(1))
 
 
 def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> Array:

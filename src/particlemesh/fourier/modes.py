@@ -37,6 +37,8 @@ class Modes:
         The last axis has the modes of ``rfftn``.
     part : sequence of (int, int), optional
         Range of the modes along each axis, such as those of one rank; by default all.
+    margin : int
+        Further nodes on each side of open axes: see :class:`particlemesh.fourier.Solver`.
 
     Attributes
     ----------
@@ -47,16 +49,19 @@ class Modes:
         Whether these are more nodes than a field has.
     """
 
-    def __init__(self, mesh: Mesh, real: bool, part: Sequence[tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, mesh: Mesh, real: bool, part: Sequence[tuple[int, int]] | None = None, margin: int = 0
+    ) -> None:  # fmt: skip
         for axis, widths in enumerate(mesh.ghosts):
             if mesh.periodic[axis] and any(widths):
                 raise ValueError(
                     f"axis {axis} is periodic and has ghosts {widths}; a transform needs this axis without: call "
                     "fold_ghosts, and give the transform the mesh without ghosts."
                 )
-        self.mesh, self.real = mesh, real
+        self.mesh, self.real, self.margin = mesh, real, margin
         self.shape = tuple(
-            n if periodic else good_size(2 * n) for n, periodic in zip(mesh.field_shape, mesh.periodic, strict=True)
+            n if periodic else good_size(2 * (n + margin))
+            for n, periodic in zip(mesh.field_shape, mesh.periodic, strict=True)
         )
         self.padded = self.shape != mesh.field_shape
         last = len(self.shape) - 1

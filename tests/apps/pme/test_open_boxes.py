@@ -3,11 +3,14 @@
 
 import numpy as np
 import pytest
+from test_multipoles import call, check_slopes
 from test_slab import parry
 
 import particlemesh as pm
+from multipole_ewald import energy as of_images
+from multipole_ewald import gaussian, pair, system
 from particlemesh.apps.pme import PME
-from pme_cases import pair_of_dipoles
+from pme_cases import close, pair_of_dipoles
 
 LENGTHS = np.array([2.5, 3.0, 2.0])
 FREE = pm.Box(LENGTHS, origin=(-1.0, 0.5, 2.0), periodic=False)
@@ -127,6 +130,93 @@ def test_dipoles_in_free_space(splitting):
         for j in range(i + 1, 8)
     )
     np.testing.assert_allclose(pme(x, q, dipoles=mu).energy, energy, rtol=1e-8)
+
+
+# ---- charges, dipoles, quadrupoles and widths -----------------------------------------------------------------
+
+
+def molecule(count=8):
+    """Positions in FREE, charges, dipoles, quadrupoles and widths; every other particle is a point."""
+    return cluster(count)[0], *system(np.diag(LENGTHS), count=count)[1:]
+
+
+def of_pairs(d, i, j, q, mu, quad, s):
+    """Energies of particles i at 0 and j at d, Gaussians of widths s."""
+    beta = np.maximum(2 * (s[i] ** 2 + s[j] ** 2), 1e-300) ** -0.5
+    return pair(d, (q[i], mu[i], quad[i]), (q[j], mu[j], quad[j]), lambda r2, n: gaussian(r2, beta, n))
+
+
+def sum_of_pairs(x, *given, pairs=(), factors=()):
+    i, j = np.triu_indices(len(x), 1)
+    weight = np.ones((len(x), len(x)))
+    for (a, b), f in zip(pairs, factors, strict=True):
+        weight[a, b] = weight[b, a] = f
+    return (weight[i, j] * of_pairs(x[j] - x[i], i, j, *given)).sum()
+
+
+def sum_of_slab(x, q, mu, quad, s):
+    """A periodic sum with a gap of four periods, less what planes of dipoles and charges make there."""
+    matrix = np.diag((1.0, 1.2, 6.0))
+    z = x[:, 2] - x[:, 2].mean()
+    first, second = (q * z + mu[:, 2]).sum(), (q * z**2 + 2 * mu[:, 2] * z + quad[:, 2, 2]).sum()
+    planes = first**2 - q.sum() * second - (6 * q.sum()) ** 2 / 12
+    return of_images(matrix, x, q, mu, quad, s) + 2 * np.pi / np.linalg.det(matrix) * planes
+
+
+def sum_of_wire(x, *given, axis=0, most=3000):
+    """All images along an axis; beyond, a neutral wire's are 1e-8."""
+    images = np.arange(-most, most + 1.0)[:, None] * SLAB.matrix[axis]
+    total = 0.0
+    for i in range(len(x)):
+        for j in range(len(x)):
+            d = x[j] - x[i] + images
+            total += of_pairs(d[(d**2).sum(1) > 0], i, j, *given).sum() / 2
+    return total
+
+
+@pytest.mark.parametrize("splitting", ["prolate", "gaussian"])
+@pytest.mark.parametrize("listed", [{}, dict(exclusions=[(2, 3), (0, 1)], factors=[0.5, 0.0])], ids=["all", "excluded"])
+def test_multipoles_in_free_space_are_the_plain_sum_of_their_pairs(splitting, listed):
+    given = molecule()
+    pme = PME(FREE, accuracy=1e-11, splitting=splitting, coulomb_constant=2.0, **listed)
+    result = call(pme, *given)
+    assert result.virial is None
+    named = dict(pairs=listed.get("exclusions", ()), factors=listed.get("factors", ()))
+    check_slopes(result, lambda *g: 2 * sum_of_pairs(*g, **named), *given)
+    np.testing.assert_allclose(result.energy, 2 * sum_of_pairs(*given, **named), rtol=1e-9)
+    if not listed:
+        charges, both = PME(FREE, accuracy=1e-11, splitting=splitting), given[:2]
+        before = charges(*both)
+        close(call(charges, *given), call(charges, *given, virial=False), 1e-13)
+        close(charges(*both), before, 1e-9)  # with the mesh of multipoles
+
+
+@pytest.mark.parametrize("net", [0.0, 1.7])
+def test_multipoles_of_a_slab_are_those_of_images_and_of_planes(net):
+    x, q, mu, quad, s = system(np.diag((1.0, 1.2, 1.5)), count=5, width=0.06)
+    given = x + (0.7, -3.0, 0.2), q - (q.sum() - net) / 5, mu, quad, s
+    result = call(PME(SLAB, accuracy=1e-9), *given)
+    np.testing.assert_allclose(result.energy, sum_of_slab(*given), rtol=1e-8)
+    check_slopes(result, sum_of_slab, *given)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_multipoles_of_a_wire_are_the_plain_sum_over_its_images(axis):
+    x, q, mu, quad, s = system(np.diag(SLAB.lengths), count=3, width=0.06)
+    given = x, q - q.mean(), mu, quad, s
+    box = pm.Box(SLAB.lengths, periodic=[a == axis for a in range(3)])
+    np.testing.assert_allclose(call(PME(box, accuracy=1e-9), *given).energy, sum_of_wire(*given, axis=axis), rtol=1e-7)
+
+
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_multipoles_in_an_open_box_on_every_backend_and_in_every_type(backend, dtype):
+    given = [a.astype(dtype) for a in molecule()]
+    options = dict(cutoff=1.4, splitting=3.0, shape=(14, 16, 12), window="bspline8", exclusions=PAIRS[:1])
+    exact = call(PME(FREE, **options), *(a.astype(float) for a in given))
+    pme = PME(FREE, **options, dtype=dtype, backend=backend.name).reserve(8, quadrupoles=True)
+    result = call(pme, *map(backend.array, given))
+    close(result, exact, 3e-5 if dtype == "float32" else 1e-12, backend.host)
 
 
 @pytest.mark.backends("opencl", "cuda")

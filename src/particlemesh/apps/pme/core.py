@@ -220,10 +220,11 @@ class Core:
         sides = cells(box, parameters.cutoff + (skin or 0.0), count * self.on_gpu)
         self.grid: Any = self.new_grid(sides, options)
         self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
-        self.solver: Any = self.new_solver(
-            compensation="continuous", gradient=gradient, applications=applications,
-            **split.green(all(box.periodic)), **options,
+        self.of_solver = dict(
+            options, compensation="continuous", gradient=gradient, applications=applications,
+            **split.green(all(box.periodic)),
         )  # fmt: skip
+        self.solver: Any = self.new_solver(**self.of_solver)
         self._functions: dict[Any, pm.PairFunction] = {}
         self.known_boxes: Boxes | None = None
         self._memory: dict[str, Any] = {}

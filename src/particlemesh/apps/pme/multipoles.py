@@ -31,6 +31,7 @@ from particlemesh.kernels import Coordinates, Record, Unread, compile_kernel
 
 _FILE, _TOTALS = (Path(__file__).with_name(name) for name in ("multipoles.c", "batch.c"))
 _TERMS = 10  # energy and virial
+_MARGIN = 8  # nodes along open axes, for 1e-12 of a force
 MOMENTS, VALUES = 10, 11  # with the squared width
 # Columns of sums: potential, its first (3) and second derivatives (6, upper triangle), force (3), slope of the energy
 # by the squared width, virial (9), particles in one place.
@@ -92,6 +93,9 @@ class Multipoles:
         self._smooth = with_derivatives(split, p.cutoff, core.dtype.itemsize == 4, 5)
         self.factors = core.constant, split.mesh, *map(split.at_zero, range(3))
         self.most = widest(p.cutoff, max(p.error, FLOOR[core.dtype]))
+        if not all(core.box.periodic):  # what was captured with the other solver keeps it
+            self._before, core.count = core.solver, -1
+            core.solver = core.new_solver(margin=_MARGIN, **core.of_solver)
 
     def take(self, name: str, *shape: int) -> Any:
         """Return memory of the core, which keeps it."""

@@ -173,9 +173,10 @@ class PME(Calculation):
             self._choose_for_dipoles()
         count, core = self._before(count)
         virial = checks.flag(virial, "virial") and self._closed
+        steps = [self._steps(core, kind) for kind in kinds]
         core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
-        for kind in kinds:
-            self._steps(core, kind).reserve(count, virial)
+        for each in steps:
+            each.reserve(count, virial)
         self._core = core
         return self
 
@@ -204,8 +205,8 @@ class PME(Calculation):
         quadrupoles : array (N, 3, 3), optional
             Symmetric: ``Q[a, b]`` is the sum of ``charge * x_a * x_b`` about the particle, without a factor. Its energy
             in a potential is ``sum(Q * second derivatives) / 2``. A trace has no field outside of the particle. It
-            shifts the potential in the box by ``2 pi / 3`` of it over the volume. It acts where Gaussians overlap.
-            The result is a :class:`MultipoleResult`. Every axis is periodic.
+            shifts the potential in a periodic box by ``2 pi / 3`` of it over the volume. It acts where Gaussians
+            overlap. The result is a :class:`MultipoleResult`.
         widths : array (N,), optional
             Standard deviations of Gaussians in the place of points; 0 is a point. Two have ``erf(r / w) / r`` instead
             of ``1 / r``, with ``w**2 = 2 * (s_i**2 + s_j**2)``. A particle's own Gaussian is left out. At the cutoff
@@ -263,11 +264,6 @@ class PME(Calculation):
             len(numbers), MultipoleResult
         )
         backend, x, taken = self._taken(positions, check, out, kind, sets=len(numbers) == 1, **numbers)
-        if kind is MultipoleResult and not self._closed:
-            raise ValueError(
-                f"the box is periodic along {self.box.periodic}; quadrupoles and widths need three periodic axes: "
-                "leave them out, or give a periodic box with a gap."
-            )
         if len(numbers) > 1:
             if self._options["gradient"] != "window":
                 raise ValueError(
