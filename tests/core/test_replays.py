@@ -13,7 +13,7 @@ import particlemesh as pm
 from late_work import here as on_stream
 from late_work import wait
 from particlemesh.apps import nufft
-from particlemesh.apps.pme import PME, Dispersion
+from particlemesh.apps.pme import PME, Dispersion, PMEBatch
 from particlemesh.apps.pme.core import Core
 from particlemesh.apps.pme.dipoles import Dipoles
 from particlemesh.apps.pme.multipoles import Multipoles
@@ -71,6 +71,11 @@ def with_quadrupoles(made, x, q, quadrupoles, widths):
     return result.energies, result.forces, result.virial, result.field_gradients
 
 
+def in_boxes(made, x, q, system, boxes, dipoles=None):
+    result = made(x, q, system, boxes=boxes, dipoles=dipoles)
+    return result.energies, result.forces, result.virial, result.energy
+
+
 def symmetric(count):
     half = 0.01 * numbers(count, 3, 3)
     return half + half.swapaxes(1, 2)
@@ -78,6 +83,17 @@ def symmetric(count):
 
 def electrostatics(**options):
     return PME((2.0,) * 3, cutoff=0.6, splitting=5.0, shape=16, window="bspline6", **options)
+
+
+# Particles of any systems, in boxes that keep to one bound.
+SYSTEMS = [
+    lambda: 2 * RNG.random((N, 3)), functools.partial(numbers, N), lambda: RNG.integers(0, 3, N).astype(np.int32),
+    lambda: RNG.uniform(1.75, 1.95, (3, 3)),
+]  # fmt: skip
+
+
+def batch():
+    return PMEBatch((2.0,) * 3, 3, cutoff=0.6, splitting=5.0, shape=16, window="bspline6")
 
 
 def potentials(**options):
@@ -125,6 +141,8 @@ CALLS = {
             lambda: RNG.random(N) / 50,
         ],
     ),
+    "PMEBatch": (batch(), in_boxes, SYSTEMS),
+    "PMEBatch with dipoles": (batch(), in_boxes, [*SYSTEMS, lambda: 0.01 * numbers(N, 3)]),
     "dispersion": (
         Dispersion((2.0,) * 3, cutoff=0.6, splitting=5.0, shape=16, window="bspline6"), energies,
         [lambda: 2 * RNG.random((N, 3)), lambda: RNG.random(N)],

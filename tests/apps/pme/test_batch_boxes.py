@@ -103,6 +103,22 @@ def test_boxes_on_the_device_are_as_those_of_the_host(backend, options, dtype):
 
 
 @pytest.mark.backends("opencl", "cuda")
+def test_replays_follow_boxes_past_a_bound_and_other_pairs_and_systems(backend):
+    """A step is recorded at its second time, so that each bound and each set of pairs comes more often."""
+    batch = PMEBatch(1.2 * TRICLINIC, 3, **GAUSSIAN, dtype="float64", backend=backend.name)
+    fresh, rng = PMEBatch(1.2 * TRICLINIC, 3, **GAUSSIAN), np.random.default_rng(8)
+    for turn in range(36):
+        boxes = strained(turn % 3) * (0.6 if turn // 3 % 2 else 1.0)
+        (x, q), pairs = systems(boxes, turn), PAIRS if turn // 6 % 2 else {}
+        order = np.arange(len(OWNERS)) if pairs else rng.permutation(len(OWNERS))
+        given = x[order], q[order], OWNERS[order]
+        check = turn % 3 != 2  # boxes are within the bound of the call before
+        there = boxes if turn > 11 else backend.array(boxes)
+        result = batch(*map(backend.array, given), boxes=there, check=check, **pairs)
+        close(result, fresh(*given, boxes=boxes, **pairs), 1e-10, backend.host)
+
+
+@pytest.mark.backends("opencl", "cuda")
 def test_multipoles_in_boxes_on_the_device(backend):
     rng = np.random.default_rng(5)
     n = len(OWNERS)

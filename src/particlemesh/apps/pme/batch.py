@@ -267,7 +267,6 @@ class Batch(Core):
         Lattice vectors of the next step's boxes; None for the grid's.
     """
 
-    replayed = False  # systems and boxes are not among the arrays
     _boxes: DeviceBoxes | None = None  # their memory
 
     def __init__(self, *arguments: Any, systems: int, **options: Any) -> None:
@@ -305,6 +304,9 @@ class Batch(Core):
         rows = self.rows.host if isinstance(self.rows, DeviceBoxes) else self.rows
         if rows is not None:
             check_vectors(rows, self.parameters.longest)
+
+    def of_systems(self) -> tuple[Any, tuple[Any, ...]]:
+        return None if self.rows is None else self.rows.bounds.per, (self.owners,)
 
     def facts(self) -> tuple[Any, ...]:
         return (self.rows.facts,) if isinstance(self.rows, DeviceBoxes) and self.rows.host is None else ()

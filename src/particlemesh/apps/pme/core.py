@@ -187,7 +187,6 @@ class Core:
 
     together = 6  # sets of charges in one pass over pairs: a work-item holds their sums
     weighted = True  # whether sums over neighbours are without the particle's own charge
-    replayed = True  # whether a step on a GPU follows from the forms of its arrays, and may be replayed
     looks_back = True  # whether what is wrong with a step may be looked for at its end
     dipoles: Any = None  # what makes steps with dipoles
     multipoles: Any = None  # and with quadrupoles and widths
@@ -292,6 +291,10 @@ class Core:
 
     def check_pairs(self, count: int) -> None:
         """Note in the status, on the CPU, a pair that cannot be excluded."""
+
+    def of_systems(self) -> tuple[Any, tuple[Any, ...]]:
+        """Return what of many systems decides the launches of a step, and native arrays of theirs that these read."""
+        return None, ()
 
     def facts(self) -> tuple[Any, ...]:
         """Return what `confirmed` takes, on the device."""
@@ -458,17 +461,15 @@ class Core:
                 step(check)
             return
         positions = native(x)
-        arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values()
+        decides, read = self.of_systems()
+        arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values(), *read
 
         def unchecked() -> None:
             step(False)
             grid: Any = self.grid.ready()
             self._looked_at = self.status, self.solver.plan.particles.status, grid.words
 
-        if self.replayed:
-            self._replays((type(steps), tuple(out), self.exclusions), arrays, unchecked)
-        else:
-            unchecked()
+        self._replays((type(steps), tuple(out), self.exclusions, decides), arrays, unchecked)
         if check:
             words = self.backend.read(*self._looked_at, *self.facts())
             self.clean = self.confirmed(*words[3:]) and not any(array.any() for array in words[:3])
