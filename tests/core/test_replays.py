@@ -515,7 +515,8 @@ def test_a_neighbour_list_is_submitted_before_anything_is_read(backend, monkeypa
 
 # PyOpenCL's scopes and transforms by the host enter more.
 @pytest.mark.parametrize(
-    ("name", "cuda", "opencl"), [("PME", 300, 450), ("potential", 110, 180), ("transform 2", 190, 280)]
+    ("name", "cuda", "opencl"),
+    [("PME", 300, 450), ("PMEBatch", 400, 520), ("potential", 110, 180), ("transform 2", 190, 280)],
 )
 def test_a_replayed_call_enters_few_functions(backend, name, cuda, opencl):
     made, call, forms = CALLS[name]
