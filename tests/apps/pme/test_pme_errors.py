@@ -133,6 +133,28 @@ def test_factors_need_exclusions(use):
         use(*random_charges(20))
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_cutoffs_of_many_boxes_are_an_error_in_single_precision(backend, batch):
+    """Sums over so many images of both signs cancel but for a small part, which float32 loses."""
+    x, q = random_charges(20)[0] % 1.0, np.tile([1.0, -1.0], 10)
+
+    def energy(dtype, length):
+        given, options = (
+            (backend.array((length * x).astype(dtype)), backend.array(q.astype(dtype))),
+            dict(accuracy=1e-4, cutoff=1.2, dtype=dtype, backend=backend.name),
+        )
+        if not batch:
+            return PME((length,) * 3, **options)(*given).energy
+        pme = PMEBatch((1.0,) * 3, 2, **options)
+        boxes = np.array([[1.0] * 3, [1.0, 1.0, length]])
+        return pme(*given, backend.array(np.repeat([0, 1], 10)), boxes=backend.array(boxes)).energy
+
+    energy("float64", 0.04)
+    energy("float32", 0.1)
+    with pytest.raises(ValueError, match=r"the shortest lattice vector is 0.04: float32 holds sums over images"):
+        energy("float32", 0.04)
+
+
 def test_no_pairs_are_exclusions_too():
     assert len(PME(TRICLINIC, **COARSE, exclusions=[], factors=0.5).exclusions) == 0
 

@@ -304,6 +304,7 @@ class Batch(Core):
         rows = self.rows.host if isinstance(self.rows, DeviceBoxes) else self.rows
         if rows is not None:
             check_vectors(rows, self.parameters.longest)
+            self.parameters.check_images(np.linalg.norm(rows, axis=2), self.dtype)
 
     def of_systems(self) -> tuple[Any, tuple[Any, ...]]:
         return None if self.rows is None else self.rows.bounds.per, (self.owners,)
@@ -313,8 +314,10 @@ class Batch(Core):
 
     def confirmed(self, *facts: np.ndarray) -> bool:
         for read in facts:
-            if (self.rows.look(read)[0] > self.parameters.longest).any():
+            longest, shortest, _ = self.rows.look(read)
+            if (longest > self.parameters.longest).any():
                 check_vectors(self.rows.lattices(), self.parameters.longest)
+            self.parameters.check_images(shortest, self.dtype)
             return bool(self.rows.confirm(read))
         return True
 

@@ -205,6 +205,7 @@ class Core:
         split = self.split
         check_powers(parameters.cutoff, split.power, dtype)
         self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
+        parameters.check_images(np.linalg.norm(box.matrix[list(box.periodic)], axis=1), dtype)
         self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions
         self.owner, self.on_gpu = backend, backend.name != "cpu"
         self.threads = None if self.on_gpu else threads

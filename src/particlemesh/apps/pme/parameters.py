@@ -33,6 +33,7 @@ from particlemesh.fourier import good_size
 SHARE = 0.53
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
 _ALIASES = np.arange(-3, 4)
+_IMAGES = 24  # the longest cutoff of float32 in lattice vectors: beyond, energies of 20 charges lose three digits
 FOURTH = 2.0  # mean fourth power of unknown charges over the square of their mean square: 1 if of one size, 3 if normal
 
 
@@ -52,6 +53,18 @@ class Parameters:
     seconds: float
     fourth: float = FOURTH
     longest: tuple[float, ...] = (math.inf,) * 3
+
+    def check_images(self, lengths: np.ndarray, dtype: np.dtype) -> None:
+        """Raise an error if float32 loses the digits of sums over images, by the lengths of lattice vectors.
+
+        Potentials of charges of both signs cancel, the more the more images there are.
+        """
+        shortest = lengths.min(initial=math.inf)
+        if dtype.itemsize < 8 and self.cutoff > _IMAGES * shortest:
+            raise ValueError(
+                f"the cutoff is {self.cutoff:.3g}, and the shortest lattice vector is {shortest:.3g}: float32 holds "
+                f"sums over images for a cutoff up to {_IMAGES} times as long. Give a smaller cutoff, or float64."
+            )
 
     @property
     def splitting(self) -> float | str:
