@@ -231,7 +231,7 @@ class Plan(checks.Fixed):
             checks.flag(check, "check")
             given = UserPositions(positions, self.domain.mesh.ndim)
             if given.home == "opencl" and self._settings["backend"] is None:
-                self._settings["backend"] = "opencl"
+                self._settings |= {"backend": "opencl", "threads": None}
                 self._plans, self._guests, self._listing = self._local_plans("opencl"), None, None
                 self._strays = None
             stays = self._stays(given, check)

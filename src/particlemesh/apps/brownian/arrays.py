@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from particlemesh import Box
-from particlemesh.kernels import kind_of
+from particlemesh.kernels import Backend, kind_of
 
 
 def module_of(array: Any) -> Any:
@@ -27,6 +27,20 @@ def module_of(array: Any) -> Any:
 def to_host(array: Any) -> np.ndarray:
     """Return an array of NumPy or CuPy in the host's memory."""
     return array if isinstance(array, np.ndarray) else array.get()
+
+
+def like_numpy(backend: Backend, native: Any) -> tuple[Any, Any]:
+    """Return a native array and its library: CuPy's, or NumPy's; OpenCL arrays are copied to the host."""
+    if backend.name == "cuda":
+        import cupy
+
+        return native, cupy
+    return (native if backend.name == "cpu" else backend.download(native)), np
+
+
+def uploaded(backend: Backend, array: Any) -> Any:
+    """Return the native array of one of `like_numpy`."""
+    return backend.upload(array) if backend.name == "opencl" else array
 
 
 def squares(vectors: Any) -> Any:

@@ -93,8 +93,12 @@ class Far:
     def sample(self, noise: Any) -> Any:
         """Return velocities (b, parts, N, 3) whose covariance is the far part, of noise (b, 3, *mesh.shape)."""
         room, view = self._room(int(noise.shape[0]))
-        self.solver.sample(noise, out=view)
+        self.noise(noise, view)
         return room
+
+    def noise(self, noise: Any, out: Any) -> None:
+        """Write what `sample` returns, as `flow` writes it."""
+        self.solver.sample(noise, out=out)
 
 
 def form_radii(radii: Array, splitting: float, tolerance: float) -> tuple[Array, Array | None]:

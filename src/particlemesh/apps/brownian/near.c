@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The near part of the mobility as a sparse matrix of 3x3 blocks f 1 +- u u^T, four reals and an index per pair. The
 // sign is that of the index: -1 - j stands for j and minus. Spheres are in the order of the grid, so that those that
-// follow each other have common neighbours, whose forces are in the cache: the k-th is the caller's sphere order[k].
+// follow each other have common neighbours, whose forces are in the cache: the k-th is the caller's sphere order[k]. Over
+// ranks they are in the order of the arrays instead, ORDERED 0. There rows are those of this rank's spheres from `first`
+// on, among ghosts.
 
 // Blocks are computed as coordinates, in double precision where the device has it.
 #include "particles/coordinates.h"
 
 #define CLOSE 0.05 // times a + b: nearer than this the closed form loses digits
 #define PI 3.14159265358979323846
+
+#if ORDERED
+#define SPHERE(k) order[k]
+#else
+#define SPHERE(k) (k)
+#endif
 
 typedef struct {
     coordinate f, g;
@@ -63,14 +71,14 @@ DEVICE Tensor close_by(const coordinate r, const coordinate a, const coordinate 
 // One work-item per pair: vectors (pairs, 3) and indices become blocks (pairs, 4) and signed indices.
 KERNEL near_blocks(GLOBAL const i64* RESTRICT start, GLOBAL int* index, GLOBAL const real* RESTRICT vector,
                    GLOBAL const int* RESTRICT order, GLOBAL const coordinate* RESTRICT radii,
-                   GLOBAL const coordinate* RESTRICT quadrature, GLOBAL real* blocks, const i64 count, const i64 nodes, const i64 one_radius)
+                   GLOBAL const coordinate* RESTRICT quadrature, GLOBAL real* blocks, const i64 count, const i64 first, const i64 nodes, const i64 one_radius)
 {
     const coordinate xi = quadrature[2 * nodes], per_viscosity = quadrature[2 * nodes + 1];
     for (i64 i = GROUP_ID; i < count; i += GROUP_COUNT) {
-        const coordinate a = radii[one_radius ? 0 : order[i]];
+        const coordinate a = radii[one_radius ? 0 : SPHERE(first + i)];
         for (i64 n = start[i] + LOCAL_ID; n < start[i + 1]; n += GROUP_SIZE) {
             const int j = index[n];
-            const coordinate b = radii[one_radius ? 0 : order[j]];
+            const coordinate b = radii[one_radius ? 0 : SPHERE(j)];
             const coordinate d0 = vector[3 * n], d1 = vector[3 * n + 1], d2 = vector[3 * n + 2];
             const coordinate r = sqrt(d0 * d0 + d1 * d1 + d2 * d2);
             Tensor t;
@@ -111,7 +119,7 @@ KERNEL near_gather(GLOBAL const real* RESTRICT force, GLOBAL const int* RESTRICT
 {
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < count * row; n += GROUP_COUNT * GROUP_SIZE) {
         const i64 k = n / row, c = n - k * row, vector = c / 3, v = vector / SHAPES, part = vector - v * SHAPES;
-        const i64 i = order[k];
+        const i64 i = SPHERE(k);
         real q = 0;
         if (v < vectors) q = force[force_at + 3 * (v * count + i) + c - 3 * vector];
         rows[n] = PARTS > 1 ? shape[part * count + i] * q : q;
@@ -123,7 +131,7 @@ KERNEL near_gather(GLOBAL const real* RESTRICT force, GLOBAL const int* RESTRICT
 KERNEL near_multiply(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRICT index,
                      GLOBAL const real* RESTRICT blocks, GLOBAL const int* RESTRICT order,
                      GLOBAL const real* RESTRICT self, GLOBAL const real* RESTRICT rows, GLOBAL real* velocity,
-                     const i64 count, const i64 one_radius, const i64 groups)
+                     const i64 count, const i64 first, const i64 one_radius, const i64 groups)
 {
     WARP(warp);
     const i64 passes = (groups + SPLIT - 1) / SPLIT, lanes = ROW_LANES * passes * count, row = WIDTH * groups;
@@ -155,11 +163,11 @@ KERNEL near_multiply(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRIC
         }
         UNROLL for (int c = 0; c < 3 * VECTORS; c++)
             for (int gap = ROW_LANES / 2; gap >= SPLIT; gap /= 2) sum[c] += WARP_SHUFFLE(warp, sum[c], LANE ^ gap);
-        const real own = takes ? self[one_radius ? 0 : order[i]] : (real)0;
+        const real own = takes ? self[one_radius ? 0 : SPHERE(first + i)] : (real)0;
         UNROLL for (int c = 0; c < WIDTH; c++)
             if (takes && turn == c % (ROW_LANES / SPLIT)) {
                 const i64 at = row * i + WIDTH * group + c;
-                velocity[at] = sum[c] + own * rows[at];
+                velocity[at] = sum[c] + own * rows[row * first + at];
             }
     }
 }
@@ -170,7 +178,7 @@ KERNEL near_finish(GLOBAL const real* RESTRICT near, GLOBAL const real* RESTRICT
                    const i64 velocity_at)
 {
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < 3 * count * vectors; n += GROUP_COUNT * GROUP_SIZE) {
-        const i64 v = n / (3 * count), rest = n - 3 * count * v, k = rest / 3, axis = rest - 3 * k, i = order[k];
+        const i64 v = n / (3 * count), rest = n - 3 * count * v, k = rest / 3, axis = rest - 3 * k, i = SPHERE(k);
         real total = near[row * k + 3 * v + axis];
         for (int m = 0; m < PARTS; m++)
             total += (PARTS > 1 ? shape[m * count + i] : 1) * far[far_row * k + 3 * (v * PARTS + m) + axis];

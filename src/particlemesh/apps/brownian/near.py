@@ -13,7 +13,7 @@ import numpy as np
 
 from particlemesh.apps.brownian import formulas
 from particlemesh.apps.brownian.far import Far
-from particlemesh.kernels import Backend, allocate, branch_of, compile_kernel, kept
+from particlemesh.kernels import Backend, Unread, allocate, branch_of, compile_kernel, kept
 from particlemesh.kernels.cpu import compiled, ranges, run, threads_for
 
 _FILE = Path(__file__).with_name("near.c")
@@ -44,7 +44,6 @@ class Near:
         self.backend, self.dtype, self.threads = backend, dtype, threads
         self.splitting, self.viscosity = splitting, viscosity
         self.nodes, self.weights = formulas.quadrature(splitting)
-        self.one_radius = int(len(radii) == 1)
         self_terms = formulas.near_self(radii, splitting) / viscosity
         self.radii, self.self = radii, self_terms.astype(dtype)
         if backend.name != "cpu":
@@ -52,7 +51,7 @@ class Near:
             rest = [splitting, 1 / viscosity]
             self._quadrature = backend.upload(np.concatenate([self.nodes, self.weights, rest]).astype(wide))
             self.radii, self.self = backend.upload(radii.astype(wide)), backend.upload(self.self)
-        self.count, self.stored = 0, _EMPTY
+        self.count, self.first, self.stored, self.terms = 0, 0, _EMPTY, self.self
         self.order: Any = None
 
     @property
@@ -65,67 +64,75 @@ class Near:
         """Bytes of the stored matrix."""
         return sum(int(array.nbytes) for array in (*self.stored, self.order) if array is not None)
 
-    def blocks(self, count: int, start: Any, index: Any, vector: Any, order: Any = None) -> Stored:
+    def blocks(
+        self, count: int, start: Any, index: Any, vector: Any, order: Any = None, first: int = 0, radii: Any = None
+    ) -> Stored:
         """Return the matrix of native lists in compressed rows: pairs by row, second particle, vector to it.
 
-        ``index`` is overwritten. On a GPU ``order`` (N,) has the particle of each row.
+        ``index`` is overwritten. On a GPU ``order`` (N,) has the particle of each row, if it is not the row's number.
+        Over ranks rows are those of particles from ``first`` on, whose ``radii`` are given by place.
         """
+        radii = self.radii if radii is None else radii
         blocks = allocate(self.backend, (int(index.shape[0]), 4), self.dtype, "the near part of the mobility")
         if count and index.shape[0]:
             if self.backend.name == "cpu":
                 run(
-                    _blocks, self._threads(25 * len(index)), start, index, vector, self.radii, self.splitting,
-                    1 / self.viscosity, self.nodes, self.weights, blocks, max(1, count // 256),
+                    _blocks, self._threads(25 * len(index)), start, index, vector, radii, self.splitting,
+                    1 / self.viscosity, self.nodes, self.weights, blocks, first, max(1, count // 256),
                     steps=100.0 * len(index),
                 )  # fmt: skip
             else:
-                wide = int(self.dtype == np.float64 or self.backend.facts().get("HAS_FP64", 1))
-                facts = {"COORDINATE_IS_DOUBLE": wide, "VECTORS": 1, "SPLIT": 1, "ROW_LANES": 32, "PARTS": 1}
-                kernel = compile_kernel(self.backend, _FILE, "near_blocks", self.dtype, **facts)
+                kernel = self.kernel(self.backend, "near_blocks", ORDERED=int(order is not None))
                 kernel(
-                    count * self.backend.group_size, start, index, vector, order, self.radii, self._quadrature, blocks,
-                    count, formulas.NODES, self.one_radius,
+                    count * self.backend.group_size, start, index, vector, _or_unread(order, index), radii,
+                    self._quadrature, blocks, count, first, formulas.NODES, int(radii.shape[0] == 1),
                 )  # fmt: skip
         return start, index, blocks
 
-    def place(self, count: int, stored: Stored, order: Any = None) -> None:
-        """Take the matrix of ``count`` spheres; on a GPU ``order`` has the sphere of each row."""
-        self.count, self.stored, self.order = count, stored, order
+    def kernel(self, backend: Backend, name: str, **facts: int) -> Any:
+        """Return a kernel of near.c."""
+        wide = int(self.dtype.itemsize == 8 or self.backend.facts().get("HAS_FP64", 1))
+        facts = {"COORDINATE_IS_DOUBLE": wide, "VECTORS": 1, "SPLIT": 1, "ROW_LANES": 32, "PARTS": 1, **facts}
+        return compile_kernel(backend, _FILE, name, self.dtype, **facts)
 
-    def multiply(self, force: Any, velocity: Any, far: Any = None, shapes: Any = None) -> None:
-        """Write the near part's velocities plus the far part's, on the CPU.
+    def place(self, count: int, stored: Stored, order: Any = None, first: int = 0, terms: Any = None) -> None:
+        """Take the matrix of ``count`` spheres, what `blocks` has for it, and, over ranks, self terms by place."""
+        self.count, self.stored, self.order, self.first = count, stored, order, first
+        self.terms = self.self if terms is None else terms
+
+    def multiply(self, force: Any, velocity: Any) -> None:
+        """Write the near part's velocities, on the CPU.
 
         Parameters
         ----------
-        force, velocity : NumPy array (b, N, 3)
-            Dense. There may be forces of more spheres, after those that have rows.
-        far : NumPy array (b, parts, N, 3), optional
-            What the mesh gave.
-        shapes : NumPy array (parts, N), optional
-            Factors of the parts; one part has none.
+        force : NumPy array (b, M, 3)
+            Dense; over ranks that of ghosts, too.
+        velocity : NumPy array (b, N, 3)
         """
         batch, count = len(force), self.count
         if not (batch and count):
             return
         share, threads = max(1, count // 256), self._threads(self.pairs * batch // 8)
-        rows = (*self.stored, self.self)
+        rows = (*self.stored, self.terms)
         steps = 3.0 * self.pairs * batch
         if batch == 1:
-            run(_multiply_one, threads, *rows, force[0], velocity[0], share, steps=steps)
+            run(_multiply_one, threads, *rows, force[0], velocity[0], self.first, share, steps=steps)
         else:  # right-hand sides of a particle side by side
             beside = np.ascontiguousarray(force.reshape(batch, -1).T).reshape(-1, 3, batch)
             sums = np.empty((count, 3, batch), beside.dtype)
-            run(_multiply_many, threads, *rows, beside, sums, share, steps=steps)
+            run(_multiply_many, threads, *rows, beside, sums, self.first, share, steps=steps)
             velocity[...] = np.moveaxis(sums, -1, 0)
-        if far is not None:
-            velocity += far[:, 0] if shapes is None else (shapes[:, :, None] * far).sum(1)
 
     def _threads(self, work: int) -> int:
         return threads_for(self.threads, work)
 
 
+def _or_unread(order: Any, index: Any) -> Any:
+    return Unread(index) if order is None else order
+
+
 @compiled
-def _blocks(start, index, vector, radii, xi, scale, nodes, weights, blocks, share, counter):
+def _blocks(start, index, vector, radii, xi, scale, nodes, weights, blocks, first, share, counter):
     """Write the block of each pair; see near.c."""
     last = radii.size - 1
     for begin, end in ranges(counter, start.size - 1, share):
@@ -134,7 +141,7 @@ def _blocks(start, index, vector, radii, xi, scale, nodes, weights, blocks, shar
                 j = index[n]
                 d0, d1, d2 = float(vector[n, 0]), float(vector[n, 1]), float(vector[n, 2])
                 r = np.sqrt(d0 * d0 + d1 * d1 + d2 * d2)
-                f, g = formulas.near(r, radii[min(i, last)], radii[min(j, last)], xi, nodes, weights)
+                f, g = formulas.near(r, radii[min(first + i, last)], radii[min(j, last)], xi, nodes, weights)
                 unit = np.sqrt(abs(g) * scale) / r if r > 0 else 0.0
                 blocks[n, 0] = f * scale
                 blocks[n, 1], blocks[n, 2], blocks[n, 3] = unit * d0, unit * d1, unit * d2
@@ -143,12 +150,13 @@ def _blocks(start, index, vector, radii, xi, scale, nodes, weights, blocks, shar
 
 
 @compiled
-def _multiply_one(start, index, blocks, self_terms, force, velocity, share, counter):
+def _multiply_one(start, index, blocks, self_terms, force, velocity, first, share, counter):
     last = self_terms.size - 1
     for begin, end in ranges(counter, start.size - 1, share):
         for i in range(begin, end):
-            s = self_terms[min(i, last)]
-            v0, v1, v2 = s * force[i, 0], s * force[i, 1], s * force[i, 2]
+            k = first + i
+            s = self_terms[min(k, last)]
+            v0, v1, v2 = s * force[k, 0], s * force[k, 1], s * force[k, 2]
             for n in range(start[i], start[i + 1]):
                 at = index[n]
                 j = at if at >= 0 else -1 - at
@@ -163,12 +171,12 @@ def _multiply_one(start, index, blocks, self_terms, force, velocity, share, coun
 
 
 @compiled
-def _multiply_many(start, index, blocks, self_terms, force, velocity, share, counter):
+def _multiply_many(start, index, blocks, self_terms, force, velocity, first, share, counter):
     """Multiply right-hand sides that lie side by side, (N, 3, b)."""
     last, batch = self_terms.size - 1, force.shape[2]
     for begin, end in ranges(counter, start.size - 1, share):
         for i in range(begin, end):
-            s, v, q = self_terms[min(i, last)], velocity[i], force[i]
+            s, v, q = self_terms[min(first + i, last)], velocity[i], force[first + i]
             for b in range(batch):
                 v[0, b], v[1, b], v[2, b] = s * q[0, b], s * q[1, b], s * q[2, b]
             for n in range(start[i], start[i + 1]):
@@ -206,6 +214,8 @@ class Product:
     far : Far
     """
 
+    _shared = False  # whether other ranks may have spheres where this one has none
+
     def __init__(self, near: Near, far: Far) -> None:
         self._near, self._far = near, far
         self._backend: Backend = kept(near.backend)
@@ -225,19 +235,18 @@ class Product:
 
     def multiply(self, force: Any, velocity: Any, *, far: bool = True) -> None:
         """Write the velocities of forces, both dense native arrays (b, N, 3), by the near part alone or both."""
-        vectors, count = int(force.shape[0]), self._near.count
-        if not (vectors and count):
+        vectors, count = (int(n) for n in force.shape[:2])
+        if not (vectors and (count or self._shared)):
             return
+        order = _or_unread(self._near.order, self._near.stored[1])
         parts = len(self._far.radii) if far else 0
         size = self._near.dtype.itemsize
         force_at, velocity_at = (int(getattr(a, "offset", 0)) // size for a in (force, velocity))
         shapes = self._near.self if self._far.shapes is None else self._far.shapes  # unread, if there are none
-        room = functools.partial(self._room, vectors)
+        room = functools.partial(self._room, count, vectors)
         forces, sums = room("forces"), room("near")
         row = math.prod(forces.shape[1:])
-        self._kernel("near_gather", PARTS=1)(
-            count * row, force, self._near.order, shapes, forces, count, vectors, row, force_at
-        )
+        self._kernel("near_gather", PARTS=1)(count * row, force, order, shapes, forces, count, vectors, row, force_at)
         source, flow = forces, sums
         if parts:
             flow = room("far", parts)
@@ -245,13 +254,13 @@ class Product:
             source = room("parts", parts)
             wide = math.prod(source.shape[1:])
             gather = self._kernel("near_gather", PARTS=parts)
-            gather(count * wide, force, self._near.order, shapes, source, count, vectors, wide, force_at)
+            gather(count * wide, force, order, shapes, source, count, vectors, wide, force_at)
         if parts:
             self._both(vectors, forces, sums, source, flow)
         else:
             self._sum(vectors, forces, sums)
         self._kernel("near_finish", PARTS=parts)(
-            3 * count * vectors, sums, flow, self._near.order, shapes, velocity, count, vectors, row,
+            3 * count * vectors, sums, flow, order, shapes, velocity, count, vectors, row,
             math.prod(flow.shape[1:]), velocity_at,
         )  # fmt: skip
 
@@ -305,14 +314,17 @@ class Product:
             "near_multiply", VECTORS=1 if vectors == 1 else _GROUP, SPLIT=split, ROW_LANES=lanes, PARTS=1
         )
         items = lanes * near.count * -(-groups // split)
-        kernel(items, *near.stored, near.order, near.self, forces, sums, near.count, int(near.one_radius), groups)
+        kernel(
+            items, *near.stored, _or_unread(near.order, near.stored[1]), near.terms, forces, sums, near.count,
+            near.first, int(near.terms.shape[0] == 1), groups,
+        )  # fmt: skip
 
-    def _room(self, vectors: int, name: str, parts: int = 1) -> Any:
+    def _room(self, count: int, vectors: int, name: str, parts: int = 1) -> Any:
         """Return kept memory for rows: (N, vectors, 3), with places that fill up a row."""
         shape = (vectors * parts, 3)
         if parts == 1:
             shape = (1, 4) if vectors == 1 else (-(-vectors // _GROUP) * _GROUP, 3)
-        full = (self._near.count, *shape)
+        full = (count, *shape)
         room = self._rooms.get(name)
         if room is None or tuple(room.shape) != full:
             self._rooms.pop(name, None)
@@ -328,7 +340,4 @@ class Product:
         return room[:, :vectors, :3].transpose((1, 2, 0))
 
     def _kernel(self, name: str, **facts: int) -> Any:
-        near = self._near
-        wide = int(near.dtype.itemsize == 8 or near.backend.facts().get("HAS_FP64", 1))
-        facts = {"VECTORS": 1, "SPLIT": 1, "ROW_LANES": 32, **facts}
-        return compile_kernel(self._backend, _FILE, name, near.dtype, COORDINATE_IS_DOUBLE=wide, **facts)
+        return self._near.kernel(self._backend, name, ORDERED=int(self._near.order is not None), **facts)

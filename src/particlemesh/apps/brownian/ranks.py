@@ -12,12 +12,13 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import distributed as pmd
 from particlemesh import kernels
+from particlemesh.apps.brownian.arrays import like_numpy, uploaded
 from particlemesh.apps.brownian.drag import radii
 from particlemesh.apps.brownian.far import Far
-from particlemesh.apps.brownian.near import Near
+from particlemesh.apps.brownian.near import Near, Product
 from particlemesh.apps.brownian.parameters import Parameters, for_system
 from particlemesh.apps.brownian.rpy import RPY
-from particlemesh.kernels import alone, checks
+from particlemesh.kernels import allocate, alone, checks
 
 T = TypeVar("T")
 _CHUNK = 1 << 16  # numbers that are drawn and dropped at once
@@ -29,7 +30,7 @@ class DistributedRPY(RPY):
 
     Each rank gives some of the spheres, in any place. They travel to the owners of their cells, with copies of those
     within the cutoff of a border. Velocities return to the rank that gave the spheres. The first rank chooses
-    parameters for all. Spheres are on CPUs.
+    parameters for all. Each rank computes on the device of its arrays: the kind of device is the same on all ranks.
 
     All methods are collective, except `explain` and `settings`. If a rank raises, all others raise a
     :class:`particlemesh.distributed.RankError` that names it.
@@ -38,7 +39,7 @@ class DistributedRPY(RPY):
     ----------
     world : particlemesh.distributed.World
         The ranks.
-    box, viscosity, accuracy, splitting, cutoff, shape, window, applications, vectors, threads
+    box, viscosity, accuracy, splitting, cutoff, shape, window, applications, vectors, backend, threads
         As for :class:`RPY`, and the same on every rank.
     radius : number or array (N,)
         Radius of all spheres, or of each of this rank's.
@@ -68,16 +69,16 @@ class DistributedRPY(RPY):
     def __init__(
         self, world: pmd.World, box: Any, radius: Any = 1.0, viscosity: float = 1 / (6 * math.pi),
         accuracy: float = 1e-6, *, splitting: float | None = None, cutoff: float | None = None, shape: Any = None,
-        window: pm.Window | str | None = None, applications: int = 20, vectors: int = 1, threads: int | None = None,
-        parts: str = "blocks", **options: Any,
+        window: pm.Window | str | None = None, applications: int = 20, vectors: int = 1,
+        backend: str | None = None, threads: int | None = None, parts: str = "blocks", **options: Any,
     ) -> None:  # fmt: skip
         self.world = self._ranks = world
         said = f"{box}, {viscosity}, {accuracy}, {splitting=}, {cutoff=}, {shape=}, {window}, {applications=}"
         size = radius if np.ndim(radius) == 0 else "of each"
-        with world.agreement(f"DistributedRPY({said}, {vectors=}, {parts=}, {options}, radius={size})"):
+        with world.agreement(f"DistributedRPY({said}, {vectors=}, {backend=}, {parts=}, {options}, radius={size})"):
             super().__init__(
                 box, radius, viscosity, accuracy, splitting=splitting, cutoff=cutoff, shape=shape, window=window,
-                applications=applications, vectors=vectors, threads=threads, **options,
+                applications=applications, vectors=vectors, backend=backend, threads=threads, **options,
             )  # fmt: skip
             self.parts = checks.one_of(parts, "parts", _PARTS)
         self._first = self._total = 0
@@ -108,7 +109,7 @@ class DistributedRPY(RPY):
         Parameters
         ----------
         positions : array (N, 3)
-            Also none. One dtype on all ranks.
+            Also none. One dtype on all ranks, and one kind of device.
 
         Returns
         -------
@@ -117,18 +118,23 @@ class DistributedRPY(RPY):
         """
 
         def accepted() -> tuple[str, Any]:
-            x = kernels.take(positions, (None, 3), "positions", batch=False)
-            if x.backend.name != "cpu":
-                raise TypeError(f"positions are on {x.backend.name}; over ranks spheres are on CPUs: copy them.")
+            x = kernels.take(positions, (None, 3), "positions", batch=False, backend=self._home, upload=self._uploads)
             if self._many and len(self.radii) != x.shape[0]:
                 raise ValueError(f"there are {x.shape[0]} positions and {len(self.radii)} radii: give one each.")
-            return f"positions of spheres in {x.dtype}", x
+            return f"positions of spheres in {x.dtype} on {x.backend.name!r}", x
 
         x = self.world.alike(accepted)
-        counts = self.world.allgather(int(x.shape[0]))
-        total, chosen, far, grid = sum(counts), self._parameters, self._far, self._grid
-        same = self._near is not None and self._near.dtype == x.dtype
-        if not (same and self._chosen_for / 2 <= total <= self._chosen_for * 2):
+        with self._in_order(x):
+            self._place(x)
+        return self
+
+    def _place(self, x: kernels.Operand) -> None:
+        near, far, grid, chosen, product = self._near, self._far, self._grid, self._parameters, self._product
+        backend, count = x.backend, int(x.shape[0])
+        same = near is not None and near.backend is backend and near.dtype == x.dtype
+        counts, known = zip(*self.world.allgather((count, same)), strict=True)
+        total, first = sum(counts), sum(counts[: self.world.rank])
+        if not (all(known) and self._chosen_for / 2 <= total <= self._chosen_for * 2):
             every = np.unique(np.concatenate(self.world.allgather(np.unique(self.radii))))
             chosen = self._chosen(every, total, x)
             domain = pmd.Domain(pm.Mesh(chosen.shape, self.box), self.world.size, self.parts)
@@ -140,19 +146,23 @@ class DistributedRPY(RPY):
                 domain, self.world, chosen.cutoff, cell_size=chosen.cutoff / 2, threads=self._threads,
                 deterministic=self._reproducible,
             )  # fmt: skip
-        assert chosen is not None
+            with self.world.agreement("spheres of a mobility"):
+                near = Near(backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
+                product = None if backend.name == "cpu" else RankProduct(near, far, grid)
+        assert near is not None and chosen is not None
         grid.build(x.native)
-        radii_at = grid.at_places(self.radii) if self._many else self.radii
-        first = sum(counts[: self.world.rank])
-        numbers = grid.at_places(first + np.arange(x.shape[0])) if self._reproducible else None
+        radii, terms = (grid.at_places(array) if self._many else array for array in (near.radii, near.self))
+        numbers = grid.at_places(backend.upload(first + np.arange(count))) if self._reproducible else None
         with self.world.agreement("near part of a mobility"):
-            near = self._blocks(grid, radii_at, chosen, x, numbers)
-        far.place(x.backend, x.dtype, x.native)
+            pairs = self._pairs(grid, backend, numbers)
+            rows = int(pairs[0].shape[0]) - 1
+            blocks = near.blocks(rows, *pairs, first=grid.first, radii=radii)
+        far.place(backend, x.dtype, x.native)
+        near.place(rows, blocks, first=grid.first, terms=terms)
         if chosen is not self._parameters:
             self._chosen_for = max(total, 1)
-        self._parameters, self._far, self._grid, self._near, self._count = chosen, far, grid, near, x.shape[0]
-        self._first, self._total = first, total
-        return self
+        self._parameters, self._far, self._grid, self._near, self._count = chosen, far, grid, near, count
+        self._product, self._first, self._total = product, first, total
 
     def _chosen(self, every: np.ndarray, total: int, x: Any) -> Parameters:
         """Return what the first rank chooses."""
@@ -167,42 +177,27 @@ class DistributedRPY(RPY):
 
         return self.world.allgather(self.world.alike(work))[0]
 
-    def _blocks(self, grid: pmd.UniformGrid, given: np.ndarray, chosen: Parameters, x: Any, numbers: Any) -> Near:
-        """Return the rows of the spheres that this rank owns, by vector if places have numbers over all ranks."""
-        pairs, count = grid.pairs(order="local", quantities="jD"), len(grid.positions)
-        j, vectors = pairs.j, pairs.vector
-        if numbers is not None:  # an order that no cut changes
-            rows = np.repeat(np.arange(count), np.diff(pairs.start))
-            order = np.lexsort((numbers[j], *vectors.T, rows))  # numbers: of spheres in one place
-            j, vectors = j[order], vectors[order]
-        sizes = _owned_first(given, grid, count) if self._many and len(given) else given
-        near = Near(
-            x.backend, x.dtype, sizes if len(sizes) else np.ones(1), chosen.splitting, self.viscosity, self._threads
-        )
-        first = grid.first
-        index = np.where(j < first, j + count, np.where(j < first + count, j - first, j)).astype(j.dtype)
-        near.place(count, near.blocks(count, pairs.start, index, vectors))
-        return near
+    def _pairs(self, grid: pmd.UniformGrid, backend: kernels.Backend, numbers: Any) -> tuple[Any, Any, Any]:
+        """Return rows of the spheres that this rank owns: their starts, second spheres by place, and vectors.
+
+        With numbers of all places, their order is one that no cut changes.
+        """
+        pairs = grid.pairs(order="local", quantities="jD" if numbers is None else "ijD")
+        if numbers is None or not pairs.j.shape[0]:
+            return pairs.start, pairs.j, pairs.vector
+        arrays = (like_numpy(backend, array) for array in (numbers, pairs.i, pairs.j, pairs.vector))
+        (number, xp), (i, _), (j, _), (vector, _) = arrays
+        # Numbers decide between spheres in one place.
+        order = xp.lexsort(xp.stack([key.astype(np.float64) for key in (number[j], *vector.T, i)]))
+        return pairs.start, uploaded(backend, j[order]), uploaded(backend, vector[order])
 
     # ---- products -------------------------------------------------------------------------------------
 
-    def _multiply(self, force: Any, velocity: Any) -> None:
-        self._multiply_near(force, velocity)
-        if not len(force):
-            return
-        shapes = self._far.shapes
-        parts = force[:, None] if shapes is None else shapes[:, :, None] * force[:, None]
-        far = self._far.velocity(parts)
-        velocity += far[:, 0] if shapes is None else (shapes[:, :, None] * far).sum(1)
-
-    def _multiply_near(self, force: Any, velocity: Any) -> None:
-        near, grid = self._ready(), self._grid
-        if not len(force):
-            return
-        places = grid.at_places(np.ascontiguousarray(force.transpose(1, 0, 2)))
+    def _multiply_near(self, near: Near, force: Any, velocity: Any) -> None:
+        places = self._grid.at_places(np.ascontiguousarray(force.transpose(1, 0, 2)))
         sums = np.empty((len(force), near.count, 3), near.dtype)
-        near.multiply(np.ascontiguousarray(_owned_first(places, grid, near.count).transpose(1, 0, 2)), sums)
-        velocity[...] = grid.route.back(np.ascontiguousarray(sums.transpose(1, 0, 2))).transpose(1, 0, 2)
+        near.multiply(np.ascontiguousarray(places.transpose(1, 0, 2)), sums)
+        velocity[...] = self._grid.route.back(np.ascontiguousarray(sums.transpose(1, 0, 2))).transpose(1, 0, 2)
 
     def linear_operator(self) -> Any:
         """Raise a TypeError: solvers of SciPy see the vectors of one rank."""
@@ -272,21 +267,42 @@ class RankFar(Far):
     def _solver(self, window: Any, green: Any, **options: Any) -> Any:
         return pmd.VectorSolver(self.domain, self.world, window, green, **options)
 
-    def velocity(self, parts: Any) -> Any:
-        return self._rows(self.solver.field(np.ascontiguousarray(self._seen(parts))))
+    def flow(self, forces: Any, out: Any) -> None:
+        self._backend.copy(out, self.solver.field(forces))
 
-    def sample(self, noise: Any) -> Any:
-        return self._rows(self.solver.sample(np.ascontiguousarray(noise)))
-
-    def _rows(self, seen: Any) -> Any:
-        planar = seen if len(self.radii) > 1 else seen[:, None]
-        return planar.transpose((0, 1, 3, 2))
+    def noise(self, noise: Any, out: Any) -> None:
+        self._backend.copy(out, self.solver.sample(noise))
 
 
-def _owned_first(rows: Any, grid: pmd.UniformGrid, count: int) -> Any:
-    """Return rows by place with those of owned spheres before all ghosts."""
-    first = grid.first
-    return np.concatenate([rows[first : first + count], rows[:first], rows[first + count :]])
+class RankProduct(Product):
+    """Products on the GPUs of many ranks: rows of forces travel to the owners of spheres, and those of velocities back.
+
+    Parameters
+    ----------
+    near, far
+        As for :class:`Product`.
+    grid : particlemesh.distributed.UniformGrid
+        Of the near part's pairs.
+    """
+
+    _shared = True
+
+    def __init__(self, near: Near, far: Far, grid: pmd.UniformGrid) -> None:
+        super().__init__(near, far)
+        self._grid = grid
+
+    def _both(self, vectors: int, forces: Any, sums: Any, source: Any, flow: Any) -> None:
+        self._sum(vectors, forces, sums)
+        self._far.flow(self._seen(source, vectors), self._seen(flow, vectors))
+
+    def _sum(self, vectors: int, forces: Any, sums: Any) -> None:
+        places = self._grid.at_places(forces)
+        with self._grid.world.agreement("near part of velocities"):
+            rows = allocate(
+                self._backend, (self._near.count, *forces.shape[1:]), self._near.dtype, "rows of velocities"
+            )
+            super()._sum(vectors, places, rows)
+        self._backend.copy(sums, self._grid.route.back(rows))
 
 
 def _draw(generator: Any, count: int, dtype: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
+from particlemesh.apps.brownian.arrays import like_numpy, uploaded
 from particlemesh.apps.brownian.drag import radii
 from particlemesh.apps.brownian.far import Far
 from particlemesh.apps.brownian.near import Near, Product
@@ -341,31 +342,26 @@ class RPY(kernels.Fixed):
                 raise ValueError(f"{what} are not all finite; sphere {bad} is the first: give finite numbers.")
         return rows
 
-    def _multiply(self, force: Any, velocity: Any) -> None:
-        near, shapes = self._ready(), self._far.shapes
+    def _multiply(self, force: Any, velocity: Any, far: bool = True) -> None:
+        """Write the velocities of forces, both dense native arrays (b, N, 3), by the near part alone or both."""
+        shapes = self._far.shapes
         if self._product is not None:
-            self._product.multiply(force, velocity)
-            return
-        parts = force[:, None] if shapes is None else shapes[:, :, None] * force[:, None]
-        near.multiply(force, velocity, self._far.velocity(parts), shapes)
+            self._product.multiply(force, velocity, far=far)
+        elif len(force):
+            self._multiply_near(self._ready(), force, velocity)
+            if far:
+                parts = force[:, None] if shapes is None else shapes[:, :, None] * force[:, None]
+                flow = self._far.velocity(parts)
+                velocity += flow[:, 0] if shapes is None else (shapes[:, :, None] * flow).sum(1)
 
-    def _multiply_near(self, force: Any, velocity: Any) -> None:
-        if self._product is not None:
-            self._product.multiply(force, velocity, far=False)
-        else:
-            self._ready().multiply(force, velocity)
+    def _multiply_near(self, near: Near, force: Any, velocity: Any) -> None:
+        near.multiply(force, velocity)
 
     def _like_numpy(self, native: Any) -> tuple[Any, Any]:
-        """Return an array and its library: CuPy's, or NumPy's; OpenCL arrays are copied to the host."""
-        backend = self._ready().backend
-        if backend.name == "cuda":
-            import cupy
-
-            return native, cupy
-        return (native if backend.name == "cpu" else backend.download(native)), np
+        return like_numpy(self._ready().backend, native)
 
     def _in_callers_order(self, rows: Any, xp: Any) -> Any:
-        """Return what the mesh gave, (b, parts, N, 3), arrays of the library of :meth:`_like_numpy`."""
+        """Return what the mesh gave, (b, parts, N, 3), arrays of the library of `like_numpy`."""
         order = self._ready().order
         if order is None:
             return rows
@@ -466,7 +462,7 @@ class RPY(kernels.Fixed):
         near = self._ready()
         with self._in_order(operand, *([] if more is None else [more])):
             result = kernels.give(None, operand, (*operand.batch, self.count, 3))
-            product = functools.partial(self._image, self._multiply_near if more else self._multiply)
+            product = functools.partial(self._image, more is None)
             flat = numbers.reshape(len(numbers), 3 * self.count)
             root, info = square_root(
                 product, flat, tolerance, xp, method=method, least=10 * self.accuracy, ranks=self._ranks,
@@ -481,7 +477,7 @@ class RPY(kernels.Fixed):
                 weights = self._far.weights
                 scale = 1 if weights is None else xp.asarray(weights.astype(near.dtype))[:, :, None]
                 root = root + (scale * parts).sum(1)
-            native = root if near.backend.name != "opencl" else near.backend.upload(root)
+            native = uploaded(near.backend, root)
             near.backend.copy(result.native, native.reshape(tuple(result.native.shape)))
             self._info = info
             return result.finish()
@@ -513,16 +509,15 @@ class RPY(kernels.Fixed):
         with self._in_order(operand, *([] if more is None else [more])):
             return operand, more, *self._like_numpy(self._rows(operand, "z", check))
 
-    def _image(self, multiply: Any, vectors: Any) -> Any:
-        """Return the products of vectors (b, 3 N), arrays of the library of :meth:`_like_numpy`."""
+    def _image(self, far: bool, vectors: Any) -> Any:
+        """Return the products of vectors (b, 3 N), arrays of the library of `like_numpy`."""
         near = self._ready()
         force = vectors.reshape(len(vectors), self.count, 3)
         if not force.flags.c_contiguous:
             force = force.copy()
-        if near.backend.name == "opencl":
-            force = near.backend.upload(force)
+        force = uploaded(near.backend, force)
         velocity = near.backend.empty(tuple(force.shape), near.dtype)
-        multiply(force, velocity)
+        self._multiply(force, velocity, far)
         return self._like_numpy(velocity)[0].reshape(vectors.shape)
 
     def noise(self, generator: Any, *batch: int, tolerance: float = 1e-3, method: str = "split") -> Any:

@@ -102,7 +102,7 @@ def square_root(
         worst = max(info.estimate for info in infos)
         return xp.concatenate([y for y, _ in roots]), RootInfo(method, sum(i.iterations for i in infos), worst)
     ranks = Alone() if ranks is None else ranks
-    sums = Exact(ranks) if exact else Sums(ranks, xp)
+    sums = (Exact if exact else Sums)(ranks, xp)
     length, some = (int(n) for n in ranks.allreduce(np.array([z.shape[1], bool((z != 0).any())], np.int64)))
     if not some:
         return xp.zeros_like(z), RootInfo(method, 0, 0.0)
@@ -187,20 +187,16 @@ class Sums:
 
 
 class Exact(Sums):
-    """The same on CPUs, with sums whose bits do not depend on how vectors are cut into parts."""
-
-    def __init__(self, ranks: Any) -> None:
-        super().__init__(ranks, np)
+    """The same with sums whose bits do not depend on how vectors are cut into parts."""
 
     def overlap(self, left: Any, right: Any) -> Any:
         """Return the products (m, b), float64."""
-        if not len(left):
-            return np.zeros((0, len(right)))
-        return np.stack([self._ranks.exact_sum(row.astype(np.float64) * right) for row in left])
+        rows = [self._ranks.exact_sum(row.astype(np.float64) * right) for row in left]
+        return self._xp.asarray(np.reshape(rows, (len(rows), len(right))))
 
     def combined(self, coordinates: Any, basis: Any) -> Any:
         """Return vectors (b, n): one product after the other, since a matrix product may round in another order."""
-        total = np.zeros((len(coordinates), basis.shape[1]), basis.dtype)
+        total = self._xp.zeros((len(coordinates), basis.shape[1]), basis.dtype)
         for column, one in zip(coordinates.T.astype(basis.dtype), basis, strict=True):
             total += column[:, None] * one
         return total
@@ -217,8 +213,8 @@ class Exact(Sums):
                 break
             one = left[k : k + 1] / vectors.dtype.type(length)
             one = one - self.combined(self.overlap(basis, one).T, basis)  # what rounding has left
-            one = one / np.sqrt(self.overlap(one, one)).astype(vectors.dtype)
-            basis, left = np.concatenate([basis, one]), np.delete(left, k, 0)
+            one = one / self._xp.sqrt(self.overlap(one, one)).astype(vectors.dtype)
+            basis, left = self._xp.concatenate([basis, one]), self._xp.concatenate([left[:k], left[k + 1 :]])
             left = left - self.combined(self.overlap(one, left).T, one)
         return basis
 
