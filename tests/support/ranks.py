@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from particlemesh.distributed import World
-from particlemesh.distributed.transports import Transport
+from particlemesh.distributed.transports import Transport, _like
 
 PATIENCE = 300  # seconds that a rank waits for another, which may compile
 
@@ -50,11 +50,17 @@ class Threads(Transport):
         for rank, array in receives.items():
             assert array.flags.c_contiguous
             got = self.room.mail[rank, self.rank].get(timeout=PATIENCE)
-            array[...] = np.frombuffer(got, array.dtype).reshape(array.shape)
+            host = np.frombuffer(got, array.dtype).reshape(array.shape)
+            if isinstance(array, np.ndarray):
+                array[...] = host
+            else:  # CuPy's
+                array.set(host)
 
     def allreduce(self, array, op):
         function = {"sum": np.add, "max": np.maximum, "min": np.minimum}[op]
-        return np.asarray(function.reduce(np.stack(self.room.gather(self.rank, array.copy()))))
+        host = array.copy() if isinstance(array, np.ndarray) else array.get()
+        result = np.asarray(function.reduce(np.stack(self.room.gather(self.rank, host))))
+        return result if isinstance(array, np.ndarray) else _like(array, result)
 
     def alltoall(self, counts):
         return np.stack([row[self.rank] for row in self.room.gather(self.rank, counts.copy())])

@@ -33,8 +33,15 @@ def drawn(dtype="f8", seed=1):
     return x.astype(dtype), rng.standard_normal((3, COUNT, 3)).astype(dtype)
 
 
+def chosen(local, backend):
+    """Return the parameters that the CPU has chosen, where another backend would choose others."""
+    if backend.name == "cpu":
+        return {}
+    return {name: getattr(local.parameters, name) for name in ("splitting", "cutoff", "shape", "window")}
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_velocities_and_noise_are_those_of_one_device(name):
+def test_velocities_and_noise_are_those_of_one_device(backend, name):
     ends, dtype, radius, options = CASES[name]
     x, force = drawn(dtype)
     given = dict(accuracy=1e-4, threads=1) | options
@@ -43,28 +50,31 @@ def test_velocities_and_noise_are_those_of_one_device(name):
     expected = [
         local.velocity(force), local.velocity(force[0]), local.square_root(force, tolerance=1e-2),
         local.square_root(force[0], tolerance=1e-2), local.square_root(force, method="split", waves=waves),
-        local.noise(np.random.default_rng(7), 2), local.noise(np.random.default_rng(7), method="lanczos"),
     ]  # fmt: skip
     iterations = local.info.iterations
+    if backend.name == "cpu":  # numbers of devices are those of Brownian dynamics
+        expected += [local.noise(np.random.default_rng(7), 2), local.noise(np.random.default_rng(7), method="lanczos")]
     moved = local.set_positions(x + 1).velocity(force[0])
 
     def work(world):
         mine = shares(ends)[world.rank]
         radii = radius[mine] if np.ndim(radius) else radius
-        rpy = DistributedRPY(world, BOX, radii, **given).set_positions(x[mine])
+        rpy = DistributedRPY(world, BOX, radii, **given | chosen(local, backend)).set_positions(backend.array(x[mine]))
         assert rpy.parameters == local.parameters
         nodes = pmd.Domain(rpy._far.mesh, world.size, options.get("parts", "blocks")).parts(world.rank)[0]
-        part = np.ascontiguousarray(waves[(..., *map(slice, nodes.lower, nodes.upper))])
-        vectors = np.ascontiguousarray(force[:, mine])
+        part = backend.array(waves[(..., *map(slice, nodes.lower, nodes.upper))].reshape(3, 3, *nodes.shape))
+        vectors, one = backend.array(force[:, mine]), backend.array(force[0, mine])
         results = [
-            rpy.velocity(vectors), rpy.velocity(vectors[0]), rpy.square_root(vectors, tolerance=1e-2),
-            rpy.square_root(vectors[0], tolerance=1e-2),
-            rpy.square_root(vectors, method="split", waves=part.reshape(3, 3, *nodes.shape)),
-            rpy.noise(np.random.default_rng(7), 2), rpy.noise(np.random.default_rng(7), method="lanczos"),
+            rpy.velocity(vectors), rpy.velocity(one), rpy.square_root(vectors, tolerance=1e-2),
+            rpy.square_root(one, tolerance=1e-2), rpy.square_root(vectors, method="split", waves=part),
         ]  # fmt: skip
         assert rpy.info.iterations == iterations
+        if backend.name == "cpu":
+            results += [rpy.noise(np.random.default_rng(7), 2), rpy.noise(np.random.default_rng(7), method="lanczos")]
         assert rpy.nbytes > 0 and "predicted error" in rpy.explain()
-        return mine, [*results, rpy.set_positions(x[mine] + 1).velocity(vectors[0])]
+        results.append(rpy.set_positions(backend.array(x[mine] + 1)).velocity(one))
+        assert all(type(result) is type(vectors) for result in results)
+        return mine, [backend.host(result) for result in results]
 
     tolerance = 1e-11 if dtype == "f8" else 1e-5
     for mine, results in on_threads(len(ends), work):
@@ -96,18 +106,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_an_error_on_one_rank_is_named_on_all(name):
+def test_an_error_on_one_rank_is_named_on_all(backend, name):
     change, words = WRONG[name]
     x, force = drawn()
 
     def work(world):
         mine = shares([30, 60])[world.rank]
-        rpy = DistributedRPY(world, BOX, accuracy=1e-2, threads=1).set_positions(x[mine])
-        given = x[mine], np.ascontiguousarray(force[0, mine])
-        places, vectors = change(*given) if world.rank == 1 else given
+        rpy = DistributedRPY(world, BOX, accuracy=1e-2, threads=1).set_positions(backend.array(x[mine]))
+        given = x[mine], force[0, mine]
+        places, vectors = map(backend.array, change(*given) if world.rank == 1 else given)
         with pytest.raises((ValueError, TypeError, pmd.RankError)) as caught:
             rpy.set_positions(places).velocity(vectors)
-        rpy.set_positions(given[0]).velocity(given[1])
+        rpy.set_positions(backend.array(given[0])).velocity(backend.array(given[1]))
         return caught.value
 
     first, second = on_threads(2, work)
@@ -115,6 +125,20 @@ def test_an_error_on_one_rank_is_named_on_all(name):
     assert first.rank == 1
     assert words in str(first)
     assert words in str(second)
+
+
+@pytest.mark.backends("opencl", "cuda")
+def test_arrays_of_two_kinds_of_device_are_an_error_on_all_ranks(backend):
+    def work(world):
+        x, force = drawn()
+        rpy = DistributedRPY(world, BOX, accuracy=1e-2)
+        with pytest.raises(pmd.RankError, match=f"in float64 on '{backend.name}'"):
+            rpy.set_positions(backend.array(x) if world.rank else x)
+        rpy.set_positions(backend.array(x))
+        with pytest.raises((TypeError, pmd.RankError), match=r"forces is a NumPy array and the work is on"):
+            rpy.velocity(force[0] if world.rank else backend.array(force[0]))
+
+    on_threads(2, work)
 
 
 def test_what_has_no_meaning_over_ranks_is_refused():
