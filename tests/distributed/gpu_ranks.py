@@ -20,6 +20,7 @@ import test_plans_on_ranks as plans
 import test_residents as residents
 import test_same_bits as same_bits
 from particlemesh import distributed as pmd
+from particlemesh.apps.brownian import RPY, BrownianDynamics, DistributedBrownianDynamics, DistributedRPY
 from rank_cases import assembled, near, numbers, positions
 
 COUNT = 600  # particles of the laws of this file
@@ -152,6 +153,28 @@ def a_step_keeps_sums(world, dtype):
         assert np.array_equal(take(in_place), take(copied))
 
 
+def spheres_move_as_on_one_rank(world, deterministic):
+    """Velocities, roots and steps of spheres are those of one rank."""
+    rng = np.random.default_rng(3)
+    x, force = rng.random((80, 3)) * 10, rng.standard_normal((3, 80, 3))
+    radii = rng.choice([0.7, 1.0], 80)
+    local = RPY((10.0, 10.0, 10.0), radii, accuracy=1e-4).set_positions(x)
+    chosen = {name: getattr(local.parameters, name) for name in ("splitting", "cutoff", "shape", "window")}
+    some = slice(80 * world.rank // world.size, 80 * (world.rank + 1) // world.size)
+    rpy = DistributedRPY(world, local.box, radii[some], accuracy=1e-4, deterministic=deterministic, **chosen)
+    rpy.set_positions(cupy.asarray(x[some]))
+    vectors = cupy.asarray(np.ascontiguousarray(force[:, some]))
+    for verb in (rpy.velocity, rpy.square_root):
+        whole = getattr(local, verb.__name__)(force)
+        assert abs(take(verb(vectors)) - whole[:, some]).max(initial=0) < 1e-10 * abs(whole).max()
+    motion = DistributedBrownianDynamics(world, cupy.asarray(x[some]), rpy, time_step=0.01, seed=1)
+    alone = RPY(local.box, radii, accuracy=1e-4, **chosen)
+    expected = BrownianDynamics(cupy.asarray(x), alone, time_step=0.01, seed=1)
+    for each in (motion, expected):
+        each.run(3)
+    assert abs(take(motion.positions) - take(expected.positions)[some]).max(initial=0) < 1e-10
+
+
 def law(function):
     return lambda world, item: function(world, *(() if item is None else (item,)))
 
@@ -168,6 +191,7 @@ LAWS = [
     (pairs_are_those_of_one_grid, "pairs_are_those_of_one_grid", list(grids.CASES)),
     (one_rank_has_them_all, "one_rank_has_them_all", ["nodes", "particles", "replicated"]),
     (all_ranks_raise, "all_ranks_raise", [None]),
+    (spheres_move_as_on_one_rank, "spheres_move_as_on_one_rank", [False, True]),
     (a_step_keeps_sums, "a_step_keeps_sums", ["float32", "float64"]),
 ]  # fmt: skip
 

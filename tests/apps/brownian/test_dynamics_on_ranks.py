@@ -32,7 +32,19 @@ def start(dtype="f8"):
 
 
 def falling(x):
-    return np.broadcast_to(np.asarray([0.0, 0.1, -1.0], x.dtype), x.shape).copy()
+    force = 0 * x
+    force[:, 1] += 0.1
+    force[:, 2] -= 1.0
+    return force
+
+
+def placed(backend, x):
+    """Return positions as steps take them: of CuPy on CUDA, else of NumPy."""
+    return backend.array(x) if backend.name == "cuda" else np.array(x)
+
+
+def host(x):
+    return x if isinstance(x, np.ndarray) else x.get()
 
 
 class Uneven:
@@ -57,58 +69,86 @@ CASES = {
 }
 
 
-def made(kind, world, mine):
+def made(kind, world, mine, options=RPY_OPTIONS):
     if kind is RPY:
-        return RPY(BOX, RADII, **RPY_OPTIONS)
-    return DistributedRPY(world, BOX, RADII[mine], **RPY_OPTIONS) if kind is DistributedRPY else kind
+        return RPY(BOX, RADII, **options)
+    return DistributedRPY(world, BOX, RADII[mine], **options) if kind is DistributedRPY else kind
 
 
+def on(backend):
+    """Return options of a mobility where the backend is: it is named for arrays of the host."""
+    return RPY_OPTIONS if backend.name == "cpu" else dict(accuracy=1e-2) | {"backend": backend.name}
+
+
+@pytest.mark.backends("cpu", "cuda")
 @pytest.mark.parametrize("name", CASES)
-def test_steps_are_those_of_one_device(name):
+def test_steps_are_those_of_one_device(backend, name):
+    compare(backend, name)
+
+
+@pytest.mark.backends("opencl")
+@pytest.mark.parametrize("name", [name for name in CASES if "rpy" in name])
+def test_steps_through_opencl_are_those_of_one_device(backend, name):
+    compare(backend, name)
+
+
+def compare(backend, name):
     ends, mobility, options = CASES[name]
     given = dict(forces=[falling], time_step=0.01, seed=3) | options
     whole = slice(0, COUNT)
-    local = BrownianDynamics(start(), made(mobility(None, whole), None, whole), **given)
+    local = BrownianDynamics(
+        placed(backend, start()), made(mobility(None, whole), None, whole, on(backend)), **given
+    )  # fmt: skip
     local.run(3)
 
     def work(world):
         mine = shares(ends)[world.rank]
-        kind = made(mobility(world, mine), world, mine)
-        dynamics = DistributedBrownianDynamics(world, start()[mine], kind, **given)
+        kind = made(mobility(world, mine), world, mine, on(backend))
+        dynamics = DistributedBrownianDynamics(world, placed(backend, start()[mine]), kind, **given)
         dynamics.run(3)
         assert (dynamics.step, dynamics.time) == (local.step, local.time)
-        return mine, dynamics.positions
+        assert type(dynamics.positions) is type(local.positions)
+        return mine, host(dynamics.positions)
 
+    expected = host(local.positions)
     for mine, positions in on_threads(len(ends), work):
-        assert abs(positions - local.positions[mine]).max(initial=0) < 1e-9
-    assert abs(local.positions - start()).max() > 0.01
+        assert abs(positions - expected[mine]).max(initial=0) < 1e-9
+    assert abs(expected - start()).max() > 0.01
 
 
-def test_a_restart_on_other_ranks_goes_on(tmp_path):
+def test_a_restart_on_other_ranks_goes_on(backend, tmp_path):
+    """The state of two ranks continues on one and on three, and that of OpenCL also on CPUs."""
     pytest.importorskip("h5py")
-    x, given = start(), dict(forces=falling, time_step=0.01, seed=3)
-    local = BrownianDynamics(x, RPY(BOX, RADII, **RPY_OPTIONS), **given)
+    x, given = placed(backend, start()), dict(forces=falling, time_step=0.01, seed=3)
+    chosen = RPY(BOX, RADII, **RPY_OPTIONS).set_positions(start()).settings()
+    chosen = {key: chosen[key] for key in ("splitting", "cutoff", "shape", "window")}
+    local = BrownianDynamics(x, RPY(BOX, RADII, **on(backend), **chosen), **given)
     local.run(2)
 
     def first(world):
         mine = shares([25, 40])[world.rank]
-        mobility = DistributedRPY(world, BOX, RADII[mine], **RPY_OPTIONS)
+        mobility = DistributedRPY(world, BOX, RADII[mine], **on(backend), **chosen)
         dynamics = DistributedBrownianDynamics(world, x[mine], mobility, **given)
         dynamics.run(1, trajectory=tmp_path / "path.xyz")
         dynamics.save(tmp_path / "state.h5")
 
     def second(world):
-        dynamics = DistributedBrownianDynamics.load(world, tmp_path / "state.h5", forces=falling)
+        mobility = None
+        if backend.name == "opencl" and world.size == 4:
+            mobility = DistributedRPY(world, BOX, RADII[10 * world.rank :][:10], **RPY_OPTIONS, **chosen)
+        dynamics = DistributedBrownianDynamics.load(world, tmp_path / "state.h5", mobility, falling)
         dynamics.run(1)
-        return dynamics.positions
+        assert type(dynamics.positions) is type(x)
+        assert dynamics.mobility._near.backend.name == (backend.name if mobility is None else "cpu")
+        return host(dynamics.positions)
 
     on_threads(2, first)
     assert (tmp_path / "path.xyz").read_text().split("\n")[0] == str(COUNT)
     again = BrownianDynamics.load(tmp_path / "state.h5", forces=falling)
     again.run(1)
-    three = np.concatenate(on_threads(3, second))
-    assert abs(three - local.positions).max() < 1e-9
     assert abs(again.positions - local.positions).max() < 1e-9
+    for size in (3, 4):
+        assert abs(np.concatenate(on_threads(size, second)) - host(local.positions)).max() < 1e-9
 
 
 def failing(x):
@@ -121,14 +161,26 @@ def infinite(x):
     return falling(x) * (np.nan if len(x) == 15 else 1)
 
 
-@pytest.mark.parametrize(("force", "words"), [(failing, "no force"), (infinite, "the force on particle 0 is")])
+def interrupted(x):
+    if len(x) == 15:
+        raise KeyboardInterrupt("Ctrl-C")
+    return falling(x)
+
+
+WRONG = [(failing, "no force"), (infinite, "the force on particle 0 is"), (interrupted, "Ctrl-C")]
+
+
+@pytest.mark.parametrize(("force", "words"), WRONG)
 def test_an_error_on_one_rank_is_named_on_all(force, words):
     def work(world):
         mine = shares([25, 40])[world.rank]
         dynamics = DistributedBrownianDynamics(world, start()[mine], Drag(), force, time_step=0.01, seed=1)
-        with pytest.raises((RuntimeError, FloatingPointError)) as caught:
+        with pytest.raises((RuntimeError, FloatingPointError, KeyboardInterrupt)) as caught:
             dynamics.run(1)
         assert dynamics.step == 0
+        dynamics.forces = falling
+        dynamics.run(1)
+        assert dynamics.step == 1
         return caught.value
 
     first, second = on_threads(2, work)
@@ -154,6 +206,14 @@ def test_what_has_no_meaning_over_ranks_is_refused(name):
         given = dict(mobility=Drag(), time_step=0.1) | (options if world.rank else {})
         with pytest.raises((kind, pmd.RankError), match=words):
             DistributedBrownianDynamics(world, start(), **given)
+
+    on_threads(2, work)
+
+
+def test_ranks_of_two_types_are_refused():
+    def work(world):
+        with pytest.raises(pmd.RankError, match="of numpy in float32"):
+            DistributedBrownianDynamics(world, start(("f4", "f8")[world.rank]), Drag(), time_step=0.1)
 
     on_threads(2, work)
 

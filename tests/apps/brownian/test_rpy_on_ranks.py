@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import mpi
+from kinds import KINDS
+from particlemesh import backends
 from particlemesh import distributed as pmd
 from particlemesh.apps.brownian import RPY, DistributedRPY
 from ranks import on_threads
@@ -125,6 +127,25 @@ def test_an_error_on_one_rank_is_named_on_all(backend, name):
     assert first.rank == 1
     assert words in str(first)
     assert words in str(second)
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_of_array_comes_back_as_it_was_given(name):
+    kind, (x, force) = KINDS[name], drawn()
+    if (reason := backends.module(kind.home).available()) is not None:
+        pytest.skip(f"{kind.home} does not work here: {reason}")
+    local = RPY(BOX, accuracy=1e-2).set_positions(x)
+
+    def work(world):
+        mine = shares([20, 60])[world.rank]
+        vectors = kind.make(force[0, mine])
+        velocity = DistributedRPY(world, **local.settings()).set_positions(kind.make(x[mine])).velocity(vectors)
+        assert kind.place(velocity) == kind.place(vectors)
+        return kind.host(velocity)
+
+    expected = local.velocity(force[0])
+    assert abs(np.concatenate(on_threads(2, work)) - expected).max() < 1e-11 * abs(expected).max()
 
 
 @pytest.mark.backends("opencl", "cuda")

@@ -11,11 +11,7 @@
 #define CLOSE 0.05 // times a + b: nearer than this the closed form loses digits
 #define PI 3.14159265358979323846
 
-#if ORDERED
-#define SPHERE(k) order[k]
-#else
-#define SPHERE(k) (k)
-#endif
+#define SPHERE(k) (ORDERED ? order[k] : (k))
 
 typedef struct {
     coordinate f, g;

@@ -92,7 +92,7 @@ class Near:
     def kernel(self, backend: Backend, name: str, **facts: int) -> Any:
         """Return a kernel of near.c."""
         wide = int(self.dtype.itemsize == 8 or self.backend.facts().get("HAS_FP64", 1))
-        facts = {"COORDINATE_IS_DOUBLE": wide, "VECTORS": 1, "SPLIT": 1, "ROW_LANES": 32, "PARTS": 1, **facts}
+        facts = {"COORDINATE_IS_DOUBLE": wide, "VECTORS": 1, "SPLIT": 1, "ROW_LANES": _LANES, "PARTS": 1, **facts}
         return compile_kernel(backend, _FILE, name, self.dtype, **facts)
 
     def place(self, count: int, stored: Stored, order: Any = None, first: int = 0, terms: Any = None) -> None:
@@ -195,7 +195,7 @@ def _multiply_many(start, index, blocks, self_terms, force, velocity, first, sha
 
 
 _GROUP = 4  # vectors of a lane
-_MOST_LANES = 4  # that share a neighbour
+_MOST_LANES, _LANES = 4, 32  # that share a neighbour, and of a row
 
 
 class Product:
@@ -309,11 +309,8 @@ class Product:
         near = self._near
         groups = 1 if vectors == 1 else -(-vectors // _GROUP)
         split = min(_MOST_LANES, 1 << (groups - 1).bit_length())
-        lanes = 32
-        kernel = self._kernel(
-            "near_multiply", VECTORS=1 if vectors == 1 else _GROUP, SPLIT=split, ROW_LANES=lanes, PARTS=1
-        )
-        items = lanes * near.count * -(-groups // split)
+        kernel = self._kernel("near_multiply", VECTORS=1 if vectors == 1 else _GROUP, SPLIT=split)
+        items = _LANES * near.count * -(-groups // split)
         kernel(
             items, *near.stored, _or_unread(near.order, near.stored[1]), near.terms, forces, sums, near.count,
             near.first, int(near.terms.shape[0] == 1), groups,

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from particlemesh import distributed as pmd
+from particlemesh.apps.brownian.arrays import to_host
 from particlemesh.apps.brownian.drag import Drag
 from particlemesh.apps.brownian.dynamics import BrownianDynamics, Noise, read_state, remade
 from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
@@ -33,14 +34,15 @@ class DistributedBrownianDynamics(BrownianDynamics):
     one device within rounding, on any number of ranks.
 
     All methods are collective, except `step`, `time` and the properties. If a rank raises, all others raise a
-    :class:`particlemesh.distributed.RankError` that names it. Shear is not served. Particles are on CPUs.
+    :class:`particlemesh.distributed.RankError` that names it. Shear is not served. Particles move on the device of
+    their arrays.
 
     Parameters
     ----------
     world : particlemesh.distributed.World
         The ranks.
     positions : array (N, 3)
-        Those of this rank's particles, also none: of NumPy, in one dtype on all ranks.
+        Those of this rank's particles, also none: of NumPy or CuPy, in one library and dtype on all ranks.
     mobility : object
         `DistributedRPY`, `Drag` with this rank's radii, or any object with the verbs of
         :class:`BrownianDynamics`. All ranks call them at the same time.
@@ -81,7 +83,8 @@ class DistributedBrownianDynamics(BrownianDynamics):
         if seed is None:
             seed = world.allgather(secrets.randbits(128))[0]
         said = f"{type(mobility).__name__}, {temperature=}, {time_step=}, {integrator=}, {seed=}, {difference=}"
-        with world.agreement(f"DistributedBrownianDynamics({said})"):
+
+        def accepted() -> tuple[str, None]:
             for thing in (mobility, *_all_of(forces)):
                 if isinstance(thing, _WHOLE) and not isinstance(thing, DistributedRPY):
                     raise TypeError(
@@ -89,8 +92,9 @@ class DistributedBrownianDynamics(BrownianDynamics):
                         "mobility, and forces that sum over ranks, such as those of distributed.UniformGrid.stream."
                     )
             self._accept(positions, mobility, forces, temperature, time_step, integrator, seed, difference)
-            if self._module is not np:
-                raise TypeError("positions are on a GPU; over ranks particles are on CPUs: copy them.")
+            return f"DistributedBrownianDynamics({said}) of {self._module.__name__} in {self._dtype}", None
+
+        world.alike(accepted)
         counts = world.allgather(len(self._positions))
         self._share = sum(counts[: world.rank]), len(self._positions), sum(counts)
         self._problem = self._problem._replace(noise=self._noise(seed))
@@ -150,9 +154,9 @@ class DistributedBrownianDynamics(BrownianDynamics):
         radii = self._gathered_radii()
         return Frame(self.step, self.time, self._gathered(self._positions), self.box, radii)
 
-    def _gathered(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows of all ranks in the order of ranks."""
-        return np.concatenate(self.world.allgather(rows))
+    def _gathered(self, rows: Any) -> np.ndarray:
+        """Return rows of all ranks in the order of ranks, in the host's memory."""
+        return np.concatenate(self.world.allgather(to_host(rows)))
 
     def _gathered_radii(self) -> Any:
         """Return the radii of all particles, one for all, or None."""
@@ -179,7 +183,7 @@ class DistributedBrownianDynamics(BrownianDynamics):
                     settings = mobility.settings() | {"radius": float(radii[0]) if len(radii) == 1 else radii}
                     settings.pop("parts", None)
                     mobility = (Drag if isinstance(mobility, Drag) else RPY)(**settings)
-                self._write(path, positions, mobility)
+                self._write(path, self._module.asarray(positions), mobility)
 
     @classmethod
     def load(  # type: ignore[override]  # with a world

@@ -16,9 +16,9 @@ from particlemesh.apps.brownian.arrays import like_numpy, uploaded
 from particlemesh.apps.brownian.drag import radii
 from particlemesh.apps.brownian.far import Far
 from particlemesh.apps.brownian.near import Near, Product
-from particlemesh.apps.brownian.parameters import Parameters, for_system
+from particlemesh.apps.brownian.parameters import Parameters
 from particlemesh.apps.brownian.rpy import RPY
-from particlemesh.kernels import allocate, alone, checks
+from particlemesh.kernels import allocate, checks
 
 T = TypeVar("T")
 _CHUNK = 1 << 16  # numbers that are drawn and dropped at once
@@ -47,7 +47,8 @@ class DistributedRPY(RPY):
         How the box is cut: see :class:`particlemesh.distributed.Domain`.
     **options
         Further options of :class:`particlemesh.distributed.Plan`. With ``deterministic=True`` velocities and noise
-        have the same bits on any number of ranks and for any cuts. Spheres in one place go by their numbers.
+        have the same bits on any number of ranks and for any cuts. Spheres in one place go by their numbers. On GPUs
+        cuFFT does not promise these bits.
 
     Raises
     ------
@@ -81,7 +82,6 @@ class DistributedRPY(RPY):
                 applications=applications, vectors=vectors, backend=backend, threads=threads, **options,
             )  # fmt: skip
             self.parts = checks.one_of(parts, "parts", _PARTS)
-        self._first = self._total = 0
 
     __reduce__: Any = object.__reduce__  # what talks to other ranks is not copied
 
@@ -102,80 +102,37 @@ class DistributedRPY(RPY):
 
     # ---- positions ------------------------------------------------------------------------------------
 
-    @alone
-    def set_positions(self, positions: Any) -> Self:
-        """Set the centres of this rank's spheres; see :meth:`RPY.set_positions`.
+    def _among(self, same: bool, count: int) -> tuple[bool, tuple[int, int]]:
+        known, counts = zip(*self.world.allgather((same, count)), strict=True)
+        return all(known), (sum(counts[: self.world.rank]), sum(counts))
 
-        Parameters
-        ----------
-        positions : array (N, 3)
-            Also none. One dtype on all ranks, and one kind of device.
+    def _parts_for(self, x: kernels.Operand, total: int) -> tuple[Parameters, Near, Any, Any, Product | None]:
+        world = self.world
+        every = np.unique(np.concatenate(world.allgather(np.unique(self.radii))))
+        first = world.alike(lambda: ("parameters", None if world.rank else self._chosen(x, every, total)))
+        chosen: Any = world.allgather(first)[0]
+        domain = pmd.Domain(pm.Mesh(chosen.shape, self.box), world.size, self.parts)
+        far = RankFar(
+            world, domain, every, self.radii, chosen.splitting, self.viscosity, chosen.window,
+            max(self.accuracy, chosen.error) / 10, self._plan_options,
+        )  # fmt: skip
+        grid = pmd.UniformGrid(
+            domain, world, chosen.cutoff, cell_size=chosen.cutoff / 2, threads=self._threads,
+            deterministic=self._reproducible,
+        )  # fmt: skip
+        with world.agreement("spheres of a mobility"):
+            near = Near(x.backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
+            product = None if x.backend.name == "cpu" else RankProduct(near, far, grid)
+        return chosen, near, far, grid, product
 
-        Returns
-        -------
-        DistributedRPY
-            The mobility itself.
-        """
-
-        def accepted() -> tuple[str, Any]:
-            x = kernels.take(positions, (None, 3), "positions", batch=False, backend=self._home, upload=self._uploads)
-            if self._many and len(self.radii) != x.shape[0]:
-                raise ValueError(f"there are {x.shape[0]} positions and {len(self.radii)} radii: give one each.")
-            return f"positions of spheres in {x.dtype} on {x.backend.name!r}", x
-
-        x = self.world.alike(accepted)
-        with self._in_order(x):
-            self._place(x)
-        return self
-
-    def _place(self, x: kernels.Operand) -> None:
-        near, far, grid, chosen, product = self._near, self._far, self._grid, self._parameters, self._product
-        backend, count = x.backend, int(x.shape[0])
-        same = near is not None and near.backend is backend and near.dtype == x.dtype
-        counts, known = zip(*self.world.allgather((count, same)), strict=True)
-        total, first = sum(counts), sum(counts[: self.world.rank])
-        if not (all(known) and self._chosen_for / 2 <= total <= self._chosen_for * 2):
-            every = np.unique(np.concatenate(self.world.allgather(np.unique(self.radii))))
-            chosen = self._chosen(every, total, x)
-            domain = pmd.Domain(pm.Mesh(chosen.shape, self.box), self.world.size, self.parts)
-            far = RankFar(
-                self.world, domain, every, self.radii, chosen.splitting, self.viscosity, chosen.window,
-                max(self.accuracy, chosen.error) / 10, self._plan_options,
-            )  # fmt: skip
-            grid = pmd.UniformGrid(
-                domain, self.world, chosen.cutoff, cell_size=chosen.cutoff / 2, threads=self._threads,
-                deterministic=self._reproducible,
-            )  # fmt: skip
-            with self.world.agreement("spheres of a mobility"):
-                near = Near(backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
-                product = None if backend.name == "cpu" else RankProduct(near, far, grid)
-        assert near is not None and chosen is not None
-        grid.build(x.native)
+    def _rows_of(self, x: kernels.Operand, chosen: Parameters, near: Near, grid: Any, first: int) -> tuple[Any, Any]:
         radii, terms = (grid.at_places(array) if self._many else array for array in (near.radii, near.self))
-        numbers = grid.at_places(backend.upload(first + np.arange(count))) if self._reproducible else None
+        numbers = grid.at_places(x.backend.upload(first + np.arange(x.shape[0]))) if self._reproducible else None
         with self.world.agreement("near part of a mobility"):
-            pairs = self._pairs(grid, backend, numbers)
+            pairs = self._pairs(grid, x.backend, numbers)
             rows = int(pairs[0].shape[0]) - 1
             blocks = near.blocks(rows, *pairs, first=grid.first, radii=radii)
-        far.place(backend, x.dtype, x.native)
-        near.place(rows, blocks, first=grid.first, terms=terms)
-        if chosen is not self._parameters:
-            self._chosen_for = max(total, 1)
-        self._parameters, self._far, self._grid, self._near, self._count = chosen, far, grid, near, count
-        self._product, self._first, self._total = product, first, total
-
-    def _chosen(self, every: np.ndarray, total: int, x: Any) -> Parameters:
-        """Return what the first rank chooses."""
-
-        def work() -> tuple[str, Parameters | None]:
-            if self.world.rank:
-                return "parameters", None
-            return "parameters", for_system(
-                self.box, every, total, self.accuracy, x.dtype, x.backend, self._given,
-                self._plan_options["applications"], self._vectors,
-            )  # fmt: skip
-
-        return self.world.allgather(self.world.alike(work))[0]
+        return x.native, (rows, blocks, None, grid.first, terms)
 
     def _pairs(self, grid: pmd.UniformGrid, backend: kernels.Backend, numbers: Any) -> tuple[Any, Any, Any]:
         """Return rows of the spheres that this rank owns: their starts, second spheres by place, and vectors.
@@ -185,8 +142,8 @@ class DistributedRPY(RPY):
         pairs = grid.pairs(order="local", quantities="jD" if numbers is None else "ijD")
         if numbers is None or not pairs.j.shape[0]:
             return pairs.start, pairs.j, pairs.vector
-        arrays = (like_numpy(backend, array) for array in (numbers, pairs.i, pairs.j, pairs.vector))
-        (number, xp), (i, _), (j, _), (vector, _) = arrays
+        arrays = numbers, pairs.i, pairs.j, pairs.vector
+        (number, xp), (i, _), (j, _), (vector, _) = (like_numpy(backend, array) for array in arrays)
         # Numbers decide between spheres in one place.
         order = xp.lexsort(xp.stack([key.astype(np.float64) for key in (number[j], *vector.T, i)]))
         return pairs.start, uploaded(backend, j[order]), uploaded(backend, vector[order])
@@ -211,12 +168,13 @@ class DistributedRPY(RPY):
     def noise(self, generator: Any, *batch: int, tolerance: float = 1e-3, method: str = "split") -> Any:
         r"""Return vectors whose covariance is the mobility: those of :meth:`RPY.noise` with the same generator.
 
-        Each rank draws the numbers of all, one after the other, and keeps its own.
+        Each rank draws the numbers of all and keeps its own. NumPy draws one after the other, in little memory; CuPy
+        draws all at once.
 
         Parameters
         ----------
-        generator : numpy.random.Generator
-            In the same state on every rank.
+        generator : numpy.random.Generator or cupy.random.Generator
+            CuPy's for spheres on a GPU. In the same state on every rank.
         \*batch : int
             Leading axes.
         tolerance, method
@@ -228,8 +186,8 @@ class DistributedRPY(RPY):
         """
 
         def drawn() -> tuple[str, tuple[Any, Any]]:
-            dtype, waves = self._ready().dtype, None
-            z = share_of_rows(generator, batch, self._first, self.count, self._total, dtype)
+            dtype, waves, (first, total) = self._ready().dtype, None, self._share
+            z = share_of_rows(generator, batch, first, self.count, total, dtype)
             if method == "split":
                 part = self._far.domain.parts(self.world.rank)[0]
                 waves = share_of_nodes(generator, (*batch, 3), part, self._far.mesh.shape, dtype)
@@ -316,8 +274,8 @@ def _skip(generator: Any, count: int, dtype: Any) -> None:
 
 def share_of_rows(
     generator: Any, batch: tuple[int, ...], first: int, count: int, total: int, dtype: Any
-) -> np.ndarray:  # fmt: skip
-    """Return rows (*batch, count, 3) of normal numbers (*batch, total, 3), in little memory.
+) -> Any:  # fmt: skip
+    """Return rows (*batch, count, 3) of normal numbers (*batch, total, 3); of NumPy in little memory.
 
     Examples
     --------
@@ -326,6 +284,8 @@ def share_of_rows(
     >>> bool((part == whole[:, 1:4]).all())
     True
     """
+    if not isinstance(generator, np.random.Generator):  # other numbers if it draws fewer at once
+        return generator.standard_normal((*batch, total, 3), dtype=dtype)[..., first : first + count, :]
     rows = np.empty((math.prod(batch), 3 * count), dtype)
     for row in rows:
         _skip(generator, 3 * first, dtype)
@@ -336,8 +296,10 @@ def share_of_rows(
 
 def share_of_nodes(
     generator: Any, batch: tuple[int, ...], part: pmd.Part, shape: tuple[int, ...], dtype: Any
-) -> np.ndarray:  # fmt: skip
-    """Return a part's nodes of normal numbers (*batch, *shape), in little memory."""
+) -> Any:  # fmt: skip
+    """Return a part's nodes of normal numbers (*batch, *shape); of NumPy in little memory."""
+    if not isinstance(generator, np.random.Generator):
+        return generator.standard_normal((*batch, *shape), dtype=dtype)[(..., *map(slice, part.lower, part.upper))]
     fields = np.empty((math.prod(batch), *part.shape), dtype)
     inside = tuple(map(slice, part.lower[1:], part.upper[1:]))
     for field in fields:

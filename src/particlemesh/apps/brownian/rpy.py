@@ -128,7 +128,7 @@ class RPY(kernels.Fixed):
         self._uploads, self._threads = backend is not None, threads
         self._parameters: Parameters | None = None
         self._info: RootInfo | None = None
-        self._count = 0
+        self._count, self._share = 0, (0, 0)  # the first sphere's number, and all spheres
         self._near: Near | None = None
         self._far: Any = None
         self._product: Product | None = None  # on GPUs
@@ -235,42 +235,66 @@ class RPY(kernels.Fixed):
         MemoryError
             If the near part does not fit into memory.
         """
-        x = kernels.take(positions, (None, 3), "positions", batch=False, backend=self._home, upload=self._uploads)
-        backend, count = x.backend, x.shape[0]
-        if len(self.radii) not in (1, count):
-            raise ValueError(f"there are {count} positions and {len(self.radii)} radii: give one radius per sphere.")
+
+        def accepted() -> tuple[str, kernels.Operand]:
+            x = kernels.take(positions, (None, 3), "positions", batch=False, backend=self._home, upload=self._uploads)
+            count = x.shape[0]
+            if len(self.radii) not in (count, 1 if self._ranks is None or not self._many else count):
+                raise ValueError(
+                    f"there are {count} positions and {len(self.radii)} radii: give one radius per sphere."
+                )
+            return f"positions of spheres in {x.dtype} on {x.backend.name!r}", x
+
+        x = self._alike(accepted)
         near, far, grid, chosen, product = self._near, self._far, self._grid, self.parameters, self._product
         with self._in_order(x):
-            same = near is not None and near.backend is backend and near.dtype == x.dtype
-            if not (same and self._chosen_for / 2 <= count <= self._chosen_for * 2):
-                chosen = for_system(
-                    self.box, self.radii, count, self.accuracy, x.dtype, backend, self._given,
-                    self._plan_options["applications"], self._vectors,
-                )  # fmt: skip
-                near = Near(backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
-                far = Far(
-                    self.box, self.radii, chosen.splitting, self.viscosity, chosen.shape, chosen.window,
-                    max(self.accuracy, chosen.error) / 10, self._plan_options,
-                )  # fmt: skip
-                grid = self._cells(chosen.cutoff)
-                product = None if backend.name == "cpu" else Product(near, far)
+            known = near is not None and near.backend is x.backend and near.dtype == x.dtype
+            same, share = self._among(known, x.shape[0])
+            if not (same and self._chosen_for / 2 <= share[1] <= self._chosen_for * 2):
+                chosen, near, far, grid, product = self._parts_for(x, share[1])
             assert near is not None and chosen is not None
-            grid.build(x.native)
-            pairs = grid.pairs(chosen.cutoff, order="input" if product is None else "grid", quantities="jD")
-            order, places = None, x.native
             if product is not None:
                 product.forget()  # its graph has memory that may be replaced below
-                order = allocate(backend, (count,), np.int32, "the order of spheres")
-                backend.copy(order, grid.order)
-                places = grid.positions
-            blocks = near.blocks(count, pairs.start, pairs.j, pairs.vector, order)
-            far.place(backend, x.dtype, places)
-            near.place(count, blocks, order)
+            grid.build(x.native)
+            places, rows = self._rows_of(x, chosen, near, grid, share[0])
+            far.place(x.backend, x.dtype, places)
+            near.place(*rows)
         if chosen is not self.parameters:
-            self._chosen_for = max(count, 1)
-        self._parameters, self._far, self._grid, self._near, self._count = chosen, far, grid, near, count
-        self._product = product
+            self._chosen_for = max(share[1], 1)
+        self._parameters, self._far, self._grid, self._near, self._count = chosen, far, grid, near, x.shape[0]
+        self._product, self._share = product, share
         return self
+
+    def _among(self, same: bool, count: int) -> tuple[bool, tuple[int, int]]:
+        """Return whether earlier parameters serve, the number of the first of ``count`` spheres, and of all."""
+        return same, (0, count)
+
+    def _parts_for(self, x: kernels.Operand, total: int) -> tuple[Parameters, Near, Any, Any, Product | None]:
+        """Return parameters, both parts, the grid, and products on a GPU."""
+        chosen = self._chosen(x, self.radii, total)
+        near = Near(x.backend, x.dtype, self.radii, chosen.splitting, self.viscosity, self._threads)
+        far = Far(
+            self.box, self.radii, chosen.splitting, self.viscosity, chosen.shape, chosen.window,
+            max(self.accuracy, chosen.error) / 10, self._plan_options,
+        )  # fmt: skip
+        product = None if x.backend.name == "cpu" else Product(near, far)
+        return chosen, near, far, self._cells(chosen.cutoff), product
+
+    def _chosen(self, x: kernels.Operand, every: np.ndarray, total: int) -> Parameters:
+        return for_system(
+            self.box, every, total, self.accuracy, x.dtype, x.backend, self._given,
+            self._plan_options["applications"], self._vectors,
+        )  # fmt: skip
+
+    def _rows_of(self, x: kernels.Operand, chosen: Parameters, near: Near, grid: Any, first: int) -> tuple[Any, Any]:
+        """Return positions in the far part's order, and what the near part takes."""
+        order, places, count, on_host = None, x.native, x.shape[0], x.backend.name == "cpu"
+        pairs = grid.pairs(chosen.cutoff, order="input" if on_host else "grid", quantities="jD")
+        if not on_host:
+            order = allocate(x.backend, (count,), np.int32, "the order of spheres")
+            x.backend.copy(order, grid.order)
+            places = grid.positions
+        return places, (count, near.blocks(count, pairs.start, pairs.j, pairs.vector, order), order)
 
     def _cells(self, cutoff: float) -> pm.UniformGrid:
         thinnest = float((1 / np.linalg.norm(self.box.inverse, axis=1)).min())
@@ -336,7 +360,7 @@ class RPY(kernels.Fixed):
         """Return vectors as a dense native array (b, N, 3)."""
         rows = operand.native.reshape((math.prod(operand.batch), self.count, 3))
         if checks.flag(check, "check"):
-            host, xp = self._like_numpy(rows)
+            host, xp = like_numpy(self._ready().backend, rows)
             if not bool(xp.isfinite(host).all()):
                 bad = int(xp.flatnonzero(~xp.isfinite(host).all((0, 2)))[0])
                 raise ValueError(f"{what} are not all finite; sphere {bad} is the first: give finite numbers.")
@@ -357,16 +381,13 @@ class RPY(kernels.Fixed):
     def _multiply_near(self, near: Near, force: Any, velocity: Any) -> None:
         near.multiply(force, velocity)
 
-    def _like_numpy(self, native: Any) -> tuple[Any, Any]:
-        return like_numpy(self._ready().backend, native)
-
     def _in_callers_order(self, rows: Any, xp: Any) -> Any:
         """Return what the mesh gave, (b, parts, N, 3), arrays of the library of `like_numpy`."""
         order = self._ready().order
         if order is None:
             return rows
         result = xp.empty_like(rows)
-        result[:, :, self._like_numpy(order)[0]] = rows
+        result[:, :, like_numpy(self._ready().backend, order)[0]] = rows
         return result
 
     def linear_operator(self) -> Any:
@@ -472,8 +493,8 @@ class RPY(kernels.Fixed):
             if more is not None:
                 if self._product is not None:
                     self._product.forget()
-                parts, _ = self._like_numpy(self._far.sample(more.native.reshape((len(numbers), *self._wave_shape()))))
-                parts = self._in_callers_order(parts, xp)
+                flow = self._far.sample(more.native.reshape((len(numbers), *self._wave_shape())))
+                parts = self._in_callers_order(like_numpy(near.backend, flow)[0], xp)
                 weights = self._far.weights
                 scale = 1 if weights is None else xp.asarray(weights.astype(near.dtype))[:, :, None]
                 root = root + (scale * parts).sum(1)
@@ -507,7 +528,7 @@ class RPY(kernels.Fixed):
             if more.batch != operand.batch:
                 raise ValueError(f"waves have leading axes {more.batch} and z has {operand.batch}: give the same.")
         with self._in_order(operand, *([] if more is None else [more])):
-            return operand, more, *self._like_numpy(self._rows(operand, "z", check))
+            return operand, more, *like_numpy(self._ready().backend, self._rows(operand, "z", check))
 
     def _image(self, far: bool, vectors: Any) -> Any:
         """Return the products of vectors (b, 3 N), arrays of the library of `like_numpy`."""
@@ -518,7 +539,7 @@ class RPY(kernels.Fixed):
         force = uploaded(near.backend, force)
         velocity = near.backend.empty(tuple(force.shape), near.dtype)
         self._multiply(force, velocity, far)
-        return self._like_numpy(velocity)[0].reshape(vectors.shape)
+        return like_numpy(near.backend, velocity)[0].reshape(vectors.shape)
 
     def noise(self, generator: Any, *batch: int, tolerance: float = 1e-3, method: str = "split") -> Any:
         r"""Return vectors whose covariance is the mobility, from a generator of random numbers.
