@@ -133,6 +133,29 @@ class Engine:
     def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
         raise NotImplementedError
 
+    # ---- copies of particles elsewhere ----------------------------------------------------------------
+
+    def send(self, leaving: np.ndarray) -> None:
+        """Take note of the particles (m,) that messages are of."""
+        self.leaving = self.backend.upload(leaving.astype(np.int32))
+
+    def room(self, rows: int, names: tuple[str, ...]) -> Any:
+        """Return memory for a message of some arrays."""
+        empty = self.backend.empty if self.backend.name == "cuda" else np.empty  # those of OpenCL are the host's
+        return empty((rows, 3 * len(names)), self.dtype)
+
+    def message(self, names: tuple[str, ...]) -> Any:
+        """Return vectors of the arrays of these particles, side by side."""
+        raise NotImplementedError
+
+    def receive(self, names: tuple[str, ...], message: Any) -> None:
+        """Give copies the vectors of a message."""
+        raise NotImplementedError
+
+    def drift(self) -> bool:
+        """Begin a step: move particles; return whether one has left the reach of the lists."""
+        raise NotImplementedError
+
     def begin(self) -> None:
         """Compute forces without a step."""
         raise NotImplementedError
@@ -195,8 +218,14 @@ class OnCpu(Engine):
         self.finish()
         return 1, False
 
+    def message(self, names: tuple[str, ...]) -> Any:
+        return np.concatenate([getattr(self.p, name)[self.leaving, :3] for name in names], 1)
+
+    def receive(self, names: tuple[str, ...], message: Any) -> None:
+        for name, vectors in zip(names, np.split(message, len(names), 1), strict=True):
+            getattr(self.p, name)[self.owned : self.count, :3] = vectors
+
     def drift(self) -> bool:
-        """Begin a step: move particles; return whether one has left the reach of the lists."""
         self.status[STOP] = 1
         self.clock[0] += 1
         run(cpu.drift, self.used, self.moving, self.numbers, self.status)
@@ -245,7 +274,7 @@ class OnDevice(Engine):
         partners = pairs.j if pairs.j.shape[0] else Unread(self.lists.list)
         kernel = self.kernel("match", IMAGES=int(images))
         kernel(
-            self.count, pairs.start, partners, self.name, *self.lists, *self.spare, self.count, int(ordered),
+            self.owned, pairs.start, partners, self.name, *self.lists, *self.spare, self.owned, int(ordered),
             int(self.remembers),
         )  # fmt: skip
 
@@ -254,29 +283,35 @@ class OnDevice(Engine):
 
     def _drift(self, k: int) -> None:
         p = self.p
-        self.kernel("drift")(
-            self.count,
-            p.x,
-            p.origin,
-            p.v,
-            p.w,
-            p.a,
-            p.b,
-            p.u,
-            p.s,
-            self.status,
-            self.clock,
-            self.count,
-            k,
+        self.kernel("drift")(  # also without particles: walls move
+            max(self.owned, 1), p.x, p.origin, p.v, p.w, p.a, p.b, p.u, p.s, self.status, self.clock, self.owned, k,
             self._motion,
-        )
+        )  # fmt: skip
 
     def _forces(self, k: int, motion: Record) -> None:
         p = self.p
         self.kernel("forces")(
-            self.count, p.x, p.u, p.s, *self.lists, self.planes, self.clock, self.wall_history, p.v, p.w, p.a, p.b,
-            self.status, self.count, self.walls, k, motion, self._law,
+            self.owned, p.x, p.u, p.s, *self.lists, self.planes, self.clock, self.wall_history, p.v, p.w, p.a, p.b,
+            self.status, self.owned, self.walls, k, motion, self._law,
         )  # fmt: skip
+
+    def message(self, names: tuple[str, ...]) -> Any:
+        rows = self._carried(names, self._zeros((self.leaving.shape[0], 3 * len(names))), -1)
+        return rows if self.backend.name == "cuda" else self.backend.download(rows)
+
+    def receive(self, names: tuple[str, ...], message: Any) -> None:
+        self._carried(names, message if self.backend.name == "cuda" else self.backend.upload(message), self.owned)
+
+    def _carried(self, names: tuple[str, ...], rows: Any, first: int) -> Any:
+        count, width = rows.shape
+        for n, name in enumerate(names):
+            self.kernel("carry")(3 * count, getattr(self.p, name), self.leaving, rows, count, width, 3 * n, first)
+        return rows
+
+    def drift(self) -> bool:
+        self._limit(1)
+        self._drift(0)
+        return int(self.backend.download(self.status)[STOP]) < 1
 
     def begin(self) -> None:
         self.backend.copy(self.p.u, self.p.v)

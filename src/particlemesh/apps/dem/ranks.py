@@ -67,7 +67,8 @@ class DistributedSimulation(Simulation):
 
     All methods and properties are collective, except ``step``, ``time``, ``radii``, ``masses`` and ``len``. If a rank
     raises, all others raise a :class:`particlemesh.distributed.RankError` that names it. Ctrl-C on one rank ends the
-    run on all. Spheres move on CPUs.
+    run on all. Each rank computes on the device of its arrays. Neighbours are searched for there, too, but spheres
+    change their rank through the host's memory.
 
     Parameters
     ----------
@@ -79,8 +80,8 @@ class DistributedSimulation(Simulation):
         As for :class:`Simulation`, of this rank's spheres.
     contact, walls, box, periodic, gravity, time_step, deterministic, method, dtype
         As for :class:`Simulation`, and the same on every rank.
-    threads : int, optional
-        Most threads of this rank.
+    backend, threads : optional
+        As for :class:`Simulation`; the kind of device is the same on all ranks.
 
     Raises
     ------
@@ -109,23 +110,19 @@ class DistributedSimulation(Simulation):
     def __init__(
         self, world: pmd.World, positions: Any, radii: Any, velocities: Any = 0.0, *, spins: Any = 0.0, density: Any,
         contact: Contact, walls: Any = (), box: Any = None, periodic: Any = False, gravity: Any = 0.0,
-        time_step: float | None = None, deterministic: bool = False, method: str = "auto", dtype: Any = None,
-        threads: int | None = None, overlaps: str = "refuse",
+        time_step: float | None = None, deterministic: bool = False, method: str = "auto", backend: str | None = None,
+        dtype: Any = None, threads: int | None = None, overlaps: str = "refuse",
     ) -> None:  # fmt: skip
         self.world = world
 
         def accepted() -> tuple[str, tuple[InitialState, int | None]]:
             given = self._accepted(
                 positions, radii, velocities, spins, density, contact, walls, box, periodic, gravity, time_step,
-                deterministic, method, None, dtype, overlaps,
+                deterministic, method, backend, dtype, overlaps,
             )  # fmt: skip
-            if given.backend.name != "cpu":
-                raise TypeError(f"positions are on {given.backend.name}; over ranks spheres move on CPUs: copy them.")
             said = f"{contact}, {self._placed}, {self.domain}, {self._gravity}, {time_step=}, {deterministic=}"
-            return f"DistributedSimulation({said}, {method=}, {given.dtype}, {overlaps=})", (
-                given,
-                checks.threads(threads, "cpu"),
-            )
+            said += f", {method=}, {given.dtype} on {given.backend.name!r}, {overlaps=}"
+            return f"DistributedSimulation({said})", (given, checks.threads(threads, backend))
 
         given, used = self._alike(accepted)
         self._some: Any = None
@@ -238,7 +235,7 @@ class DistributedSimulation(Simulation):
 
     @classmethod
     def restore(  # type: ignore[override]  # with a world
-        cls, world: pmd.World, state: Mapping[str, Any], *, threads: int | None = None
+        cls, world: pmd.World, state: Mapping[str, Any], *, backend: str | None = None, threads: int | None = None
     ) -> Self:
         """Return the simulation of a state, with arrays of NumPy: each rank has an equal share of the numbers.
 
@@ -248,8 +245,9 @@ class DistributedSimulation(Simulation):
             Of any number of ranks.
         state : mapping
             As :meth:`state` or :meth:`Simulation.state` returned it, the same on every rank. A simulation made with
-            ``deterministic=True`` continues bit for bit.
-        threads : int, optional
+            ``deterministic=True`` continues bit for bit on the same kind of device.
+        backend, threads : optional
+            As for :class:`Simulation`.
 
         Returns
         -------
@@ -268,14 +266,14 @@ class DistributedSimulation(Simulation):
             count, rank = len(held["radii"]), world.rank
             first, last = count * rank // world.size, count * (rank + 1) // world.size
             mine = (held["contact_i"] >= first) & (held["contact_i"] < last)
-            said = f"restore of {count} spheres after {held['step']} steps"
+            said = f"restore of {count} spheres after {held['step']} steps, {backend=}"
             held |= {name: held[name][first:last] for name in STATE_ARRAYS}
             held |= {name: held[name][mine] for name in STATE_CONTACTS}
             return said, held
 
         held = world.alike(share)
         object.__setattr__(new, "_some", None)
-        new._restore(held, "cpu", threads)
+        new._restore(held, backend, threads)
         return new
 
     @alone
@@ -295,7 +293,7 @@ class DistributedSimulation(Simulation):
 
     @classmethod
     def load(  # type: ignore[override]  # with a world
-        cls, world: pmd.World, path: str | PathLike, *, threads: int | None = None
+        cls, world: pmd.World, path: str | PathLike, *, backend: str | None = None, threads: int | None = None
     ) -> Self:
         """Return the simulation of a checkpoint, on any number of ranks, also of one of :meth:`Simulation.save`.
 
@@ -304,6 +302,8 @@ class DistributedSimulation(Simulation):
         world : particlemesh.distributed.World
         path : path
             Every rank reads it.
+        backend : {"cpu", "cuda", "opencl"}, optional
+            By default that of the simulation that was saved.
         threads : int, optional
 
         Returns
@@ -311,10 +311,11 @@ class DistributedSimulation(Simulation):
         DistributedSimulation
         """
 
-        def read() -> tuple[str, dict[str, Any]]:
+        def read() -> tuple[str, tuple[dict[str, Any], str]]:
             with reading(path, APPLICATION, FORMAT) as file:
                 if "state" not in file:
                     raise KeyError("no state")
-                return "load", get(file, "state", {})
+                return "load", (get(file, "state", {}), str(file.attrs["backend"]))
 
-        return cls.restore(world, world.alike(read), threads=threads)
+        state, where = world.alike(read)
+        return cls.restore(world, state, backend=backend or where, threads=threads)

@@ -11,7 +11,7 @@ import particlemesh as pm
 from particlemesh import distributed as pmd
 from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.domain import Domain
-from particlemesh.apps.dem.engines import OnCpu
+from particlemesh.apps.dem.engines import engine_on
 from particlemesh.apps.dem.given import InitialState
 from particlemesh.apps.dem.motion import Motion, by_place, entries_that_touch
 from particlemesh.apps.dem.results import Contacts
@@ -40,10 +40,8 @@ class RankMotion(Motion):
 
     Copies have the places of their originals: loops take the nearest image, as on one device. So every force is the
     same sum in the same order if ``deterministic``. Each step asks whether a particle of any rank has left the reach of
-    its lists. If so, particles go to their owners, and copies are chosen anew.
+    its lists. If so, particles go to their owners, and copies are chosen anew, on the host.
     """
-
-    engine: OnCpu
 
     def __init__(
         self, world: pmd.World, spheres: tuple[np.ndarray, np.ndarray], given: InitialState, law: Law,
@@ -66,7 +64,8 @@ class RankMotion(Motion):
         held = self._begun(given)
         if restored:
             self._waiting = held
-        else:
+            return
+        with self._on():
             self._settle(held)
             self._begin()
 
@@ -97,14 +96,14 @@ class RankMotion(Motion):
 
     def _taken(self) -> Held:
         """Return what the engine holds of this rank's own particles."""
-        engine, mine = self.engine, self.owned
-        start, rows, entries, history = engine.lists
+        engine, mine, download = self.engine, self.owned, self.backend.download
+        start, rows, entries, history = (np.asarray(self.backend.download(array)) for array in engine.lists)
         i, at = entries_that_touch(start, rows[:mine], entries)
         self._clock = engine.ran
         return Held(
             self.names[:mine],
             np.stack([engine.get(name)[:mine] for name in _ARRAYS], 1),
-            engine.wall_history[:mine] if engine.walls_remember else np.zeros((mine, 0, 4), self.dtype),
+            download(engine.wall_history)[:mine] if engine.walls_remember else np.zeros((mine, 0, 4), self.dtype),
             i,
             self.names[~entries[at] >> 1],
             history[at] if engine.remembers else np.zeros((len(i), 4), self.dtype),
@@ -124,22 +123,28 @@ class RankMotion(Motion):
         for rank, rows in to.items():
             leaving[rank] = len(rows)
         coming = self.world.counts(leaving)
-        ends, mine = np.cumsum(coming), len(held.names)
-        self.owned, self.count = mine, mine + int(ends[-1])
+        mine = len(held.names)
+        self.owned, self.count = mine, mine + int(coming.sum())
         with self.world.agreement("copies of spheres"):
             names = np.empty(self.count, np.int64)
             rows = np.empty((self.count, len(_ARRAYS), 4), self.dtype)
             names[:mine], rows[:mine] = held.names, held.rows
-            self._to = to
-            self._from = {r: slice(mine + int(ends[r] - n), mine + int(ends[r])) for r, n in enumerate(coming) if n}
+            some = np.concatenate([np.zeros(0, np.int64), *to.values()])
+            self._to, self._from = _slices(leaving), _slices(coming)
         for whole in (names, rows):
-            self.world.exchange(
-                {r: whole[some] for r, some in to.items()}, {r: whole[some] for r, some in self._from.items()}
-            )
+            self._sent(whole[some], whole[mine:])
         with self.world.agreement("lists of spheres"):
             self._make_lists(held, names, rows)
+            self.engine.send(some)
         self.rebuilds += 1
         self._way: Any = None
+
+    def _sent(self, message: Any, copies: Any) -> None:
+        """Send rows to the ranks that see their particles, and receive those of this rank's copies."""
+        sends, receives = (
+            {r: rows[s] for r, s in of.items()} for rows, of in ((message, self._to), (copies, self._from))
+        )
+        self.world.exchange(sends, receives)
 
     def _migrated(self, held: Held) -> Held:
         """Return what this rank owns."""
@@ -216,7 +221,7 @@ class RankMotion(Motion):
         mine, count = self.owned, self.count
         self.names, self.order = names, np.arange(count)
         self.radii, self.masses = rows[:, 0, 3].astype(np.float64), rows[:, 1, 3].astype(np.float64)
-        self.engine = engine = OnCpu(
+        self.engine = engine = engine_on(
             self.backend, self.dtype, self._numbers(*self._by), self.law, self.planes, names.astype(np.int32),
             self._threads, mine,
         )  # fmt: skip
@@ -230,16 +235,14 @@ class RankMotion(Motion):
         codes = 2 * j + (names[i] < names[j])
         order = np.argsort(i, kind="stable")
         start = np.searchsorted(i[order], np.arange(mine + 1))
-        engine.remember(start, ~codes[order], history[order], None)
-        if engine.walls_remember:
-            engine.wall_history[:mine] = held.walls
+        engine.remember(start, ~codes[order], history[order], held.walls)
         x = self._around(rows[:, 0, :3])
         self._make_grid(x)
-        columns = tuple(np.ascontiguousarray(column) for column in x.T)
+        columns = tuple(self.backend.upload(column) for column in x.T)
         self.grid.build(columns, self._radii)
         pairs = self._found(columns)
-        begins = pairs.start[: mine + 1]
-        engine.renew(pm.Pairs(start=begins, j=pairs.j[: int(begins[-1])]), self._images, self.deterministic)
+        entries = int(self.backend.download(pairs.start[mine : mine + 1])[0])
+        engine.renew(pm.Pairs(start=pairs.start[: mine + 1], j=pairs.j[:entries]), self._images, self.deterministic)
 
     def _number(self, row: int) -> int:
         return int(self.names[row])
@@ -260,13 +263,9 @@ class RankMotion(Motion):
 
     def _refresh(self, *names: str) -> None:
         """Give copies the vectors of their originals."""
-        arrays = [getattr(self.engine.p, name) for name in names]
-        sends = {r: np.concatenate([array[some, :3] for array in arrays], 1) for r, some in self._to.items()}
-        got = {r: np.empty((s.stop - s.start, 3 * len(arrays)), self.dtype) for r, s in self._from.items()}
-        self.world.exchange(sends, got)
-        for r, some in self._from.items():
-            for n, array in enumerate(arrays):
-                array[some, :3] = got[r][:, 3 * n : 3 * n + 3]
+        copies = self.engine.room(self.count - self.owned, names)
+        self._sent(self.engine.message(names), copies)
+        self.engine.receive(names, copies)
 
     def _begin(self) -> None:
         self._refresh("v", "w")
@@ -290,10 +289,14 @@ class RankMotion(Motion):
     def put(self, name: str, rows: np.ndarray) -> None:
         with np.errstate(over="ignore"):
             vectors = self._in_units(name, rows)
-        getattr(self.engine.p, name)[: self.owned, :3] = self._to_owners(vectors)
-        if name == "x":
-            self._search()
-        self._begin()
+        vectors = self._to_owners(vectors)
+        with self._on():
+            rows = np.array(self.engine.get(name))
+            rows[: self.owned, :3] = vectors
+            self.engine.put(name, rows)
+            if name == "x":
+                self._search()
+            self._begin()
 
     # ---- to those that gave the particles ---------------------------------------------------------------
 
@@ -323,8 +326,10 @@ class RankMotion(Motion):
         return self._to_givers(self._get(name)[: self.owned])
 
     def out(self, name: str) -> Any:
-        rows = getattr(self.engine.p, name)[: self.owned, :3] * self.dtype.type(self.units.of_vectors(name))
-        return self.kind.wrap(self._to_givers(rows))
+        with self._on():
+            rows = self.engine.get(name)[: self.owned, :3] * self.dtype.type(self.units.of_vectors(name))
+            rows = self._to_givers(rows)
+            return self.kind.wrap(rows if self.kind.home == "cpu" else self.backend.upload(rows))
 
     def _sum(self, numbers: np.ndarray) -> np.ndarray:
         total: np.ndarray = self.world.allreduce(numbers)
@@ -377,7 +382,14 @@ class RankMotion(Motion):
             at[middle][:, :3] -= half * at[change][:, :3]
         self._moving, self._clock = bool(state["step"]), int(state.get("walls_steps", 0))
         del self._waiting
-        self._settle(held._replace(owner=one - self.first, partner=two, history=of))
+        with self._on():
+            self._settle(held._replace(owner=one - self.first, partner=two, history=of))
+
+
+def _slices(counts: np.ndarray) -> dict[int, slice]:
+    """Return the rows of each rank that has some, one rank behind the other."""
+    ends = np.cumsum(counts).tolist()
+    return {r: slice(ends[r] - n, ends[r]) for r, n in enumerate(counts.tolist()) if n}
 
 
 def _indices(names: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

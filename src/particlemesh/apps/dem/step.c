@@ -324,6 +324,17 @@ KERNEL match(GLOBAL const i64* RESTRICT start, GLOBAL const int* RESTRICT found,
     }
 }
 
+// Vectors of particles as columns of a message from `at` on: of those in `which`, or into the particles from `first` on.
+KERNEL carry(GLOBAL real* packed, GLOBAL const int* RESTRICT which, GLOBAL real* message, const i64 count,
+             const i64 width, const i64 at, const i64 first)
+{
+    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < 3 * count; n += GROUP_COUNT * GROUP_SIZE) {
+        const i64 k = n / 3, c = n - 3 * k, place = width * k + at + c;
+        if (first < 0) message[place] = packed[4 * (i64)which[k] + c];
+        else packed[4 * (first + k) + c] = message[place];
+    }
+}
+
 // Rows of four reals as the user's rows of three, in the user's unit.
 KERNEL unpack(GLOBAL const real* RESTRICT packed, GLOBAL const int* RESTRICT name, GLOBAL real* rows, const i64 count,
               const Scale scale)
