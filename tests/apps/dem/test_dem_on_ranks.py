@@ -80,6 +80,11 @@ def check_reports(here, local, mine):
         assert np.allclose(got, of_all[first], rtol=1e-9, atol=1e-9 * abs(of_all).max(initial=0)), name
 
 
+def on(backend):
+    """Return options that place spheres of the host's arrays."""
+    return {} if backend.name == "cpu" else {"backend": backend.name, "threads": None}
+
+
 def moves_as_one(world, options, ends):
     particles, given = spheres(**options)
     local, mine = local_of(particles, given), share(ends, world)
@@ -92,9 +97,9 @@ def moves_as_one(world, options, ends):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ranks_get_the_bits_of_one_device(name):
+def test_ranks_get_the_bits_of_one_device(backend, name):
     options, ends = CASES[name]
-    on_threads(len(ends), lambda world: moves_as_one(world, options, ends))
+    on_threads(len(ends), lambda world: moves_as_one(world, options | on(backend), ends))
 
 
 @mpi.on_ranks(1, 3)
@@ -116,9 +121,9 @@ def test_without_order_only_rounding_differs():
     on_threads(2, work)
 
 
-def test_what_is_set_between_runs():
+def test_what_is_set_between_runs(backend):
     """Each change of a simulation is made on all ranks, and spheres come and go."""
-    particles, given = spheres()
+    particles, given = spheres(**on(backend))
     local = local_of(particles, given)
     ends = [30, 70, 120]
     others = np.full(COUNT, False)
@@ -159,9 +164,9 @@ def test_what_is_set_between_runs():
     on_threads(3, work)
 
 
-def test_checkpoints_continue_on_another_number_of_ranks(tmp_path):
+def test_checkpoints_continue_on_another_number_of_ranks(backend, tmp_path):
     pytest.importorskip("h5py")
-    particles, given = spheres(walls=[LIFT], box=None, periodic=False)
+    particles, given = spheres(walls=[LIFT], box=None, periodic=False, **on(backend))
     local = local_of(particles, given)
     local.run(30)
     half = local.state()
@@ -180,12 +185,47 @@ def test_checkpoints_continue_on_another_number_of_ranks(tmp_path):
 
     def second(world):
         for name in ("ranks", "local"):
-            again = DistributedSimulation.load(world, tmp_path / f"{name}.h5", threads=1)
+            again = DistributedSimulation.load(world, tmp_path / f"{name}.h5", threads=given["threads"])
+            assert again.backend == backend.name
             same(again.state(), half)
             again.run(30)
             same(again.state(), end)
 
     on_threads(2, second)
+    if backend.name != "cpu":  # which rounds otherwise
+        (x,) = set(on_threads(1, lambda world: on_the_cpu(DistributedSimulation.load, world, tmp_path / "ranks.h5")))
+        assert np.allclose(np.frombuffer(x).reshape(-1, 3), end["positions"], rtol=0, atol=1e-6)
+
+
+def on_the_cpu(load, world, path):
+    again = load(world, path, backend="cpu")
+    again.run(30)
+    return again.gathered(again.positions).tobytes()
+
+
+@pytest.mark.backends("opencl", "cuda")
+def test_arrays_of_a_device_come_back_as_such(backend):
+    """Also on a rank without spheres; ranks on two kinds of device are refused."""
+    (x, radii, v, spins), given = spheres(count=2, threads=None)
+    local = Simulation(x, radii, v, spins=spins, **given | on(backend))
+    local.run(20)
+    expected = {name: getattr(local, name) for name in ("positions", "velocities", "spins")}
+
+    def work(world):
+        mine = share([0, 1, 2], world)
+        places = backend.array(x[mine])
+        here = DistributedSimulation(world, places, radii[mine], v[mine], spins=backend.array(spins[mine]), **given)
+        here.velocities = here.velocities
+        here.run(20)
+        assert here.backend == backend.name
+        assert here._motion.engine.ran == 20  # walls move, also on a rank without spheres
+        for name, whole in expected.items():
+            assert type(getattr(here, name)) is type(places)
+            assert np.array_equal(backend.host(getattr(here, name)), whole[mine])
+        with pytest.raises(pmd.RankError, match=f"on '{backend.name}'"):
+            DistributedSimulation(world, places if world.rank else x[mine], radii[mine], **given)
+
+    on_threads(3, work)
 
 
 def test_a_trajectory_is_that_of_one_device(tmp_path):

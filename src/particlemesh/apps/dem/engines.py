@@ -58,6 +58,7 @@ class Engine:
         self.wall_history = self._zeros(walls)
         self.lists, self.spare = self._lists(0), self._lists(0)
         self.planes: Any = None
+        self.leaving: Any = None  # particles (m,) of which there are copies elsewhere
         self.clock = self._zeros((1,), np.int64)
         self.begin_with(planes, name)
 
@@ -72,14 +73,11 @@ class Engine:
 
     def _lists(self, entries: int) -> Pairs:
         rows, entries = max(self.owned, 1), max(entries, 1)
-        history = self._zeros((entries if self.remembers else 1, 4))
         # `start` has one more, as what a search returns: with it a state's contacts come in.
         return Pairs(
-            self._zeros((rows + 1,), np.int64),
-            self._zeros((rows,), np.int32),
-            self._zeros((entries,), np.int32),
-            history,
-        )
+            self._zeros((rows + 1,), np.int64), self._zeros((rows,), np.int32), self._zeros((entries,), np.int32),
+            self._zeros((entries if self.remembers else 1, 4)),
+        )  # fmt: skip
 
     def put(self, name: str, array: np.ndarray) -> None:
         """Write an array of the host."""
@@ -131,29 +129,6 @@ class Engine:
         self.lists, self.spare = self.spare, self.lists
 
     def _match(self, pairs: Any, images: bool, ordered: bool) -> None:
-        raise NotImplementedError
-
-    # ---- copies of particles elsewhere ----------------------------------------------------------------
-
-    def send(self, leaving: np.ndarray) -> None:
-        """Take note of the particles (m,) that messages are of."""
-        self.leaving = self.backend.upload(leaving.astype(np.int32))
-
-    def room(self, rows: int, names: tuple[str, ...]) -> Any:
-        """Return memory for a message of some arrays."""
-        empty = self.backend.empty if self.backend.name == "cuda" else np.empty  # those of OpenCL are the host's
-        return empty((rows, 3 * len(names)), self.dtype)
-
-    def message(self, names: tuple[str, ...]) -> Any:
-        """Return vectors of the arrays of these particles, side by side."""
-        raise NotImplementedError
-
-    def receive(self, names: tuple[str, ...], message: Any) -> None:
-        """Give copies the vectors of a message."""
-        raise NotImplementedError
-
-    def drift(self) -> bool:
-        """Begin a step: move particles; return whether one has left the reach of the lists."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -219,13 +194,16 @@ class OnCpu(Engine):
         return 1, False
 
     def message(self, names: tuple[str, ...]) -> Any:
+        """Return vectors of the arrays of leaving particles, side by side."""
         return np.concatenate([getattr(self.p, name)[self.leaving, :3] for name in names], 1)
 
     def receive(self, names: tuple[str, ...], message: Any) -> None:
+        """Give copies of particles elsewhere the vectors of a message."""
         for name, vectors in zip(names, np.split(message, len(names), 1), strict=True):
             getattr(self.p, name)[self.owned : self.count, :3] = vectors
 
     def drift(self) -> bool:
+        """Begin a step: move particles; return whether one has left the reach of the lists."""
         self.status[STOP] = 1
         self.clock[0] += 1
         run(cpu.drift, self.used, self.moving, self.numbers, self.status)
@@ -296,8 +274,8 @@ class OnDevice(Engine):
         )  # fmt: skip
 
     def message(self, names: tuple[str, ...]) -> Any:
-        rows = self._carried(names, self._zeros((self.leaving.shape[0], 3 * len(names))), -1)
-        return rows if self.backend.name == "cuda" else self.backend.download(rows)
+        rows = self._carried(names, self.backend.empty((self.leaving.shape[0], 3 * len(names)), self.dtype), -1)
+        return rows if self.backend.name == "cuda" else self.backend.download(rows)  # no transport has OpenCL's
 
     def receive(self, names: tuple[str, ...], message: Any) -> None:
         self._carried(names, message if self.backend.name == "cuda" else self.backend.upload(message), self.owned)
@@ -361,6 +339,6 @@ class OnDevice(Engine):
 assert (STOP, LIMIT) == (0, 1)  # as in step.c
 
 
-def engine_on(backend: Backend, *arguments: Any) -> Engine:
+def engine_on(backend: Backend, *arguments: Any) -> OnCpu | OnDevice:
     """Return the engine of a backend."""
     return (OnCpu if backend.name == "cpu" else OnDevice)(backend, *arguments)

@@ -92,11 +92,8 @@ class Motion:
         self.kind, self.user, self.backend, self.dtype = given.kind, given.user, given.backend, given.dtype
         self.units = Units.of(*spheres, time_step)
         length, self.user_law, self.rebuilds = self.units.length, law, 0
-        self.law, self.domain, self.planes = (
-            law.in_units(*self.units),
-            domain.in_unit(length),
-            in_units(table(walls, law), law, time_step, *self.units),
-        )
+        self.law, self.domain = law.in_units(*self.units), domain.in_unit(length)
+        self.planes = in_units(table(walls, law), law, time_step, *self.units)
         self._window = self.domain  # of the grid that searches
         self._token: Any = None
         self._fault: str | None = None

@@ -11,7 +11,7 @@ import particlemesh as pm
 from particlemesh import distributed as pmd
 from particlemesh.apps.dem.contact import Law
 from particlemesh.apps.dem.domain import Domain
-from particlemesh.apps.dem.engines import engine_on
+from particlemesh.apps.dem.engines import OnCpu, OnDevice, engine_on
 from particlemesh.apps.dem.given import InitialState
 from particlemesh.apps.dem.motion import Motion, by_place, entries_that_touch
 from particlemesh.apps.dem.results import Contacts
@@ -42,6 +42,8 @@ class RankMotion(Motion):
     same sum in the same order if ``deterministic``. Each step asks whether a particle of any rank has left the reach of
     its lists. If so, particles go to their owners, and copies are chosen anew, on the host.
     """
+
+    engine: OnCpu | OnDevice
 
     def __init__(
         self, world: pmd.World, spheres: tuple[np.ndarray, np.ndarray], given: InitialState, law: Law,
@@ -97,17 +99,15 @@ class RankMotion(Motion):
     def _taken(self) -> Held:
         """Return what the engine holds of this rank's own particles."""
         engine, mine, download = self.engine, self.owned, self.backend.download
-        start, rows, entries, history = (np.asarray(self.backend.download(array)) for array in engine.lists)
+        start, rows, entries, history = (np.asarray(download(array)) for array in engine.lists)
         i, at = entries_that_touch(start, rows[:mine], entries)
         self._clock = engine.ran
         return Held(
-            self.names[:mine],
-            np.stack([engine.get(name)[:mine] for name in _ARRAYS], 1),
+            self.names[:mine], np.stack([engine.get(name)[:mine] for name in _ARRAYS], 1),
             download(engine.wall_history)[:mine] if engine.walls_remember else np.zeros((mine, 0, 4), self.dtype),
-            i,
-            self.names[~entries[at] >> 1],
+            i, self.names[~entries[at] >> 1],
             history[at] if engine.remembers else np.zeros((len(i), 4), self.dtype),
-        )
+        )  # fmt: skip
 
     def _settle(self, held: Held) -> None:
         """Send particles to their owners and copies to those near, and make the lists."""
@@ -119,32 +119,20 @@ class RankMotion(Motion):
                 raise ValueError(f"particle {held.names[first]} is at {where}")
         held = self._migrated(held)
         to = self._near(held.rows[:, 0])
-        leaving = np.zeros(self.world.size, np.int64)
-        for rank, rows in to.items():
-            leaving[rank] = len(rows)
+        leaving = np.array([len(to.get(rank, ())) for rank in range(self.world.size)])
         coming = self.world.counts(leaving)
         mine = len(held.names)
         self.owned, self.count = mine, mine + int(coming.sum())
         with self.world.agreement("copies of spheres"):
-            names = np.empty(self.count, np.int64)
-            rows = np.empty((self.count, len(_ARRAYS), 4), self.dtype)
-            names[:mine], rows[:mine] = held.names, held.rows
             some = np.concatenate([np.zeros(0, np.int64), *to.values()])
-            self._to, self._from = _slices(leaving), _slices(coming)
-        for whole in (names, rows):
-            self._sent(whole[some], whole[mine:])
+            arrays = held.names[some], held.rows[some]
+        self._counts = leaving, coming
+        names, rows = (self.world.move(array, *self._counts)[0] for array in arrays)
         with self.world.agreement("lists of spheres"):
-            self._make_lists(held, names, rows)
-            self.engine.send(some)
+            self._make_lists(held, np.concatenate([held.names, names]), np.concatenate([held.rows, rows]))
+            self.engine.leaving = self.backend.upload(some.astype(np.int32))
         self.rebuilds += 1
         self._way: Any = None
-
-    def _sent(self, message: Any, copies: Any) -> None:
-        """Send rows to the ranks that see their particles, and receive those of this rank's copies."""
-        sends, receives = (
-            {r: rows[s] for r, s in of.items()} for rows, of in ((message, self._to), (copies, self._from))
-        )
-        self.world.exchange(sends, receives)
 
     def _migrated(self, held: Held) -> Held:
         """Return what this rank owns."""
@@ -263,8 +251,7 @@ class RankMotion(Motion):
 
     def _refresh(self, *names: str) -> None:
         """Give copies the vectors of their originals."""
-        copies = self.engine.room(self.count - self.owned, names)
-        self._sent(self.engine.message(names), copies)
+        copies, _ = self.world.move(self.engine.message(names), *self._counts)
         self.engine.receive(names, copies)
 
     def _begin(self) -> None:
@@ -384,12 +371,6 @@ class RankMotion(Motion):
         del self._waiting
         with self._on():
             self._settle(held._replace(owner=one - self.first, partner=two, history=of))
-
-
-def _slices(counts: np.ndarray) -> dict[int, slice]:
-    """Return the rows of each rank that has some, one rank behind the other."""
-    ends = np.cumsum(counts).tolist()
-    return {r: slice(ends[r] - n, ends[r]) for r, n in enumerate(counts.tolist()) if n}
 
 
 def _indices(names: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -687,10 +687,8 @@ class Simulation(Fixed):
         self._contact = law(**{name: float(number) for name, number in dict(held["law_arguments"]).items()})
         axes = [tuple(np.asarray(held[name]).tolist()) for name in ("origin", "lengths", "periodic", "gravity")]
         self.domain, self._gravity = Domain(*axes[:3]), axes[3]
-        self.deterministic, self._method = (
-            checks.flag(held["deterministic"], "deterministic of the state"),
-            str(held["method"]),
-        )
+        self.deterministic = checks.flag(held["deterministic"], "deterministic of the state")
+        self._method = str(held["method"])
         rows = np.asarray(held["walls"], np.float64).tolist()
         if held["version"] == 1:  # which had planes only
             self._placed = tuple(Plane(tuple(row[:3]), tuple(row[3:])) for row in rows)
