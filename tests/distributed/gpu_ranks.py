@@ -19,8 +19,10 @@ import test_distributed_grids as grids
 import test_plans_on_ranks as plans
 import test_residents as residents
 import test_same_bits as same_bits
+from dem_cases import ROUGH, loose
 from particlemesh import distributed as pmd
 from particlemesh.apps.brownian import RPY, BrownianDynamics, DistributedBrownianDynamics, DistributedRPY
+from particlemesh.apps.dem import DistributedSimulation, Simulation
 from rank_cases import assembled, near, numbers, positions
 
 COUNT = 600  # particles of the laws of this file
@@ -175,6 +177,21 @@ def spheres_move_as_on_one_rank(world, deterministic):
     assert abs(take(motion.positions) - take(expected.positions)[some]).max(initial=0) < 1e-10
 
 
+def grains_have_the_bits_of_one_rank(world, dtype):
+    """Grains that touch and migrate move as on one GPU."""
+    x, radii, v, side = loose(120, spread=(0.46, 0.53))
+    some = slice(120 * world.rank // world.size, 120 * (world.rank + 1) // world.size)
+    given = dict(density=1.0, contact=ROUGH, box=(side, side + 0.1, 2 * side), periodic=(True, False, False))
+    given |= dict(gravity=20.0, deterministic=True)
+    local = Simulation(cupy.asarray(x.astype(dtype)), radii, v, **given)
+    here = DistributedSimulation(world, cupy.asarray(x[some].astype(dtype)), radii[some], v[some], **given)
+    for one in (local, here):
+        one.run(50)
+    for name in ("positions", "velocities", "spins"):
+        assert np.array_equal(take(getattr(here, name)), take(getattr(local, name))[some])
+    assert here.rebuilds == local.rebuilds > 1
+
+
 def law(function):
     return lambda world, item: function(world, *(() if item is None else (item,)))
 
@@ -191,6 +208,7 @@ LAWS = [
     (pairs_are_those_of_one_grid, "pairs_are_those_of_one_grid", list(grids.CASES)),
     (one_rank_has_them_all, "one_rank_has_them_all", ["nodes", "particles", "replicated"]),
     (all_ranks_raise, "all_ranks_raise", [None]),
+    (grains_have_the_bits_of_one_rank, "grains_have_the_bits_of_one_rank", ["float32", "float64"]),
     (spheres_move_as_on_one_rank, "spheres_move_as_on_one_rank", [False, True]),
     (a_step_keeps_sums, "a_step_keeps_sums", ["float32", "float64"]),
 ]  # fmt: skip

@@ -55,4 +55,4 @@ def test_arrays_of_a_device_come_back_as_such(backend):
 def test_the_kernels_compile_for_cuda(hertz, double):
     facts = {"REAL_IS_DOUBLE": double, "HERTZ": hertz, "IMAGES": hertz}
     cubin = cuda.compile_only("apps/dem/step.c", facts, 90)
-    assert all(name in cubin for name in (b"begin", b"drift", b"forces", b"match", b"unpack"))
+    assert all(name in cubin for name in (b"begin", b"drift", b"forces", b"match", b"carry", b"unpack"))

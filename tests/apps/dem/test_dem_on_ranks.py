@@ -80,6 +80,14 @@ def check_reports(here, local, mine):
         assert np.allclose(got, of_all[first], rtol=1e-9, atol=1e-9 * abs(of_all).max(initial=0)), name
 
 
+@pytest.fixture
+def unhurried(backend, request):
+    """The backend, where it compiles quickly, or in a thorough run."""
+    if backend.name == "opencl" and request.config.thins:
+        pytest.skip("PoCL compiles slowly: this is for --thorough and GPUs")
+    return backend
+
+
 def on(backend):
     """Return options that place spheres of the host's arrays."""
     return {} if backend.name == "cpu" else {"backend": backend.name, "threads": None}
@@ -121,9 +129,9 @@ def test_without_order_only_rounding_differs():
     on_threads(2, work)
 
 
-def test_what_is_set_between_runs(backend):
+def test_what_is_set_between_runs(unhurried):
     """Each change of a simulation is made on all ranks, and spheres come and go."""
-    particles, given = spheres(**on(backend))
+    particles, given = spheres(**on(unhurried))
     local = local_of(particles, given)
     ends = [30, 70, 120]
     others = np.full(COUNT, False)
@@ -269,8 +277,8 @@ def test_a_rank_that_gives_what_is_wrong_ends_all(name):
     on_threads(2, work)
 
 
-def test_ranks_that_differ_or_fail_later():
-    particles, given = spheres(count=20)
+def test_ranks_that_differ_or_fail_later(unhurried):
+    particles, given = spheres(count=20, **on(unhurried))
     (x, radii, *_), ends = particles, [10, 20]
 
     def work(world):
@@ -300,8 +308,8 @@ def test_ranks_that_differ_or_fail_later():
     on_threads(2, work)
 
 
-def test_an_interrupt_of_one_rank_ends_the_run_of_all(monkeypatch):
-    particles, given = spheres(count=20)
+def test_an_interrupt_of_one_rank_ends_the_run_of_all(unhurried, monkeypatch):
+    particles, given = spheres(count=20, **on(unhurried))
     me = threading.local()
 
     @contextlib.contextmanager
