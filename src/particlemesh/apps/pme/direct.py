@@ -139,7 +139,7 @@ for (int n = {terms - 2}; n >= 0; n--) {{
     slope = slope * s + value;
     value = value * s + p[at + n];
 }}
-const real inverse = r2 > 0 ? rsqrt(r2) : (real)0;
+const real root = rsqrt(r2), inverse = r2 > 0 ? root : (real)0;
 if (!(r2 > 0)) sum[{sets * width}] += (real)(whole != 0);
 const real part = whole * inverse, u = part - value, g = -part * inverse * inverse - 2 * p[0] * slope;
 for (int c = 0; c < {sets}; c++) {{
