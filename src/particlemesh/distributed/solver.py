@@ -22,6 +22,7 @@ from particlemesh.distributed.world import World, together
 from particlemesh.fourier.green import table
 from particlemesh.fourier.influence import Influence
 from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.moments import Moments, moments_of
 from particlemesh.fourier.multiply import Strain
 from particlemesh.window import DEFAULT, Window
 
@@ -208,17 +209,36 @@ class Solver(checks.Fixed):
         >>> bool(np.allclose(plan.interpolate(solver.potential_field(plan.spread(q))), solver.potential(q)))
         True
         """
+        return self._of_field(field)[0]
 
-        def accepted() -> tuple[str, Staged]:
-            if len(self._plans) > 1:
-                raise ValueError("an interlaced solver has two meshes: make one without, or call potential.")
-            first = several(field, self.domain.per_rank, "field")[0]
-            return "potential_field", Staged(first, "field")
+    @alone
+    def potential_field_virial(self, field: Any) -> tuple[Any, ...]:
+        """Return the potential at this rank's nodes, and the virial (..., d, d) of ``sum(field * potential) / 2``.
 
-        given = self.world.alike(accepted, self._check)
-        modes = Staged(self.fft.forward(field), "modes")
-        with given.scope():
-            return self.fft.inverse(given.like(self._times(modes.native, [None])[0]), norm="forward")
+        The sum is over the nodes of all ranks, and the virial is the same on every rank. See
+        :meth:`particlemesh.fourier.Solver.potential_field_virial`.
+        """
+        return self._of_field(field, virial=True)
+
+    @alone
+    def moment_fields(self, fields: Any, *, virial: bool = False) -> Any:
+        r"""Return potential, slopes and second derivatives at this rank's nodes, of charges, dipoles and quadrupoles.
+
+        See :meth:`particlemesh.fourier.Solver.moment_fields`.
+
+        Parameters
+        ----------
+        fields : array (m, \*part), or tuple with one for each part of this rank
+            Sums of moments at the nodes, as ``plan.spread`` returns them; m is 3, 6 or 10 in 1-D, 2-D or 3-D.
+        virial : bool
+            Also return the derivative of the energy of all ranks by a strain, the same on every rank.
+
+        Returns
+        -------
+        array (m, \*part), or tuple with one for each part of this rank; with `virial` a pair of this and (d, d).
+        """
+        results = self._of_field(fields, moments_of(self.mesh.ndim), virial)
+        return results if virial else results[0]
 
     @alone
     def explain(self) -> str:
@@ -245,6 +265,47 @@ class Solver(checks.Fixed):
             results = [self._on_mesh(plan, given.native, parts) for plan in self._plans]
             means = [sum(each[1:], start=each[0]) / len(each) for each in zip(*results, strict=True)]
             return tuple(map(given.like, means))
+
+    def _of_field(self, field: Any, moments: int = 0, virial: Any = False) -> tuple[Any, ...]:
+        """Return the potential at the nodes, or all fields of moments; and the virial if asked for."""
+
+        def accepted() -> tuple[str, Staged]:
+            if len(self._plans) > 1:
+                raise ValueError("an interlaced solver has two meshes: make one without, or call potential.")
+            given = Staged(several(field, self.domain.per_rank, "field")[0], "field")
+            batch = given.native.shape[: -self.mesh.ndim]
+            if moments and batch != (moments,):
+                raise ValueError(f"fields have shape {given.native.shape}; {moments} fields are needed.")
+            if checks.flag(virial, "virial"):
+                self._influence.check_virial(self._modes)
+            return f"potential of {batch} fields, {moments=}, {virial=}", given
+
+        given = self.world.alike(accepted, self._check)
+        spectrum = Staged(self.fft.forward(field), "modes").native
+        with given.scope():
+            if moments:
+                spectrum = self._worked(lambda: self._with_moments(spectrum, expand=False))
+            density = spectrum[0] if moments else spectrum
+            more = [given.like(self._virial(density))] if virial else []
+
+            def product() -> Any:
+                of_field = self._times(density, [None])[0]
+                if not moments:
+                    return of_field
+                spectrum[0] = of_field
+                return self._with_moments(spectrum, expand=True)
+
+            return self.fft.inverse(given.like(self._worked(product)), norm="forward"), *more
+
+    def _with_moments(self, spectra: Any, *, expand: bool) -> Any:
+        """Return dense spectra (m, *modes), which `Moments` has changed."""
+        kind: Any = kind_of(spectra)
+        key = "moments", kind.home, spectra.dtype
+        if key not in self._tables:
+            self._tables[key] = Moments(kind.backend(spectra), [self._modes], 1, spectra.real.dtype, self._threads)
+        dense = module_of(spectra).ascontiguousarray(spectra)
+        self._tables[key](dense, expand=expand)
+        return dense
 
     def _on_mesh(self, plan: Plan, values: Any, parts: str) -> list[Any]:
         """Return what one mesh gives, native arrays."""

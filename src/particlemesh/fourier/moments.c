@@ -4,6 +4,7 @@
 typedef struct {
     i64 shape[3];  // modes along each axis; axes that the box does not have are first
     i64 nodes[3];
+    i64 starts[3];  // of the modes that are here
     i64 at;
 } Band;
 
@@ -23,8 +24,9 @@ KERNEL moments(GLOBAL real* spectra, GLOBAL const real* RESTRICT rows, const i64
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < modes * systems; n += GROUP_COUNT * GROUP_SIZE) {
         const i64 s = n / modes, k = n - s * modes;
         const i64 row = k / band.shape[2], z = k - row * band.shape[2], x = row / band.shape[1];
-        const real n0 = (real)slope_number(x, band.nodes[0]), n2 = (real)slope_number(z, band.nodes[2]),
-                   n1 = (real)slope_number(row - x * band.shape[1], band.nodes[1]);
+        const real n0 = (real)slope_number(band.starts[0] + x, band.nodes[0]),
+                   n1 = (real)slope_number(band.starts[1] + row - x * band.shape[1], band.nodes[1]),
+                   n2 = (real)slope_number(band.starts[2] + z, band.nodes[2]);
         GLOBAL const real* of_box = rows + 3 * DIM * s;
         real q[DIM];
         UNROLL for (int c = 0; c < DIM; c++) q[c] = n0 * of_box[c] + n1 * of_box[DIM + c] + n2 * of_box[2 * DIM + c];

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +59,10 @@ class Moments:
             rows = host if backend.name == "cpu" else backend.upload(host)
         self._rows = rows
         self._modes = math.prod(modes.spectrum_shape)
-        self._sizes = (1,) * missing + modes.spectrum_shape, (1,) * missing + modes.shape
+        starts = tuple(start for start, _ in modes.part)  # of the modes that are here
+        self._sizes = tuple(
+            (fill,) * missing + n for n, fill in ((modes.spectrum_shape, 1), (modes.shape, 1), (starts, 0))
+        )
         self._threads = default_threads(self._modes * systems) if threads is None else threads
 
     def __call__(self, spectra: Any, *, expand: bool) -> None:
@@ -70,6 +74,8 @@ class Moments:
             Dense.
         expand : bool
         """
+        if not self._modes:
+            return
         if self.backend.name == "cpu":
             flat = spectra.reshape(moments_of(self.ndim), self.systems, self._modes)
             run(_moments, self._threads, flat, self._rows, *map(np.array, self._sizes), expand, 1 << 12)
@@ -78,7 +84,7 @@ class Moments:
         at = int(getattr(spectra, "offset", 0)) // self.dtype.itemsize
         self.backend.kernel("fourier/moments.c", "moments", defines)(
             self._modes * self.systems, spectra, self._rows, self._modes, self.systems,
-            Record("=7q", *self._sizes[0], *self._sizes[1], at),
+            Record("=10q", *itertools.chain(*self._sizes), at),
         )  # fmt: skip
 
 
@@ -88,7 +94,7 @@ def _slope_number(k, nodes):
 
 
 @compiled
-def _moments(spectra, rows, shape, nodes, expand, share, counter):
+def _moments(spectra, rows, shape, nodes, starts, expand, share, counter):
     """Do what the kernel does; each thread claims shares of the modes of all systems."""
     systems, modes, ndim = spectra.shape[1], spectra.shape[2], rows.shape[2]
     q = np.empty(ndim, rows.dtype)
@@ -97,8 +103,9 @@ def _moments(spectra, rows, shape, nodes, expand, share, counter):
             s = n // modes
             k = n - s * modes
             row = k // shape[2]
-            n2 = _slope_number(k - row * shape[2], nodes[2])
-            n1, n0 = _slope_number(row % shape[1], nodes[1]), _slope_number(row // shape[1], nodes[0])
+            n2 = _slope_number(starts[2] + k - row * shape[2], nodes[2])
+            n1 = _slope_number(starts[1] + row % shape[1], nodes[1])
+            n0 = _slope_number(starts[0] + row // shape[1], nodes[0])
             for c in range(ndim):
                 q[c] = n0 * rows[s, 0, c] + n1 * rows[s, 1, c] + n2 * rows[s, 2, c]
             whole = spectra[0, s, k]

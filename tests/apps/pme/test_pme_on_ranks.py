@@ -75,6 +75,96 @@ def test_a_step_is_that_of_one_device(name):
         assert abs(total).max() < 1e-10 * abs(expected.forces).max()
 
 
+# Numbers beside charges, box, dtype, where the particles of each rank end, options.
+ALL = "dipoles", "quadrupoles", "widths"
+MULTIPOLES = {
+    "dipoles": (ALL[:1], "tilted", "f8", [35, 90], dict(parts="slabs")),
+    "all": (ALL, "right", "f8", [40, 40, 90], EXCLUDED),
+    "dipoles of pairs": (ALL[:1], "right", "f8", [40, 40, 70, 90], EXCLUDED | dict(splitting="prolate")),
+    "dipoles in float32": (ALL[:1], "tilted", "f4", [20, 60, 90], EXCLUDED | dict(accuracy=1e-4)),
+    "quadrupoles": (ALL[1:2], "tilted", "f8", [90, 90, 90, 90], dict(parts="slabs")),
+    "widths": (ALL[2:], "right", "f8", [10, 90], dict(splitting="prolate", parts="pencils")),
+    "all in float32": (ALL, "tilted", "f4", [45, 90], EXCLUDED | dict(accuracy=1e-4, parts="bisection")),
+    "all on one rank": (ALL, "tilted", "f8", [90], EXCLUDED | dict(deterministic=True)),
+}
+
+
+def multipoles(names, dtype="f8"):
+    rng = np.random.default_rng(8)
+    mu, half, widths = rng.normal(size=(COUNT, 3)), rng.normal(size=(COUNT, 3, 3)), rng.uniform(0, 0.1, COUNT)
+    made = dict(zip(ALL, (0.2 * mu, 0.02 * (half + half.swapaxes(1, 2)), widths), strict=True))
+    return {name: made[name].astype(dtype) for name in names}
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("name", MULTIPOLES)
+def test_a_step_with_multipoles_is_that_of_one_device(name):
+    names, of, dtype, ends, options = MULTIPOLES[name]
+    box, given = BOXES[of], dict(accuracy=1e-5, threads=1) | options
+    x, q, more = *drawn(box, dtype), multipoles(names, dtype)
+    local = PME(box, **{key: value for key, value in given.items() if key != "parts"})
+    expected = local(x, q[0], **more)
+
+    def work(world):
+        mine = shares(ends)[world.rank]
+        pme, arrays = DistributedPME(world, box, **given), {key: array[mine] for key, array in more.items()}
+        before = pme(x[mine], q[:, mine])
+        result = pme(x[mine], q[0, mine], **arrays)
+        assert "typical force" in pme.explain()
+        again = pme(x[mine], q[0, mine], **arrays, virial=False, check=False)
+        pme.check()
+        assert pme.parameters.cutoff == local.parameters.cutoff
+        return mine, before, result, again
+
+    tolerance = 1e-11 if dtype == "f8" else 1e-4
+    for mine, before, result, again in on_threads(len(ends), work):
+        assert before.forces.shape == (2, len(x[mine]), 3)
+        assert type(result) is type(expected)
+        assert again.virial is None
+        np.testing.assert_array_equal(again.forces, result.forces)
+        for field, whole in vars(expected).items():
+            got = getattr(result, field)
+            part = whole if field in OF_ALL else whole[mine]
+            assert (got.shape, got.dtype) == (part.shape, part.dtype)
+            scale = abs(whole).max() if field in ("virial", "energy") else np.median(abs(whole))
+            assert abs(got - part).max(initial=0) <= tolerance * max(scale, abs(part).max(initial=0)), field
+
+
+NOT_ALIKE = {
+    "infinite dipoles": (
+        lambda n: dict(dipoles=np.full((n, 3), np.inf)),
+        "dipoles are not finite; the first is that of",
+    ),
+    "sheared": (lambda n: dict(quadrupoles=np.tile([[0, 1, 0]] * 3, (n, 1, 1)) * 1.0), "quadrupoles are not symmetric"),
+    "wide": (lambda n: dict(widths=np.full(n, 9.0)), "widths are larger than"),
+    "negative": (lambda n: dict(widths=np.full(n, -0.1)), "widths are negative; the first is that of particle 0"),
+    "shape": (lambda n: dict(dipoles=np.ones((n, 2))), "dipoles has shape"),
+    "others": (lambda n: {}, "['charges', 'quadrupoles']"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ALIKE)
+def test_multipoles_that_are_wrong_on_one_rank_are_named_on_all(name):
+    change, words = NOT_ALIKE[name]
+    x, q = drawn(BOXES["right"])
+
+    def work(world):
+        mine = shares([50, 90])[world.rank]
+        pme = DistributedPME(world, BOXES["right"], accuracy=1e-3, threads=1, cutoff=0.9)
+        bad = change(len(x[mine]))
+        key = next(iter(bad), "quadrupoles")
+        good = {key: multipoles([key])[key][mine]}
+        given = bad if world.rank else good
+        with pytest.raises((ValueError, pmd.RankError)) as caught:
+            pme(x[mine], q[0, mine], **given)
+        assert np.isfinite(pme(x[mine], q[0, mine], **good).energy)
+        return str(caught.value)
+
+    with np.errstate(all="ignore"):
+        for message in on_threads(2, work):
+            assert words in message
+
+
 WRONG = {
     "nan": (lambda x, q: (x, np.full_like(q, np.nan)), "charges are not finite"),
     "shape": (lambda x, q: (x, q[1:]), "charges"),

@@ -19,6 +19,7 @@ from typing import Any
 import numba
 import numpy as np
 
+import particlemesh as pm
 from particlemesh.apps.pme.exclusions import Exclusions, boxes
 
 FREE, NEIGHBOURS, LISTED = range(3)  # no pair is listed; a sum over neighbours; a correction of listed pairs
@@ -35,6 +36,9 @@ def reach(core: Any) -> float:
 def function(core: Any, name: Any, count: int, make: Callable[..., Any], at: int, share: float = 1.0) -> Any:
     """Return what `known` does for pairs of a core that are close below a share of the reach."""
     name = name, core.split, core.parameters.cutoff, core.dtype
+    if core.names is not None and len(core.exclusions):
+        plain, count = make, len(core.names.particles) + 1
+        make = lambda kind, numbers: by_names(plain(kind, numbers))  # noqa: E731
     return known(core.exclusions, name, count, share * reach(core), make, at)
 
 
@@ -51,6 +55,24 @@ def known(exclusions: Exclusions, name: Any, count: int, reach: float, make: Cal
         given = (NEIGHBOURS, numbers(reach, at) + _table(exclusions, count, at)) if count else (FREE, ALL)
         kept = exclusions.close_functions[name] = count, reach, make(*given)
     return kept[2]
+
+
+def by_names(function: pm.PairFunction) -> pm.PairFunction:
+    """Return a pair function whose i and j are names of particles, their last two values (`two_reals`)."""
+    n = function.values
+    i, j = (f"(i64){v}[{n}] * 4096 + (i64){v}[{n + 1}]" for v in "ab")
+    text = f"const i64 of_a = {i}, of_b = {j};\n{{ const i64 i = of_a, j = of_b;\n{function.text}\n}}"
+    return pm.PairFunction(text, _by_names(function.on_cpu, n), function.results, n + 2, function.parameters)
+
+
+@functools.cache
+def _by_names(function: Callable[..., None], n: int) -> Callable[..., None]:
+    of_pair = numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    scope: dict[str, Any] = {"of_pair": of_pair, "__name__": __name__}
+    i, j = (f"int({v}[{n}]) * 4096 + int({v}[{n + 1}])" for v in "ab")
+    # Without a text, so that the C text says that it only adds.
+    exec(f"def named_pair(r2, d, i, j, a, b, p, sum):\n    of_pair(r2, d, {i}, {j}, a, b, p, sum)", scope)
+    return scope["named_pair"]
 
 
 def numbers(reach: float, at: int = 0) -> tuple[float, ...]:
@@ -71,7 +93,7 @@ def _table(exclusions: Exclusions, count: int, at: int) -> tuple[float, ...]:
     return *two_reals(begins).ravel().tolist(), *rows.ravel().tolist()
 
 
-def text(kind: int, at: int, i: str = "i", j: str = "j") -> str:
+def text(kind: int, at: int) -> str:
     """Return C that defines ``whole``, what ``1 / r`` of i and j is multiplied with."""
     if kind == FREE:
         return "const real whole = 1;"
@@ -82,10 +104,10 @@ def text(kind: int, at: int, i: str = "i", j: str = "j") -> str:
 real whole = 1;
 if (r2 < p[{at + 1}]) {{
     {share}
-    const i64 row = (i64)p[{at + 3}] * 4096 + (i64)p[{at + 4}] + 2 * {i};
+    const i64 row = (i64)p[{at + 3}] * 4096 + (i64)p[{at + 4}] + 2 * i;
     const i64 end = (i64)p[row + 2] * 4096 + (i64)p[row + 3];
     for (i64 n = (i64)p[row] * 4096 + (i64)p[row + 1]; n < end; n += 3)
-        if ((i64)p[n] * 4096 + (i64)p[n + 1] == {j}) whole += p[n + 2] * share;
+        if ((i64)p[n] * 4096 + (i64)p[n + 1] == j) whole += p[n + 2] * share;
 }}
 """
 

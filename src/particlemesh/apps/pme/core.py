@@ -191,7 +191,7 @@ class Core:
     dipoles: Any = None  # what makes steps with dipoles
     multipoles: Any = None  # and with quadrupoles and widths
     last: Any = None  # the one of these that made the last step
-    named = False  # whether particles have names among their values where pairs are excluded
+    names: Any = None  # `Named`, where particles have names among their values if pairs are excluded
     systems = 0  # 0: all particles see each other
     owners: Any = None  # the system of each particle
     rows: Any = None  # lattice vectors of systems in the next step, or DeviceBoxes
@@ -246,16 +246,28 @@ class Core:
         """Return the solver of the mesh."""
         return Solver(pm.Mesh(self.parameters.shape, self.box), self.parameters.window, **options)
 
-    def checking(self) -> Any:
-        """Return a context for the checks of a step."""
+    def checking(self, what: str = "charges and memory of a step") -> Any:
+        """Return a context in which other ranks have to know of errors."""
         return _ALONE
 
-    def prepare(self, sets: int, count: int, virial: bool) -> None:
+    def prepare(self, steps: Any, sets: int, count: int, virial: bool) -> None:
         """Take memory for a step, where other ranks must know if there is none."""
 
-    def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
-        """Write sums over neighbours for charges (sets, N)."""
-        self.grid.stream(self.parameters.cutoff, function, self.values(charges), out=sums)
+    def stream(self, function: pm.PairFunction, values: Any, sums: Any) -> None:
+        """Write sums over neighbours for values (N, ...)."""
+        self.grid.stream(self.parameters.cutoff, function, values, out=sums)
+
+    def of_mesh(self, verb: str, given: Any, *outs: Any, **options: Any) -> None:
+        """Write what a verb of the solver returns; with a virial this is the last."""
+        getattr(self.solver, verb)(given, out=outs if len(outs) > 1 or options else outs[0], **options)
+
+    def finish(self, out: dict[str, Any]) -> None:
+        """Add up energies and virials of ranks."""
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Shape of fields."""
+        return tuple(self.solver.plan.mesh.field_shape)
 
     @functools.cached_property
     def _smooth(self) -> Smooth:
@@ -266,7 +278,7 @@ class Core:
     def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
         """Return the pair function for so many sets of charges of so many particles."""
         if self.list is None and len(self.exclusions.pairs):
-            made = direct.neighbours(self._smooth, sets, virial, self.named)
+            made = direct.neighbours(self._smooth, sets, virial)
             return close.function(self, (sets, virial), count, *made, _NEAR)
         if (sets, virial) not in self._functions:
             self._functions[sets, virial] = direct.pair_function(self._smooth, sets, virial)
@@ -286,9 +298,13 @@ class Core:
 
     def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
         """Return the sums over neighbours with what excluded and scaled pairs lose or gain; the input may change."""
-        self.check_pairs(x.count)
-        self.exclusions.add(self, x, self.listed(len(charges), virial), self.values(charges), sums)
+        self.add_pairs(x, self.listed(len(charges), virial), self.values(charges), sums)
         return sums
+
+    def add_pairs(self, x: Coordinates, function: pm.PairFunction, values: Any, sums: Any) -> None:
+        """Add a function of excluded and scaled pairs to sums (N, results): see `Exclusions.add`."""
+        self.check_pairs(x.count)
+        self.exclusions.add(self, x, function, values, sums)
 
     def check_pairs(self, count: int) -> None:
         """Note in the status, on the CPU, a pair that cannot be excluded."""
@@ -421,7 +437,7 @@ class Core:
                 name: self.dense(f"dense {name}", result.native, (sets, *shapes[name]), copy=False)
                 for name, result in results.items()
             }
-            self.prepare(sets, x.count, virial)
+            self.prepare(steps, sets, x.count, virial)
         self._submit(steps, x, given, dense, check)
         for name, result in results.items():
             if not result.native.flags.c_contiguous:
@@ -450,10 +466,11 @@ class Core:
 
         def step(check: bool) -> None:
             steps.step(x, given[0] if len(given) == 1 else given, out, check)
+            self.finish(out)
             self._look_over(out)
 
         again, self.count, self.clean = x.count == self.count, x.count, False
-        self.last = None if steps is self else steps
+        self.last = steps if steps is not self and self.looks_back else None  # a rank knows moments of its own
         if not again:
             self._replays.clear()  # `check` reads what the last plain step wrote
         if not (self.on_gpu and self.looks_back and len(given[0])) or (check and not again):
@@ -512,7 +529,8 @@ class Core:
             if begin:
                 sums = self._sharp_half(x, charges[part], virial)
             of_part = Fields(*(None if a is None else a[part] for a in fields))
-            self.assemble(charges[part], sums, of_part, {name: a[part] for name, a in out.items()}, begin == 0)
+            with self.checking("results of a step"):
+                self.assemble(charges[part], sums, of_part, {name: a[part] for name, a in out.items()}, begin == 0)
 
     def beside(self, smooth: Callable[[], Any]) -> Any:
         """Return a context for the half of the pairs, beside which that of the mesh runs where there are branches."""
@@ -524,16 +542,16 @@ class Core:
         if not len(charges):
             return
         if fields.virial is None:
-            self.solver.potential_and_gradient(charges, out=fields[:2])
+            self.of_mesh("potential_and_gradient", charges, *fields[:2])
         else:
-            self.solver.potential_gradient_virial(charges, out=fields)
+            self.of_mesh("potential_gradient_virial", charges, *fields)
 
     def _sharp_half(self, x: Coordinates, charges: Any, virial: bool) -> Any:
         """Return the sums over neighbours of a few sets of charges."""
         function = self.function(len(charges), virial, x.count)
         sums = self.take("sums", x.count * function.results).reshape(x.count, function.results)
         if self.list is None:
-            self.stream(function, charges, sums)
+            self.stream(function, self.values(charges), sums)
         else:
             table: Any = close.ALL
             if len(self.exclusions.pairs):
@@ -872,7 +890,7 @@ class Calculation(Fixed):
         if core is self._core or self._given["cutoff"] is not None:
             return core
         host = widths if isinstance(widths, np.ndarray) else core.owner.download(widths)
-        largest, most = float(host.max(initial=0.0)), 100 * float(np.abs(self.box.matrix).sum())
+        largest, most = self._largest(float(host.max(initial=0.0))), 100 * float(np.abs(self.box.matrix).sum())
         for _ in range(8):  # a longer cutoff has a smaller error, which asks for a longer one
             p = core.parameters
             needed = 1.01 * largest / widest(1.0, max(p.error, FLOOR[core.dtype]))
@@ -880,6 +898,10 @@ class Calculation(Fixed):
                 break
             core = self._make(count, core.dtype, core.owner, p.fourth, cutoff=needed)
         return core
+
+    def _largest(self, number: float) -> float:
+        """Return the largest of the numbers of all ranks."""
+        return number
 
     def _look_at_error(self, known: Parameters, count: int) -> None:
         """Warn if parameters that were chosen for more particles miss their error with so few."""

@@ -20,7 +20,7 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import close
-from particlemesh.apps.pme.core import Core, Result, native, word_of
+from particlemesh.apps.pme.core import Core, Result, word_of
 from particlemesh.apps.pme.split import NONE, Smooth, check_powers, with_derivatives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 
@@ -92,8 +92,7 @@ class Dipoles:
 
     def reserve(self, count: int, virial: bool) -> None:
         """Allocate for so many particles."""
-        for name, shape in self._scratch(count, virial).items():
-            self.take(name, *shape)
+        self.scratch(count, virial)
         if self.core.on_gpu:
             self.core.partial(1, count, _TERMS)
 
@@ -102,12 +101,14 @@ class Dipoles:
         made = functools.partial(pair_function, self._smooth, virial)
         return close.function(self.core, ("dipoles", virial), count, made, size_of(self._smooth))
 
-    def _scratch(self, count: int, virial: bool) -> dict[str, tuple[int, ...]]:
-        nodes = self.core.solver.plan.mesh.field_shape
-        return {
+    def scratch(self, count: int, virial: bool) -> dict[str, Any]:
+        """Return memory for a step, by name."""
+        nodes = self.core.nodes
+        shapes: dict[str, tuple[int, ...]] = {
             "values": (count, 4), "sums": (count, columns(virial)), "density": nodes, "field": nodes,
             "potential": (count,), "gradient": (count, 3), "hessian": (count, 3, 3), "virial": (3, 3),
         }  # fmt: skip
+        return {name: self.take(name, *shape) for name, shape in shapes.items()}
 
     # ---- as a core ------------------------------------------------------------------------------------
 
@@ -119,23 +120,17 @@ class Dipoles:
         """Write the outputs for dense charges (1, N) and dipoles (1, N, 3); both halves at once, as for charges."""
         core, q, mu, virial = self.core, given[0][0], given[1][0], "virial" in out
         core.backend.clear(core.status)
-        scratch = {name: self.take(name, *shape) for name, shape in self._scratch(x.count, virial).items()}
+        scratch = self.scratch(x.count, virial)
         mesh = [scratch[name] for name in ("potential", "gradient", "hessian", "virial")]
         if not virial:
             mesh[3] = None
         smooth = functools.partial(self._smooth_half, x, q, mu, scratch["density"], scratch["field"], mesh, check)
         with core.beside(smooth):
-            core.grid.build(native(x), check=check)
+            core.build(x, check)
             values, sums = scratch["values"], self._sharp_half(x, q, mu, scratch["values"], scratch["sums"])
         core.sums = sums
-        if core.on_gpu:
-            self._assemble(values, sums, mesh, out)
-        else:
-            _on_cpu(self.factors, q, mu, sums, mesh, out)
-            core.status[0] = bool((sums[:, -1] > 0).any())
-            if not np.isfinite(out["energy"]).all():
-                wrong = ~np.isfinite(q), ~np.isfinite(mu).all(1)
-                core.status[1], core.status[3:5] = word_of(np.ones(1, bool)), [word_of(w) for w in wrong]
+        with core.checking("results of a step"):
+            (self._assemble if core.on_gpu else self._assemble_on_cpu)(values, sums, mesh, out)
 
     def _smooth_half(
         self, x: Coordinates, q: Any, mu: Any, density: Any, field: Any, mesh: list[Any], check: bool
@@ -146,9 +141,9 @@ class Dipoles:
         solver.plan.spread(q, out=density)
         solver.plan.spread_gradient(mu, out=density, accumulate=True)
         if mesh[3] is None:
-            solver.potential_field(density, out=field)
+            self.core.of_mesh("potential_field", density, field)
         else:
-            solver.potential_field_virial(density, out=(field, mesh[3]))
+            self.core.of_mesh("potential_field_virial", density, field, mesh[3])
         solver.plan.value_gradient_hessian(field, out=tuple(mesh[:3]))
 
     def _sharp_half(self, x: Coordinates, q: Any, mu: Any, values: Any, sums: Any) -> Any:
@@ -158,9 +153,9 @@ class Dipoles:
             self._kernel("pack", virial)(count, q, mu, values, core.status, count, core.at(q), core.at(mu))
         else:
             values[:, 0], values[:, 1:] = q, mu
-        core.grid.stream(core.parameters.cutoff, self.function(count, virial), values, out=sums)
+        core.stream(self.function(count, virial), values, sums)
         if len(core.exclusions):
-            core.exclusions.add(core, x, self.listed[virial], values, sums)
+            core.add_pairs(x, self.listed[virial], values, sums)
         return sums
 
     def _assemble(self, values: Any, sums: Any, mesh: list[Any], out: dict[str, Any]) -> None:
@@ -174,26 +169,28 @@ class Dipoles:
         )  # fmt: skip
         core.totals(partial, mesh[3], out, 1, shares, 3 + (_TERMS if virial else 1))
 
+    def _assemble_on_cpu(self, values: Any, sums: Any, mesh: list[Any], out: dict[str, Any]) -> None:
+        """Do what the kernel ``assemble`` does."""
+        core, (c, four_pi, itself, twist), (potential, gradient, hessian, of_mesh) = self.core, self.factors, mesh
+        q, mu = values[:, 0], values[:, 1:]
+        slope = sums[:, 1:4] + four_pi * gradient
+        turned = four_pi * (hessian @ mu[:, :, None])[:, :, 0]
+        phi, field = c * (sums[:, 0] + four_pi * potential - itself * q), c * (twist * mu - slope)
+        out["potentials"][0], out["fields"][0], out["torques"][0] = phi, field, np.cross(mu, field)
+        out["forces"][0] = -c * (q[:, None] * slope + sums[:, 4:7] + turned)
+        out["energies"][0] = (q * phi - (mu * field).sum(1)) / 2
+        out["energy"][0] = out["energies"][0].sum(dtype=np.float64)
+        if of_mesh is not None:
+            # Dipoles stay while the mesh is strained: their part of its slope does not.
+            turns = of_mesh - np.einsum("ia,ib->ab", gradient, mu, dtype=np.float64)
+            out["virial"][0] = c * (sums[:, COLUMNS:-1].sum(0, dtype=np.float64).reshape(3, 3) / 2 + four_pi * turns)
+        core.status[0] = bool((sums[:, -1] > 0).any())
+        if not np.isfinite(out["energy"]).all():
+            wrong = ~np.isfinite(q), ~np.isfinite(mu).all(1)
+            core.status[1], core.status[3:5] = word_of(np.ones(1, bool)), [word_of(w) for w in wrong]
+
     def _kernel(self, name: str, virial: bool) -> Any:
         return compile_kernel(self.core.backend, _FILE, name, self.core.dtype, VIRIAL=int(virial))
-
-
-def _on_cpu(
-    factors: tuple[float, ...], q: np.ndarray, mu: np.ndarray, sums: np.ndarray, mesh: list[np.ndarray], out: Any
-) -> None:  # fmt: skip
-    """Do what the kernel ``assemble`` does."""
-    (c, four_pi, itself, twist), (potential, gradient, hessian, of_mesh) = factors, mesh
-    slope = sums[:, 1:4] + four_pi * gradient
-    turned = four_pi * (hessian @ mu[:, :, None])[:, :, 0]
-    phi, field = c * (sums[:, 0] + four_pi * potential - itself * q), c * (twist * mu - slope)
-    out["potentials"][0], out["fields"][0], out["torques"][0] = phi, field, np.cross(mu, field)
-    out["forces"][0] = -c * (q[:, None] * slope + sums[:, 4:7] + turned)
-    out["energies"][0] = (q * phi - (mu * field).sum(1)) / 2
-    out["energy"][0] = out["energies"][0].sum(dtype=np.float64)
-    if of_mesh is not None:
-        # Dipoles stay while the mesh is strained: their part of its slope does not.
-        turns = of_mesh - np.einsum("ia,ib->ab", gradient, mu, dtype=np.float64)
-        out["virial"][0] = c * (sums[:, COLUMNS:-1].sum(0, dtype=np.float64).reshape(3, 3) / 2 + four_pi * turns)
 
 
 # ---- the pair function -----------------------------------------------------------------------------

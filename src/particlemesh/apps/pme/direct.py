@@ -27,31 +27,27 @@ def columns(virial: bool) -> int:
 
 def pair_function(
     smooth: Smooth, sets: int, virial: bool, kind: int = close.FREE, numbers: tuple[float, ...] = (), *,
-    slopes: bool = True, named: bool = False,
+    slopes: bool = True,
 ) -> pm.PairFunction:  # fmt: skip
     """Return the pair function of ``1 / r`` minus a smooth part.
 
     For each set of charges b it sums the potential ``b g``. With ``slopes`` it sums the field ``b g' d / r`` and, if
     asked for, the six products ``b g' d d / r`` of the virial. The last sum counts particles in one place that are not
-    left out. Their ``1 / r`` is 0. ``kind`` and ``numbers`` say how it leaves out close pairs (`close`). With ``named``
-    the last two values are the name of the particle in the table of these.
+    left out. Their ``1 / r`` is 0. ``kind`` and ``numbers`` say how it leaves out close pairs (`close`).
     """
-    named = named and kind == close.NEIGHBOURS
     width, terms = columns(virial) if slopes else 1, smooth.coefficients.shape[1]
     first, rows, numbers = smooth.parameters()[:3], smooth.parameters()[3:], numbers if kind else ()
     return pm.PairFunction(
-        _source(terms, len(smooth.coefficients), sets, width, kind, named),
-        _function(terms, sets, width, kind, named), sets * width + 1, sets + 2 * named,
+        _source(terms, len(smooth.coefficients), sets, width, kind), _function(terms, sets, width, kind),
+        sets * width + 1, sets,
         (*first, *numbers[: close.HEAD], *rows, *numbers[close.HEAD :]),
     )  # fmt: skip
 
 
-def neighbours(
-    smooth: Smooth, sets: int, virial: bool, named: bool = False
-) -> tuple[Callable[..., pm.PairFunction], int]:  # fmt: skip
+def neighbours(smooth: Smooth, sets: int, virial: bool) -> tuple[Callable[..., pm.PairFunction], int]:
     """Return what makes such a function of neighbours, and where its table begins, for `close.function`."""
     size = 3 + close.HEAD + smooth.coefficients.size + len(smooth.coefficients)
-    return functools.partial(pair_function, smooth, sets, virial, named=named), size
+    return functools.partial(pair_function, smooth, sets, virial), size
 
 
 @functools.lru_cache(maxsize=32)
@@ -83,7 +79,7 @@ def smooth_part(terms: int, first: int = 3) -> Callable[..., Any]:
 
 
 @functools.cache
-def _function(terms: int, sets: int, width: int, kind: int, named: bool) -> Callable[..., None]:
+def _function(terms: int, sets: int, width: int, kind: int) -> Callable[..., None]:
     smooth, last, of_pair = smooth_part(terms, _FIRST[kind]), sets * width, close.compiled(kind, 3)
 
     def coulomb_pair(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
@@ -92,8 +88,6 @@ def _function(terms: int, sets: int, width: int, kind: int, named: bool) -> Call
         if not r2 > 0:
             inverse = r2
         part, whole = inverse, p[1]
-        if named:
-            i, j = int(a[sets]) * 4096 + int(a[sets + 1]), int(b[sets]) * 4096 + int(b[sets + 1])
         if kind > 0:
             whole = of_pair(r2, i, j, p)
             part = inverse * whole
@@ -121,16 +115,15 @@ def _function(terms: int, sets: int, width: int, kind: int, named: bool) -> Call
     return coulomb_pair
 
 
-def _source(terms: int, intervals: int, sets: int, width: int, kind: int, named: bool) -> str:
+def _source(terms: int, intervals: int, sets: int, width: int, kind: int) -> str:
     first = f"{_FIRST[kind]}" + f" + {terms + 1} * (i64)(t < p[2] ? t : p[2])" * (intervals > 1)
     slopes = "".join(f"sum[k + {n + 1}] += {a};\n" for n, a in enumerate("xyz"))
     second = "".join(
         f"sum[k + {4 + n}] += {a} * d[{b}];\n"
         for n, (a, b) in enumerate(zip("xyzyzx", (0, 1, 2, 2, 0, 1), strict=True))
     )
-    i, j = (f"((i64){v}[{sets}] * 4096 + (i64){v}[{sets + 1}])" if named else name for v, name in ("ai", "bj"))
     return f"""
-{close.text(kind, 3, i, j)}
+{close.text(kind, 3)}
 const real t = r2 * p[0];
 const i64 at = {first};
 const real s = t - p[at + {terms}];

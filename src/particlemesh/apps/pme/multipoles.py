@@ -104,7 +104,7 @@ class Multipoles:
     def reserve(self, count: int, virial: bool) -> None:
         """Allocate for so many particles."""
         self.core.solver.reserve(count, MOMENTS, virial=virial)
-        self._scratch(count)
+        self.scratch(count, virial)
         self._owners(count)
         self._words()
 
@@ -112,8 +112,9 @@ class Multipoles:
         """Return the pair function of sums over neighbours."""
         return close.function(self.core, "multipoles", count, *neighbours(self._smooth))
 
-    def _scratch(self, count: int) -> dict[str, Any]:
-        nodes, systems = self.core.solver.plan.mesh.field_shape, self.core.systems
+    def scratch(self, count: int, virial: bool) -> dict[str, Any]:
+        """Return memory for a step, by name."""
+        nodes, systems = self.core.nodes, self.core.systems
         whole = (MOMENTS, *((systems,) if systems else ()), *nodes)
         shapes = {
             "moments": (MOMENTS, count), "values": (count, VALUES), "sums": (count, COLUMNS), "density": whole,
@@ -163,20 +164,19 @@ class Multipoles:
         """
         core = self.core
         core.backend.clear(core.status)
-        scratch = self._scratch(x.count)
+        scratch = self.scratch(x.count, "virial" in out)
         q, rest = given[0][0], {a.ndim - 1: a[0] for a in given[1:]}
         (self._pack if core.on_gpu else self._pack_on_cpu)(q, rest, scratch)
         smooth = functools.partial(self._smooth_half, x, scratch, "virial" in out, check)
         with core.beside(smooth):
             core.build(x, check)
             values, sums = scratch["values"], scratch["sums"]
-            core.grid.stream(core.parameters.cutoff, self.function(x.count), values, out=sums)
+            core.stream(self.function(x.count), values, sums)
             if len(core.exclusions):
-                core.check_pairs(x.count)
-                function = listed(self._smooth.coefficients.shape[1], close.reach(core))
-                core.exclusions.add(core, x, function, values, sums)
+                core.add_pairs(x, listed(self._smooth.coefficients.shape[1], close.reach(core)), values, sums)
         core.sums = sums
-        (self._assemble if core.on_gpu else self._assemble_on_cpu)(scratch, out)
+        with core.checking("results of a step"):
+            (self._assemble if core.on_gpu else self._assemble_on_cpu)(scratch, out)
 
     def _smooth_half(self, x: Coordinates, scratch: dict[str, Any], virial: bool, check: bool) -> None:
         """Write fields of the mesh, their slopes and its virial; memory of the other half is not written."""
@@ -184,7 +184,7 @@ class Multipoles:
         solver, density, fields = self.core.solver, scratch["density"], scratch["fields"]
         solver.plan.spread(scratch["moments"], out=density)
         of_strain = scratch["virial"] if self.core.systems else scratch["virial"][0]
-        solver.moment_fields(density, virial=virial, out=(fields, of_strain) if virial else (fields,))
+        self.core.of_mesh("moment_fields", density, fields, *[of_strain] * virial, virial=virial)
         solver.plan.value_and_gradient(fields, out=(scratch["mesh"], scratch["slopes"]))
 
     def _pack(self, q: Any, rest: dict[int, Any], scratch: dict[str, Any]) -> None:

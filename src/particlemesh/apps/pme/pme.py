@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -257,18 +258,24 @@ class PME(Calculation):
         >>> round(float(result.potentials[1]), 4), round(float(result.fields[1, 2]), 4)
         (1.0, 1.0)
         """
-        virial, fields = checks.flag(virial, "virial") and self._closed, checks.flag(fields, "fields")
         given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}
         numbers = {name: array for name, array in given.items() if array is not None or name == "charges"}
         kind = {1: Result, 2: DipoleResult if "dipoles" in numbers else MultipoleResult}.get(
             len(numbers), MultipoleResult
         )
-        backend, x, taken = self._taken(positions, check, out, kind, sets=len(numbers) == 1, **numbers)
-        if len(numbers) > 1:
-            if self._options["gradient"] != "window":
+
+        def accepted() -> tuple[str, Any]:
+            flags = checks.flag(virial, "virial") and self._closed, checks.flag(fields, "fields")
+            backend, x, taken = self._taken(positions, check, out, kind, sets=len(numbers) == 1, **numbers)
+            if len(numbers) > 1 and self._options["gradient"] != "window":
                 raise ValueError(
                     f"gradient is 'ik', and {list(numbers)[1]} need slopes of the window: leave out one of them."
                 )
+            said = f"{list(numbers)}, sets {taken['charges'].batch}, {flags}, {out is None}, {check=}"
+            return f"a step of {x.dtype} on {backend.name}, {said}", (*flags, backend, x, taken)
+
+        virial, fields, backend, x, taken = self._alike(accepted)
+        if len(numbers) > 1:
             self._choose_for_dipoles()
         with self._in_order(*taken.values()):
             core = self._core_for(x, backend, parameters.fourth_power, taken["charges"].native)
@@ -325,6 +332,10 @@ class PME(Calculation):
         )  # fmt: skip
 
     # ---- how it is done -----------------------------------------------------------------------------------
+
+    def _alike(self, accepted: Callable[[], tuple[str, Any]]) -> Any:
+        """Return what was accepted; ranks compare what they say."""
+        return accepted()[1]
 
     def _choose_for_dipoles(self) -> None:
         """Choose Gaussians before the first dipoles come, unless the split is given: their error rises less by these.

@@ -15,10 +15,10 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import distributed as pmd
 from particlemesh.apps.pme import close
-from particlemesh.apps.pme.core import Core, Fields, Result, native
+from particlemesh.apps.pme.core import Core, native
 from particlemesh.apps.pme.exclusions import Exclusions, Named
 from particlemesh.apps.pme.operators import joined
-from particlemesh.apps.pme.parameters import FOURTH, Parameters, fourth_power
+from particlemesh.apps.pme.parameters import FOURTH, Parameters
 from particlemesh.apps.pme.pme import PME
 from particlemesh.kernels import Coordinates, alone, checks, coordinates
 
@@ -95,62 +95,13 @@ class DistributedPME(PME):
     # ---- a step ---------------------------------------------------------------------------------------
 
     @alone
-    def __call__(  # type: ignore[override]  # without dipoles
-        self, positions: Any, charges: Any, *, virial: bool = True, fields: bool = False, check: bool = True,
-        out: Result | None = None,
-    ) -> Result:  # fmt: skip
-        """Return energy and virial of all particles, and forces on this rank's.
-
-        Parameters
-        ----------
-        positions : array (N, 3), or tuple of 3 arrays (N,)
-            Of this rank's particles, also none: of NumPy, CuPy, torch or JAX, in one dtype on all ranks.
-        charges : array (..., N)
-            Leading axes are sets of charges, the same on all ranks.
-        virial, fields, out
-            As for :class:`PME`.
-        check : bool
-            If False, bad charges, and particles on top of each other, are not looked for.
-
-        Returns
-        -------
-        Result
-            Arrays of the library, device and type of the charges. Energies, forces, potentials and fields are those
-            of this rank's particles.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As for :class:`PME`; indices are those of this rank's particles, except in exclusions.
-        particlemesh.distributed.RankError
-            If another rank raised, or makes another call.
-        """
-
-        def accepted() -> tuple[str, Any]:
-            flags = checks.flag(virial, "virial"), checks.flag(fields, "fields"), out is None
-            backend, x, taken = self._taken(positions, check, out, Result, sets=True, charges=charges)
-            if backend.name == "opencl":
-                raise TypeError("arrays are those of PyOpenCL; over ranks give NumPy, CuPy, torch or JAX.")
-            said = f"a step of {x.dtype} on {backend.name}, sets {taken['charges'].batch}, {flags}, {check=}"
-            return said, (backend, x, taken)
-
-        backend, x, taken = self.world.alike(accepted)
-        with self._in_order(*taken.values()):
-            core = self._core_for(x, backend, fourth_power, taken["charges"].native)
-            result = core.result(core, Result, taken, x, virial, check, out, number=out is None, fields=fields)
-            if check:
-                self._look(core)
-            self._core = core
-            return result
-
-    @alone
     def check(self) -> None:
         """Raise the errors of the last call with ``check=False`` on all ranks."""
         core = self._core
         if core is None:
             raise RuntimeError("this DistributedPME has made no step yet.")
         core.solver.plan.check()
-        self._look(core)
+        self._check(core)
 
     @alone
     def reserve(self, *given: Any, **options: Any) -> Any:
@@ -159,21 +110,37 @@ class DistributedPME(PME):
 
     # ---- how it is done -------------------------------------------------------------------------------
 
-    def _look(self, core: Any) -> None:
-        """Raise what is wrong with the last step: bad charges of a rank spoil the energies of others."""
+    def _alike(self, accepted: Callable[[], tuple[str, Any]]) -> Any:
+        def on_ranks() -> tuple[str, Any]:
+            said, given = accepted()
+            if given[2].name == "opencl":
+                raise TypeError("arrays are those of PyOpenCL; over ranks give NumPy, CuPy, torch or JAX.")
+            return said, given
+
+        return self.world.alike(on_ranks)
+
+    def _check(self, core: Any) -> None:
+        """Raise what is wrong with the last step: bad numbers of a rank spoil the energies of others."""
         wrong = core.errors()
-        level = 2 if wrong.bad is not None else int(wrong.touching or any(first is not None for first in wrong[1:]))
+        bad = [first is not None for first in wrong[1:]]
+        level = 2 if any(bad[1:-1]) else int(wrong.touching or any(bad))  # numbers are between energy and results
         worst = self.world.allreduce(level, "max")
         if worst:
             with self.world.agreement("looking at a step"):
                 if level == worst:
-                    self._check(core)
+                    super()._check(core)
 
     def _core_for(self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any) -> Any:
         core = self._core
         if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
             return core
         return self._make(self.world.allreduce(x.count), x.dtype, backend, self._fourth(*backend.read(*charges)))
+
+    def _for_widths(self, core: Any, count: int, widths: Any) -> Any:
+        return super()._for_widths(core, self.world.allreduce(count), widths)
+
+    def _largest(self, number: float) -> float:
+        return float(self.world.allreduce(np.nan_to_num(number), "max"))
 
     def _fourth(self, charges: np.ndarray) -> float:
         """Return the mean fourth power of the charges of all ranks, of the worst set: see `fourth_power`."""
@@ -201,7 +168,7 @@ class DistributedPME(PME):
 class RankCore(Core):
     """Grid and solver over ranks, and sums of energies and virials."""
 
-    looks_back, named = False, True
+    looks_back = False
 
     def __init__(
         self, world: pmd.World, parts: str, box: pm.Box, parameters: Parameters, *given: Any, **more: Any
@@ -221,15 +188,19 @@ class RankCore(Core):
     def new_solver(self, **options: Any) -> Any:
         return pmd.Solver(self.domain, self.world, self.parameters.window, **options)
 
-    def checking(self) -> Any:
-        return self.world.agreement("charges and memory of a step")
+    def checking(self, what: str = "charges and memory of a step") -> Any:
+        return self.world.agreement(what)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return tuple(self.domain.parts(self.world.rank)[0].shape)
 
     @property
     def nbytes(self) -> int:
         """Bytes held on this rank, except those of the grid."""
         return self.solver.plan.nbytes + sum(int(m.nbytes) for m in self._memory.values())
 
-    def neighbours(self, x: Coordinates, check: bool) -> None:
+    def build(self, x: Coordinates, check: bool) -> None:
         self.grid.build(native(x))
         self.partners(x.count)
 
@@ -261,26 +232,32 @@ class RankCore(Core):
         if work is not None:
             work()
 
-    def function(self, sets: int, virial: bool, count: int) -> pm.PairFunction:
-        return super().function(sets, virial, len(self.names.particles) + 1)
-
-    def prepare(self, sets: int, count: int, virial: bool) -> None:
+    def prepare(self, steps: Any, sets: int, count: int, virial: bool) -> None:
+        if steps is not self:
+            steps.scratch(count, virial)
+            return
         function = self.function(min(sets, self.together), virial, count)
         self.take("sums", count * function.results)
         self.fields(sets, count, virial)
 
-    def stream(self, function: pm.PairFunction, charges: Any, sums: Any) -> None:
-        values = self.values(charges) if self._partners is None else self._partners.with_names(self, charges)
+    def stream(self, function: pm.PairFunction, values: Any, sums: Any) -> None:
+        if self._partners is not None:
+            values = joined(self, len(values), function.values, values, self._partners.two_reals)
         of_rank = self.grid.stream(None, function, values, meanwhile=self._work_meanwhile)
         self.backend.copy(sums, of_rank)
 
-    def correct(self, x: Coordinates, charges: Any, sums: Any, virial: bool) -> Any:
+    def add_pairs(self, x: Coordinates, function: pm.PairFunction, values: Any, sums: Any) -> None:
         assert self._partners is not None
-        self._partners.add(self, x, self.listed(len(charges), virial), self.values(charges), sums)
-        return sums
+        self._partners.add(self, x, function, values, sums)
 
-    def step(self, x: Coordinates, given: Any, out: dict[str, Any], check: bool) -> None:
-        super().step(x, given, out, check)
+    def of_mesh(self, verb: str, given: Any, *outs: Any, **options: Any) -> None:
+        results = getattr(self.solver, verb)(given, **options)
+        for target, result in zip(outs, results if len(outs) > 1 else [results], strict=True):
+            self.backend.copy(target, result)
+        if self.world.rank and ("virial" in verb or options.get("virial")):  # all have it, and virials are added up
+            self.backend.clear(outs[-1])
+
+    def finish(self, out: dict[str, Any]) -> None:
         for name in ("energy", "virial"):
             if name not in out:
                 continue
@@ -288,20 +265,6 @@ class RankCore(Core):
                 self.backend.copy(out[name], self.upload(self.world.exact_sum(out["energies"])))
             else:
                 self.backend.copy(out[name], self.world.allreduce(out[name]))
-
-    def _smooth_half(self, x: Coordinates, charges: Any, fields: Fields, check: bool) -> None:
-        self.place(x, check)
-        if not len(charges):
-            return
-        verb = "potential_and_gradient" if fields.virial is None else "potential_gradient_virial"
-        for target, result in zip(fields, getattr(self.solver, verb)(charges), strict=False):
-            self.backend.copy(target, result)
-        if fields.virial is not None and self.world.rank:  # all ranks have it, and virials are added up
-            self.backend.clear(fields.virial)
-
-    def assemble(self, charges: Any, sums: Any, fields: Fields, out: dict[str, Any], first: bool) -> None:
-        with self.world.agreement("results of a step"):
-            super().assemble(charges, sums, fields, out, first)
 
 
 def _at_once(work: Callable[[], Any]) -> None:
@@ -326,16 +289,12 @@ class Partners:
             here = holder[across] == rank
             rows = np.unique(np.stack([holder[across][~here], pairs[across][here] - first], 1), axis=0)
             self.counts, self._count, self.names = counts, count, core.names.of_range(first, count)
-            self._two_reals = core.upload(close.two_reals(self.names))
+            self.two_reals = core.upload(close.two_reals(self.names))
             local = np.where(holder == rank, pairs - first, count + np.searchsorted(far, pairs))
             self.mine = holder[:, 0] == rank  # of each pair one rank has the first particle
             self.pairs = Exclusions(local, core.over_ranks.factors[some])
             to, particles = (np.ascontiguousarray(column) for column in rows.T)
         self.route = pmd.Route(world, to, particles=particles, count=count)
-
-    def with_names(self, core: RankCore, charges: Any) -> Any:
-        """Return charges (sets, N) as rows, with the names of this rank's particles."""
-        return joined(core, self._count, len(charges) + 2, charges.T, self._two_reals)
 
     def add(self, core: RankCore, x: Coordinates, function: pm.PairFunction, values: Any, sums: Any) -> None:
         """Add the function of pairs to sums (N, results): see `Exclusions.add`."""
