@@ -252,6 +252,7 @@ distributed.Domain: parts per_rank
 distributed.Plan: world ghosts options
 distributed.Route: per_rank particles count
 distributed.Solver: world green zero compensation gradient interlaced parts
+distributed.Solver.moment_fields: virial
 distributed.VectorSolver: world green zero onto forms compensation parts
 distributed.power_spectrum: world interlaced compensation other edges mu_bins multipoles
 distributed.UniformGrid: cell_size
@@ -293,7 +294,6 @@ apps.dem.Plane apps.dem.Disc apps.dem.Cylinder apps.dem.Cone: spin
 apps.dem.Disc: hole
 apps.pme.PME: accuracy cutoff splitting shape coulomb_constant exclusions
 apps.pme.DistributedPME: accuracy cutoff splitting shape coulomb_constant exclusions gradient threads parts
-apps.pme.DistributedPME.__call__: virial fields
 apps.pme.ChargeEquilibration: tolerance iterations
 apps.pme.Dispersion: accuracy cutoff splitting shape shift
 apps.pme.InducedDipoles: tolerance thole iterations

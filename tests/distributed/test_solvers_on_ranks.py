@@ -79,6 +79,39 @@ def test_potentials_are_those_of_one_device(name, size, dtype):
             close(got, whole[:1], some, tolerance)
 
 
+@pytest.mark.parametrize(("name", "size", "dtype"), [
+    ("cube", 1, "f4"), ("tilted", 3, "f8"), ("plane", 4, "f8"), ("line", 2, "f8"),
+])  # fmt: skip
+def test_fields_of_moments_and_virials_of_fields_are_those_of_one_device(name, size, dtype):
+    mesh, tolerance = MESHES[name], 1e-12 if dtype == "f8" else 2e-5
+    x, q = cloud(mesh, dtype)
+    moments = np.random.default_rng(5).standard_normal(((mesh.ndim + 1) * (mesh.ndim + 2) // 2, len(x))).astype(dtype)
+    local = fourier.Solver(mesh, "bspline4", green="ewald", alpha=2.0, **METHODS).set_positions(x)
+    fields, of_moments = local.moment_fields(local.plan.spread(moments), virial=True)
+    expected = local.plan.interpolate(fields), of_moments, local.potential_gradient_virial(q)[2]
+    given, potentials = shares(len(x), size), local.potential(q)
+
+    def work(world):
+        some, per_rank = given[world.rank], 2 if name == "plane" else 1
+        domain = pmd.Domain(mesh, size, per_rank=per_rank)
+        solver = pmd.Solver(domain, world, "bspline4", green="ewald", alpha=2.0, **METHODS).set_positions(x[some])
+        spread = solver.plan.spread(moments[:, some])
+        fields, virial = solver.moment_fields(spread, virial=True)
+        alone = solver.plan.interpolate(solver.moment_fields(spread))
+        field, of_field = solver.potential_field_virial(solver.plan.spread(q[:, some]))
+        np.testing.assert_array_equal(alone, solver.plan.interpolate(fields))
+        close(solver.plan.interpolate(field), potentials, some, 2 * tolerance)
+        return alone, virial, of_field
+
+    for some, results in zip(given, on_threads(size, work), strict=True):
+        for got, whole, of in zip(results, expected, (some, None, None), strict=True):
+            if got.ndim == 2 and of is not None:
+                for one, row in zip(got[:, None], whole[:, None], strict=True):
+                    close(one, row, of, tolerance)
+            else:
+                close(got, whole, of, tolerance)
+
+
 def test_no_force_acts_on_all_particles_together():
     mesh = MESHES["cube"]
     x, q = cloud(mesh)
@@ -134,6 +167,10 @@ def refused(calls, size=2):
 WRONG = {
     "values": lambda solver, bad: solver.potential(np.ones(3) * (1j if bad else 1)),
     "shape": lambda solver, bad: solver.gradient(np.ones(3 + bad)),
+    "moments": lambda solver, bad: solver.moment_fields(np.zeros((6 - bad, *solver.domain.parts(bad)[0].shape))),
+    "virial": lambda solver, bad: solver.moment_fields(
+        np.zeros((6, *solver.domain.parts(bad)[0].shape)), virial=2 if bad else True
+    ),
     "positions": lambda solver, bad: solver.set_positions(np.full((3, 2), np.nan if bad else 0.5)),
 }
 

@@ -163,6 +163,7 @@ CALLS = {
     "distributed.Plan.interpolate": dict(field=FIELD),
     "distributed.Solver": RANKS,
     "distributed.Solver.set_positions": dict(positions=X),
+    "distributed.Solver.moment_fields": dict(fields=RNG.random((10, *MESH.shape))),
     "distributed.VectorSolver": RANKS,
     "distributed.VectorSolver.set_positions": dict(positions=X),
     "distributed.VectorSolver.field": dict(vectors=V.T),

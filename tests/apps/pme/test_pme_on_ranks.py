@@ -9,6 +9,7 @@ import pytest
 import particlemesh as pm
 from particlemesh import distributed as pmd
 from particlemesh.apps.pme import PME, DistributedPME
+from pme_cases import close
 from ranks import on_threads
 
 BOXES = {"right": (3.0, 2.0, 4.0), "tilted": [[3, 0, 0], [0.9, 2, 0], [-0.7, 0.6, 4]]}
@@ -128,6 +129,39 @@ def test_a_step_with_multipoles_is_that_of_one_device(name):
             assert (got.shape, got.dtype) == (part.shape, part.dtype)
             scale = abs(whole).max() if field in ("virial", "energy") else np.median(abs(whole))
             assert abs(got - part).max(initial=0) <= tolerance * max(scale, abs(part).max(initial=0)), field
+
+
+def test_a_free_cutoff_is_long_enough_for_the_widths_of_all_ranks():
+    x, q = drawn(BOXES["right"])
+    widths = np.where(np.arange(COUNT) < 50, 0.0, 0.3)
+    whole = PME(BOXES["right"], 1e-4, splitting="gaussian")
+    whole(x, q[0])
+    short = whole.parameters.cutoff
+    whole = PME(BOXES["right"], 1e-4, splitting="gaussian")
+    expected = whole(x, q[0], widths=widths)
+    assert whole.parameters.cutoff > short
+
+    def work(world):
+        mine = shares([50, 90])[world.rank]
+        pme = DistributedPME(world, BOXES["right"], 1e-4, splitting="gaussian", threads=1)
+        return pme(x[mine], q[0, mine], widths=widths[mine]).energy, pme.parameters.cutoff
+
+    for energy, cutoff in on_threads(2, work):
+        assert cutoff == whole.parameters.cutoff
+        assert abs(energy - expected.energy) < 1e-11 * abs(expected.energies).sum()
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("names", [(), ALL[:1], ALL], ids=["charges", "dipoles", "all"])
+def test_kernels_of_a_rank_equal_the_cpu(backend, monkeypatch, names):
+    """Over ranks arrays of PyOpenCL are refused, since grids take them to the host; kernels work with them."""
+    monkeypatch.setattr(DistributedPME, "_alike", lambda self, accepted: self.world.alike(accepted))
+    x, q, more = *drawn(BOXES["tilted"]), multipoles(names)
+    options = dict(cutoff=0.9, splitting=4.0, shape=(16, 12, 20), window="bspline6") | EXCLUDED
+    expected = DistributedPME(pmd.World(), BOXES["tilted"], **options)(x, q[0], **more)
+    pme, arrays = DistributedPME(pmd.World(), BOXES["tilted"], **options), map(backend.array, (x, q[0], *more.values()))
+    result = pme(next(arrays), next(arrays), **dict(zip(more, arrays, strict=True)))
+    close(result, expected, 1e-12, backend.host)
 
 
 NOT_ALIKE = {

@@ -28,12 +28,14 @@ _PARTS = "blocks", "pencils", "slabs", "bisection"
 class DistributedPME(PME):
     r"""Electrostatics of the particles of many ranks: :class:`PME` whose mesh and pairs are cut into parts.
 
-    Each rank gives some of the particles, in any place. They travel to the owners of their cells, with copies of those
-    within the cutoff of a border. Energies, forces and potentials return to the rank that gave the particles. Energy
-    and virial are those of all particles, the same on every rank. The first rank chooses parameters for all.
+    Each rank calls it as a :class:`PME`, with some of the particles, in any place, or none. All ranks give the same
+    kinds of numbers, as arrays of NumPy, CuPy, torch or JAX of one dtype. Particles travel to the owners of their
+    cells, with copies of those within the cutoff of a border. Energies, forces, potentials, fields and torques return
+    to the rank that gave the particles. Energy and virial are those of all particles, the same on every rank. The first
+    rank chooses parameters for all.
 
     All methods are collective, except `explain`. If a rank raises, all others raise a
-    :class:`particlemesh.distributed.RankError` that names it.
+    :class:`particlemesh.distributed.RankError` that names it. Messages have the indices of a rank's particles.
 
     Parameters
     ----------
@@ -42,8 +44,8 @@ class DistributedPME(PME):
     box : Box, lengths or matrix
         Three periodic axes.
     accuracy, cutoff, splitting, bandwidth, shape, window, coulomb_constant, gradient, deterministic, dtype, threads
-        As for :class:`PME`, and the same on every rank. Other ranks or cuts change the last digits, except those of
-        energies, forces, potentials and fields with ``deterministic=True``.
+        As for :class:`PME`, and the same on every rank. Other ranks or cuts change the last digits. With
+        ``deterministic=True`` they change those of the virial only.
     exclusions : array_like (M, 2), optional
         The same on every rank. Particles are numbered over all ranks: first those of rank 0, then those of rank 1.
     factors : float or array_like (M,)
@@ -68,6 +70,12 @@ class DistributedPME(PME):
     >>> result = pme(ions, charges)
     >>> round(float(-result.energy / 4), 8)                 # the Madelung constant of rock salt
     1.74756459
+
+    A cubic lattice of equal dipoles has the energy ``-2 pi / 3`` times their squared sum over the volume:
+
+    >>> result = pme(ions, 0 * charges, dipoles=np.tile([0.0, 0.0, 1.0], (8, 1)))
+    >>> round(float(result.energy), 6), round(-2 * np.pi / 3 * 8**2 / 8, 6)
+    (-16.755161, -16.755161)
     """
 
     def __init__(
