@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3477,
     "apps/mri": 681,
     "apps/nufft": 1675,
-    "apps/pme": 5879,
+    "apps/pme": 5877,
     "arrays": 1041,
     "autograd": 1477,
     "backends": 3384,

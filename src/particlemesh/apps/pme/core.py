@@ -22,7 +22,7 @@ from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, choose, error_of, longest_vectors
+from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, cells, choose, error_of, longest_vectors
 from particlemesh.apps.pme.split import Smooth, Split, check_powers, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
@@ -47,7 +47,6 @@ _ONES = 2**64 - 1  # ~i of a particle i
 _SHARE = 2048  # particles that a group adds up
 _LANES = 32  # of assemble.c
 _NEAR = 1 / 3  # of the reach: where pairs of charges are close, whose powers of 1 / r are low
-_MANY = 15  # charges in a cube of the cutoff, 64 neighbours
 _ALONE = contextlib.nullcontext()
 _CORES = {"dipoles": (3,), "quadrupoles": (3, 3)}  # shapes of numbers of a particle that have axes
 _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
@@ -652,20 +651,6 @@ def native(x: Coordinates) -> Any:
     return x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays
 
 
-def cells(box: pm.Box, reach: float, count: int = 0) -> list[float]:
-    """Return sides of cells: of half the reach, and thinner ones along the axis in which cells are read in one go.
-
-    Grids on GPUs search for eight particles together if many are near them. Then cells are for a ``count`` of particles
-    in the box: eight in a column fill a cube. That takes 0.82 to 0.94 of the time (H200).
-    """
-    sides, density = (reach / 2, reach / 2, reach / 4), count / box.volume
-    if density * reach**3 > _MANY:
-        side = min(max(1.1 * (8 / density) ** (1 / 3), reach / 2), reach)
-        sides = (side, side, min(max(1 / (density * side**2), reach / 16), reach / 4))  # about one particle in a cell
-    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
-    return [min(t, side) for t, side in zip(thickness, sides, strict=True)]
-
-
 # ---- calculations with a core: arguments, the way in of a call, and checks after it -------------------------
 
 
@@ -890,7 +875,7 @@ class Calculation(Fixed):
         if core is self._core or self._given["cutoff"] is not None:
             return core
         host = widths if isinstance(widths, np.ndarray) else core.owner.download(widths)
-        largest, most = self._largest(float(host.max(initial=0.0))), 100 * float(np.abs(self.box.matrix).sum())
+        largest, most = float(host.max(initial=0.0)), 100 * float(np.abs(self.box.matrix).sum())
         for _ in range(8):  # a longer cutoff has a smaller error, which asks for a longer one
             p = core.parameters
             needed = 1.01 * largest / widest(1.0, max(p.error, FLOOR[core.dtype]))
@@ -898,10 +883,6 @@ class Calculation(Fixed):
                 break
             core = self._make(count, core.dtype, core.owner, p.fourth, cutoff=needed)
         return core
-
-    def _largest(self, number: float) -> float:
-        """Return the largest of the numbers of all ranks."""
-        return number
 
     def _look_at_error(self, known: Parameters, count: int) -> None:
         """Warn if parameters that were chosen for more particles miss their error with so few."""

@@ -21,11 +21,11 @@ import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import close, direct, multipoles
 from particlemesh.apps.pme.batch import PMEBatch
-from particlemesh.apps.pme.core import FLOOR, cells
+from particlemesh.apps.pme.core import FLOOR
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.exclusions import NEIGHBOURS, Exclusions, KnownPairs, nearest
 from particlemesh.apps.pme.induced import InducedDipoles
-from particlemesh.apps.pme.parameters import check_finite, check_vectors, fourth_power
+from particlemesh.apps.pme.parameters import cells, check_finite, check_vectors, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS, Split, polynomials, widest, with_derivatives
 from particlemesh.kernels import kind_of

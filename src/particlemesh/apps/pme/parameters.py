@@ -98,6 +98,7 @@ class Costs:
 
 # Of a thread of an EPYC 9005, measured in double precision; of an H200, from times of transforms and of spreading.
 CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(9.0e-12, 2.7e-12, 1.6e-12, 2e-5)
+_CROWD = 15  # charges in a cube of the cutoff, 64 neighbours
 
 
 _POINTS, _WEIGHTS = legendre.leggauss(32)
@@ -221,6 +222,20 @@ def longest_vectors(known: Parameters, box: pm.Box, count: int, error: float) ->
     distance = (box.volume / max(count, 1)) ** (1 / 3)
     spacing = spacing_for(known.window, known.split, error, distance, known.fourth)
     return tuple(np.maximum(spacing * np.array(known.shape), 1.05 * box.lengths).tolist())
+
+
+def cells(box: pm.Box, reach: float, count: int = 0) -> list[float]:
+    """Return sides of cells: of half the reach, and thinner ones along the axis in which cells are read in one go.
+
+    Grids on GPUs search for eight particles together if many are near them. Then cells are for a ``count`` of particles
+    in the box: eight in a column fill a cube. That takes 0.82 to 0.94 of the time (H200).
+    """
+    sides, density = (reach / 2, reach / 2, reach / 4), count / box.volume
+    if density * reach**3 > _CROWD:
+        side = min(max(1.1 * (8 / density) ** (1 / 3), reach / 2), reach)
+        sides = (side, side, min(max(1 / (density * side**2), reach / 16), reach / 4))  # about one particle in a cell
+    thickness = 1 / np.linalg.norm(box.inverse, axis=1)
+    return [min(t, side) for t, side in zip(thickness, sides, strict=True)]
 
 
 def check_finite(array: Any, what: str, axis: int = -1) -> None:

@@ -145,10 +145,9 @@ class DistributedPME(PME):
         return self._make(self.world.allreduce(x.count), x.dtype, backend, self._fourth(*backend.read(*charges)))
 
     def _for_widths(self, core: Any, count: int, widths: Any) -> Any:
-        return super()._for_widths(core, self.world.allreduce(count), widths)
-
-    def _largest(self, number: float) -> float:
-        return float(self.world.allreduce(np.nan_to_num(number), "max"))
+        host = widths if isinstance(widths, np.ndarray) else core.owner.download(widths)
+        largest = self.world.allreduce(np.nan_to_num(host.max(initial=0.0)), "max")
+        return super()._for_widths(core, self.world.allreduce(count), np.full(1, largest))
 
     def _fourth(self, charges: np.ndarray) -> float:
         """Return the mean fourth power of the charges of all ranks, of the worst set: see `fourth_power`."""
