@@ -3,13 +3,14 @@
 
 import numpy as np
 import pytest
+from scipy.special import erf
 from test_multipoles import call, check_slopes
 from test_slab import parry
 
 import particlemesh as pm
 from multipole_ewald import energy as of_images
 from multipole_ewald import gaussian, pair, system
-from particlemesh.apps.pme import PME
+from particlemesh.apps.pme import PME, ChargeEquilibration
 from pme_cases import close, pair_of_dipoles
 
 LENGTHS = np.array([2.5, 3.0, 2.0])
@@ -206,6 +207,20 @@ def test_multipoles_of_a_wire_are_the_plain_sum_over_its_images(axis):
     given = x, q - q.mean(), mu, quad, s
     box = pm.Box(SLAB.lengths, periodic=[a == axis for a in range(3)])
     np.testing.assert_allclose(call(PME(box, accuracy=1e-9), *given).energy, sum_of_wire(*given, axis=axis), rtol=1e-7)
+
+
+def test_equilibrated_gaussians_in_free_space_solve_the_equations_of_plain_pairs():
+    x, *_ = molecule()
+    rng, s = np.random.default_rng(2), np.where(np.arange(8) % 2, 0.1, 0.05)
+    chi, eta = rng.normal(size=8), rng.uniform(8, 12, 8)
+    r = np.linalg.norm(x - x[:, None], axis=2) + np.eye(8)
+    matrix = erf(r / np.sqrt(2 * (s**2 + s[:, None] ** 2))) / r
+    matrix[np.diag_indices(8)] = eta + 1 / (np.sqrt(np.pi) * s)
+    whole = np.block([[matrix, np.ones((8, 1))], [np.ones((1, 8)), np.zeros((1, 1))]])
+    q = np.linalg.solve(whole, np.append(-chi, 0.3))[:8]
+    result = ChargeEquilibration(PME(FREE, accuracy=1e-9), 1e-10)(x, chi, eta, widths=s, total=0.3)
+    np.testing.assert_allclose(result.charges, q, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(result.energy, chi @ q + q @ matrix @ q / 2, rtol=1e-10)
 
 
 @pytest.mark.backends("cpu", "opencl", "cuda")
