@@ -236,6 +236,22 @@ class Solver(checks.Fixed):
         Returns
         -------
         array (m, \*part), or tuple with one for each part of this rank; with `virial` a pair of this and (d, d).
+
+        Examples
+        --------
+        The potential of a charge of 1, and its slope along x, as charges have them:
+
+        >>> import numpy as np, particlemesh as pm, particlemesh.distributed as pmd
+        >>> domain = pmd.Domain(pm.Mesh((24, 24), (1.0, 1.0)), 1)
+        >>> solver = pmd.Solver(domain, window="bspline8", green="ewald", alpha=6.0)
+        >>> plan = solver.set_positions(np.array([[0.3, 0.4], [0.5, 0.5]])).plan
+        >>> moments = np.zeros((6, 2))
+        >>> moments[0, 0] = 1.0
+        >>> plan.interpolate(solver.moment_fields(plan.spread(moments)))[:2, 1].round(4)
+        array([ 0.044 , -0.4304])
+        >>> potential, slope = solver.potential_and_gradient(moments[0])
+        >>> round(float(potential[1]), 4), round(float(slope[1, 0]), 4)
+        (0.044, -0.4304)
         """
         results = self._of_field(fields, moments_of(self.mesh.ndim), virial)
         return results if virial else results[0]
