@@ -81,25 +81,23 @@ def energy(matrix, x, q, mu, quad, s, alpha=2.2, reach=6.2, pairs=(), factors=()
     beta = 1 / np.sqrt(np.maximum(2 * (s[:, None] ** 2 + s**2), 1e-300))
     cutoff = reach / min(alpha, beta.min())
     most = np.ceil(cutoff * np.linalg.norm(inverse, axis=0)).astype(int) + 1
-    total, scales = 0.0, np.ones((len(x), len(x)))
+    scales = np.ones((len(x), len(x)))
     nearest = np.full((len(x), len(x)), np.inf)
     for (i, j), factor in zip(pairs, factors, strict=True):
         scales[i, j] = scales[j, i] = factor
         nearest[i, j] = nearest[j, i] = min(np.linalg.norm(x[j] - x[i] + _integers([2, 2, 2]) @ matrix, axis=1))
-    for shift in _integers(most) @ matrix:
-        d = x[None] - x[:, None] + shift
-        near = ((d**2).sum(-1) > 1e-20) & ((d**2).sum(-1) < cutoff**2)
-        i, j = np.nonzero(near)
+    d = x[None] - x[:, None] + (_integers(most) @ matrix)[:, None, None]
+    r2 = (d**2).sum(-1)
+    images, i, j = np.nonzero((r2 > 1e-20) & (r2 < cutoff**2))
 
-        def sharp(r2, n, i=i, j=j):
-            # 1/r less its smooth part, less what Gaussians lack of points
-            away = gammaincc(n + 0.5, alpha**2 * r2) - gammaincc(n + 0.5, beta[i, j] ** 2 * r2)
-            scaled = scales[i, j] * gammainc(n + 0.5, beta[i, j] ** 2 * r2) - gammainc(n + 0.5, alpha**2 * r2)
-            listed = (scales[i, j] != 1) & (r2 < (nearest[i, j] * (1 + 1e-12)) ** 2)
-            return point(r2, n) * np.where(listed, scaled, away)
+    def sharp(r2, n):
+        # 1/r less its smooth part, less what Gaussians lack of points
+        away = gammaincc(n + 0.5, alpha**2 * r2) - gammaincc(n + 0.5, beta[i, j] ** 2 * r2)
+        scaled = scales[i, j] * gammainc(n + 0.5, beta[i, j] ** 2 * r2) - gammainc(n + 0.5, alpha**2 * r2)
+        listed = (scales[i, j] != 1) & (r2 < (nearest[i, j] * (1 + 1e-12)) ** 2)
+        return point(r2, n) * np.where(listed, scaled, away)
 
-        if len(i):
-            total += pair(d[i, j], (q[i], mu[i], quad[i]), (q[j], mu[j], quad[j]), sharp).sum() / 2
+    total = pair(d[images, i, j], (q[i], mu[i], quad[i]), (q[j], mu[j], quad[j]), sharp).sum() / 2
     rows, highest = 2 * np.pi * inverse.T, 2 * reach * alpha
     k = _integers(np.ceil(highest * np.linalg.norm(matrix, axis=1) / (2 * np.pi)).astype(int)) @ rows
     k2 = (k**2).sum(1)
