@@ -181,71 +181,67 @@ def test_results_over_ranks_are_those_of_plain_sums(split, dtype, ends):
 def test_slopes_of_torch_and_jax_are_those_of_plain_sums(library, kind, dtype, split):
     """Also of two systems, and second derivatives."""
     module = pytest.importorskip(library)
+    pme, batch = PME(BOX, **FINE, **SPLITS[split], **PAIRS), PMEBatch(BOX, 2, **FINE, **SPLITS[split])
+    pairs = np.concatenate([PAIRS["exclusions"], np.array(PAIRS["exclusions"]) + 6])
+    listed, owners = dict(exclusions=pairs, factors=PAIRS["factors"] * 2), np.repeat([0, 1], 6)
+    used = [*range(2 + KINDS[kind]), 5]
+    along = [(0 if n == 4 else 1) * steps()[n].astype(dtype) for n in used]  # second derivatives by widths are others
+    derive = (_torch if library == "torch" else _jax)(module, pme, batch, kind, dtype, listed, owners, along)
     for distance in DISTANCES[::2]:
-        pme, batch = PME(BOX, **FINE, **SPLITS[split], **PAIRS), PMEBatch(BOX, 2, **FINE, **SPLITS[split])
         arrays = [a.astype(dtype) for a in (*numbers(distance, kind)[: 2 + KINDS[kind]], np.eye(3))]
-        both = [np.concatenate([a, a]) for a in arrays[:-1]]
-        pairs = np.concatenate([PAIRS["exclusions"], np.array(PAIRS["exclusions"]) + 6])
-        listed, owners = dict(exclusions=pairs, factors=PAIRS["factors"] * 2), np.repeat([0, 1], 6)
-        (_torch if library == "torch" else _jax)(
-            module, pme, batch, arrays, both, listed, owners, distance, kind, dtype
-        )
+        value, slopes, second, values, many = derive(arrays, [np.concatenate([a, a]) for a in arrays[:-1]])
+        check(float(value), slopes, distance, kind, dtype)
+        terms = [np.asarray(a, np.float64) * b for a, b in zip(second, along, strict=True)]
+        size = 10 * np.sqrt(sum((t**2).sum() for t in terms)) * max(TOLERANCE[dtype], 1e-6)
+        assert sum(t.sum() for t in terms) == pytest.approx(exact(distance, kind)[2], rel=0, abs=size)
+        for n, weight in enumerate(WEIGHTS):
+            part = [s[6 * n : 6 * n + 6] for s in many]
+            check(weight * float(values[n]), [*part, None], distance, kind, dtype, weight)
 
 
-def _torch(torch, pme, batch, arrays, both, listed, owners, distance, kind, dtype):
+def _torch(torch, pme, batch, kind, dtype, listed, owners, along):
     from particlemesh.apps.pme.torch import energy
 
-    x, *rest, deform = given = [torch.tensor(a, requires_grad=True) for a in arrays]
-    box = torch.tensor(BOX.astype(dtype))
-    value = call(functools.partial(energy, pme), [x @ deform.T, *rest], kind, cell=box @ deform.T)
-    slopes = torch.autograd.grad(value, given, create_graph=True)
-    check(value.item(), [s.detach().numpy() for s in slopes], distance, kind, dtype)
-    along = [torch.tensor(s.astype(dtype)) for n, s in enumerate(steps()) if n < len(rest) + 1 or n == 5]
-    if kind == "all":
-        along[4] = 0 * along[4]
-    second = torch.autograd.grad(sum((g * s).sum() for g, s in zip(slopes, along, strict=True)), given)
-    terms = [(a * b).detach().numpy().astype(np.float64) for a, b in zip(second, along, strict=True)]
-    size = np.sqrt(sum((t**2).sum() for t in terms)) * 10
-    bend = sum(t.sum() for t in terms)
-    assert bend == pytest.approx(exact(distance, kind)[2], rel=0, abs=max(TOLERANCE[dtype], 1e-6) * size)
-    many = [torch.tensor(a, requires_grad=True) for a in both]
-    values = call(functools.partial(energy, batch), many, kind, torch.tensor(owners), **listed)
-    slopes = torch.autograd.grad(values, many, torch.tensor(WEIGHTS.astype(dtype)))
-    for n, weight in enumerate(WEIGHTS):
-        part = [s[6 * n : 6 * n + 6].numpy() for s in slopes]
-        check(weight * values[n].item(), [*part, None], distance, kind, dtype, weight)
+    box, owners, along = (*map(torch.tensor, (BOX.astype(dtype), owners)), [*map(torch.tensor, along)])
+
+    def derive(arrays, both):
+        x, *rest, deform = given = [torch.tensor(a, requires_grad=True) for a in arrays]
+        value = call(functools.partial(energy, pme), [x @ deform.T, *rest], kind, cell=box @ deform.T)
+        slopes = torch.autograd.grad(value, given, create_graph=True)
+        second = torch.autograd.grad(sum((g * s).sum() for g, s in zip(slopes, along, strict=True)), given)
+        many = [torch.tensor(a, requires_grad=True) for a in both]
+        values = call(functools.partial(energy, batch), many, kind, owners, **listed)
+        of_many = torch.autograd.grad(values, many, torch.tensor(WEIGHTS.astype(dtype)))
+        slopes, second, of_many = ([a.detach().numpy() for a in group] for group in (slopes, second, of_many))
+        return value.detach(), slopes, second, values.detach(), of_many
+
+    return derive
 
 
-def _jax(jax, pme, batch, arrays, both, listed, owners, distance, kind, dtype):
+def _jax(jax, pme, batch, kind, dtype, listed, owners, along):
     from particlemesh.apps.pme.jax import energy
 
-    with jax.enable_x64(True):
-        box = jax.numpy.asarray(BOX, dtype)
+    def strained(x, *rest):
+        (*rest, deform), box = rest, jax.numpy.asarray(BOX, dtype)
+        return call(functools.partial(energy, pme), [x @ deform.T, *rest], kind, cell=box @ deform.T)
 
-        def strained(x, *rest):
-            *rest, deform = rest
-            return call(functools.partial(energy, pme), [x @ deform.T, *rest], kind, cell=box @ deform.T)
+    def weighted(*given):
+        values = call(functools.partial(energy, batch), given, kind, owners, **listed)
+        return values @ WEIGHTS.astype(dtype), values
 
-        slopes_of, bend = jax.value_and_grad(strained, range(len(arrays))), None
-        value, slopes = slopes_of(*arrays)
-        if distance in (1e-5, 0.15):  # each is compiled
-            along = [s.astype(dtype) for n, s in enumerate(steps()) if n < len(arrays) - 1 or n == 5]
-            along = [0 * s if kind == "all" and n == 4 else s for n, s in enumerate(along)]
-            second = jax.jvp(lambda *a: slopes_of(*a)[1], arrays, along)[1]
-            bend = [(np.asarray(a, np.float64) * b).sum() for a, b in zip(second, along, strict=True)]
+    def all_of(arrays, both):
+        slopes = jax.value_and_grad(strained, range(len(arrays)))
+        (value, first), (_, second) = jax.jvp(slopes, arrays, along)
+        of_many, values = jax.grad(weighted, range(len(both)), has_aux=True)(*both)
+        return value, first, second, values, of_many
 
-        def weighted(*given):
-            values = call(functools.partial(energy, batch), given, kind, owners, **listed)
-            return values @ WEIGHTS.astype(dtype), values
+    compiled = jax.jit(all_of)
 
-        many, values = jax.grad(weighted, range(len(both)), has_aux=True)(*both)
-    check(float(value), list(map(np.asarray, slopes)), distance, kind, dtype)
-    if bend is not None:
-        size = 10 * np.linalg.norm(bend) * max(TOLERANCE[dtype], 1e-6)
-        assert sum(bend) == pytest.approx(exact(distance, kind)[2], rel=0, abs=size)
-    for n, weight in enumerate(WEIGHTS):
-        part = [np.asarray(s[6 * n : 6 * n + 6]) for s in many]
-        check(weight * float(values[n]), [*part, None], distance, kind, dtype, weight)
+    def derive(arrays, both):
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, compiled(arrays, both))
+
+    return derive
 
 
 @pytest.mark.parametrize("kind", KINDS)
