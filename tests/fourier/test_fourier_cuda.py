@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: 
         ("average", ("average",), {}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 0}),
         ("multiply", ("multiply",), {"PARTS": 1, "TURNS": 1}), ("multiply", ("multiply",), {"PARTS": 2, "TURNS": 0}),
+        ("moments", ("moments",), {"DIM": 3, "EXPAND": 0}), ("moments", ("moments",), {"DIM": 1, "EXPAND": 1}),
         ("strain", ("strain_shares", "strain_totals"), {"TERMS": 6, "NDIM": 3}),
     ],
 )  # fmt: skip

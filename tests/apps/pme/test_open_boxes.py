@@ -192,6 +192,7 @@ def test_multipoles_in_free_space_are_the_plain_sum_of_their_pairs(splitting, li
         close(charges(*both), before, 1e-9)  # with the mesh of multipoles
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("net", [0.0, 1.7])
 def test_multipoles_of_a_slab_are_those_of_images_and_of_planes(net):
     x, q, mu, quad, s = system(np.diag((1.0, 1.2, 1.5)), count=5, width=0.06)
@@ -201,6 +202,7 @@ def test_multipoles_of_a_slab_are_those_of_images_and_of_planes(net):
     check_slopes(result, sum_of_slab, *given)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("axis", [0, 2])
 def test_multipoles_of_a_wire_are_the_plain_sum_over_its_images(axis):
     x, q, mu, quad, s = system(np.diag(SLAB.lengths), count=3, width=0.06)

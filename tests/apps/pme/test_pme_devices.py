@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from particlemesh.apps.pme import PME
+from particlemesh.apps.pme import PME, close, dipoles, multipoles
 from particlemesh.apps.pme.direct import pair_function
-from particlemesh.apps.pme.split import Gaussian, polynomials
+from particlemesh.apps.pme.split import Gaussian, polynomials, with_derivatives
 from particlemesh.backends import cuda
 from particlemesh.grid.queries import sums
 from pme_cases import TRICLINIC, random_charges
@@ -75,7 +75,7 @@ def test_charges_with_many_neighbours_are_summed_by_clusters(backend, monkeypatc
 def test_kernels_compile_for_cuda(double, width):
     for file, names in (
         ("assemble", ("assemble", "totals")), ("dispersion", ("coefficients", "without_pairs")),
-        ("dipoles", ("pack", "assemble")),
+        ("dipoles", ("pack", "assemble")), ("multipoles", ("pack", "assemble")),
         ("batch", ("assemble", "totals_of_systems")),
     ):  # fmt: skip
         cubin = cuda.compile_only(
@@ -87,6 +87,16 @@ def test_kernels_compile_for_cuda(double, width):
             90,
         )  # fmt: skip
         assert all(name.encode() in cubin for name in names)
+
+
+@pytest.mark.turns(2)
+@pytest.mark.skipif(without_nvrtc() is not None, reason=f"no NVRTC: {without_nvrtc()}")
+@pytest.mark.parametrize("of", [dipoles, multipoles])
+def test_pair_functions_of_named_particles_compile_for_cuda(of):
+    smooth, numbers = with_derivatives(Gaussian(3.0), 1.0, True, 5), close.numbers(0.3, 50)
+    function = close.by_names(of.pair_function(smooth, kind=close.NEIGHBOURS, numbers=numbers))
+    sizes = dict(REAL_IS_DOUBLE=0, VALUES=function.values, RESULTS=function.results)
+    assert b"listed" in cuda.compile_only("apps/pme/exclusions.c", sizes, 90, {"pair function": function.text})
 
 
 @pytest.mark.parametrize(("single", "gpu"), [(False, False), (True, False), (True, True)])
