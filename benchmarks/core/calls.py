@@ -30,7 +30,7 @@ from harness import clouds, runs
 from harness.place import Place
 from harness.tables import short, show, span
 from particlemesh.apps import brownian, dem, nufft
-from particlemesh.apps.pme import PME
+from particlemesh.apps.pme import PME, PMEBatch
 from particlemesh.fourier import Solver
 
 PACKAGE = str(Path(pm.__file__).parent)
@@ -96,6 +96,9 @@ def verbs(place: Place, kind: str, count: int) -> Iterator[Verb]:
     yield Verb("Solver.potential", "plain", lambda: solver.potential(q()))
     pme = PME((1.0,) * 3, 1e-4)
     yield Verb("PME", "plain", lambda: pme(x(), q()))
+    batch, system = PMEBatch((1.0,) * 3, 10, 1e-4), arrays.one(np.arange(count, dtype="i4") % 10)
+    boxes = arrays.turns(*(np.full((10, 3), 1 - 0.01 * n, "f4") for n in range(3)))
+    yield Verb("PMEBatch", "plain", lambda: batch(x(), q(), system, boxes=boxes()))
     transform = nufft.Plan(1, (nodes,) * 3, eps=1e-5, dtype="complex64")
     points = [arrays.turns(*(((c[:, a] - 0.5) * 6.28).copy() for c in clouds_of)) for a in range(3)]
     strengths = arrays.turns(*(c.astype("c8") for c in charges))
