@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 855,
     "command": 3125,
     "distributed": 3979,
-    "fourier": 3155,
+    "fourier": 3158,
     "grid": 8729,
     "interpolate": 3415,
     "kernels": 267,

@@ -215,7 +215,10 @@ def strain_tables(
     ndim = len(modes.shape)
     numbers = modes.numbers(ndim - 1)
     twice = modes.along(ndim - 1, np.where((numbers == 0) | (2 * numbers == modes.shape[-1]), 1.0, 2.0))
-    weights = [modes.share([axis]) for axis in range(ndim)]
+    # Of a box along the Cartesian axes, signs change products of two components only, and their mean is 0.
+    along = np.count_nonzero(modes.rows) == ndim
+    axes = range(0 if along else ndim)
+    weights = [modes.share([axis]) for axis in axes]
     if divisor is not None:
         weights += [1 / modes.along(a, divisor(modes.numbers(a), nodes, a)) for a, nodes in enumerate(modes.shape)]
     weights.append(-twice / (np.prod(modes.shape) * modes.mesh.node_volume))
@@ -226,6 +229,7 @@ def strain_tables(
 
     def write(signs: tuple[int, ...], region: tuple[slice, ...]) -> None:
         k = modes.vectors(signs, region)
+        crossed = modes.vectors((0,) * ndim, region) if along else k
         with np.errstate(divide="ignore", invalid="ignore"):
             of_all = slope(modes.squares(signs, region))
         for weight in weights:
@@ -235,12 +239,12 @@ def strain_tables(
         if not np.isfinite(of_all).all():
             raise ValueError("the slope of green is not finite at a mode other than k = 0; give a function that is.")
         for row, (a, b) in zip(tables, pairs, strict=True):
-            part = k[a] * k[b] * of_all
+            part = (k[a] * k[b] if a == b else crossed[a] * crossed[b]) * of_all
             if a == b and min(signs) > 0:  # all modes, once
                 part -= halves[region] * factors[region]
             row[region] += part
 
-    modes.in_parts(range(ndim), write)
+    modes.in_parts(axes, write)
     return tables.reshape(len(pairs), -1)
 
 
