@@ -17,12 +17,13 @@ from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.jax_lists import kept_list, neighbour_list
 from particlemesh.autograd.jax_operators import POOL, alike, define, in_place, real_name
+from particlemesh.autograd.jax_ranks import OverRanks
 from particlemesh.autograd.pool import nodes_of, text_of, verb
 from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
 __all__ = [
-    "alike", "gradient", "in_place", "interpolate", "kept_list", "neighbour_list", "potential", "spread",
+    "OverRanks", "alike", "gradient", "in_place", "interpolate", "kept_list", "neighbour_list", "potential", "spread",
     "spread_gradient",
 ]  # fmt: skip
 

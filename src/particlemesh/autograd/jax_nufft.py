@@ -7,6 +7,7 @@ points multiplies modes by ik.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,15 +29,22 @@ def _run(spreads: bool, points: Any, array: Any, order: int, facts: str, device:
     run(spreads, points, array, facts, device, out)
 
 
+def slopes_of(
+    transform: Callable[..., Any], axes: Any, sign: int, spreads: bool, points: Any, array: Any, facts: str
+) -> Any:
+    """Return what the next order makes of slopes, for modes with these numbers along each axis."""
+    weights = jnp.asarray(1j * sign * np.stack(np.meshgrid(*axes, indexing="ij")), array.dtype)
+    if spreads:  # (..., N, d) to modes
+        modes = transform(True, points, jnp.swapaxes(array, -1, -2), 0, facts)
+        return (modes * weights).sum(-1 - len(axes))
+    modes = weights * jnp.expand_dims(array, -1 - len(axes))
+    return jnp.swapaxes(transform(False, points, modes, 0, facts), -1, -2)
+
+
 def _slopes(spreads: bool, points: Any, array: Any, order: int, facts: str) -> Any:
     n_modes, _, sign, _ = facts_of(facts)
     axes = [np.arange(-(n // 2), (n + 1) // 2) for n in n_modes]
-    weights = jnp.asarray(1j * sign * np.stack(np.meshgrid(*axes, indexing="ij")), array.dtype)
-    if spreads:  # (..., N, d) to modes
-        modes = _transform(True, points, jnp.swapaxes(array, -1, -2), 0, facts)
-        return (modes * weights).sum(-1 - len(n_modes))
-    modes = weights * jnp.expand_dims(array, -1 - len(n_modes))
-    return jnp.swapaxes(_transform(False, points, modes, 0, facts), -1, -2)
+    return slopes_of(_transform, axes, sign, spreads, points, array, facts)
 
 
 _transform = define("particlemesh_nufft", _run, shape_of, _slopes)

@@ -8,13 +8,14 @@ multiplies by is, one by frequencies by ix.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
 from particlemesh.autograd.jax_nufft import as_complex, run
 from particlemesh.autograd.jax_operators import define
-from particlemesh.autograd.nufft_facts import both_sets, text_of
+from particlemesh.autograd.nufft_facts import both_sets, facts_of, text_of
 
 
 def _run(spreads: bool, both: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
@@ -22,23 +23,30 @@ def _run(spreads: bool, both: Any, array: Any, order: int, facts: str, device: A
     run(spreads, both, array, text, device, out, count)
 
 
-def _shape(spreads: bool, both: Any, array: Any, order: int, facts: str) -> tuple[int, ...]:
+def shape_of(spreads: bool, both: Any, array: Any, order: int, facts: str) -> tuple[int, ...]:
+    """Return the shape of the sums of a transform of type 3."""
     count = json.loads(facts)[0]
     return (*array.shape[:-1], both.shape[0] - count if spreads else count)
 
 
-def _change(spreads: bool, both: Any, moved: Any, array: Any, facts: str) -> Any:
+def change_of(
+    transform: Callable[..., Any], sign: int, count: int, spreads: bool, both: Any, moved: Any, array: Any, facts: str
+) -> Any:
     """Return the result's change: ``exp(i s x)`` changes by ``i (s dx + x ds)``."""
-    count, text = json.loads(facts)
     change = 0
     for at, step in zip(both.T.astype(array.dtype), moved.T.astype(array.dtype), strict=True):
         (here, there), (near, far) = (jnp.split(a, [count])[:: 1 if spreads else -1] for a in (at, step))
-        change += there * _transform(spreads, both, near * array, 0, facts)
-        change += far * _transform(spreads, both, here * array, 0, facts)
-    return 1j * json.loads(text)[2] * change
+        change += there * transform(spreads, both, near * array, 0, facts)
+        change += far * transform(spreads, both, here * array, 0, facts)
+    return 1j * sign * change
 
 
-_transform = define("particlemesh_nufft3", _run, _shape, change=_change)
+def _change(*given: Any) -> Any:
+    count, text = json.loads(given[-1])
+    return change_of(_transform, facts_of(text)[2], count, *given)
+
+
+_transform = define("particlemesh_nufft3", _run, shape_of, change=_change)
 
 
 def nufft3(points: Any, strengths: Any, frequencies: Any, *, eps: float = 1e-6, isign: int = 1, **options: Any) -> Any:

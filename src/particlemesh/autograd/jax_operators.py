@@ -137,12 +137,30 @@ def type_of(shape: tuple[int, ...], array: Any) -> Any:
     return array.update(shape=shape, weak_type=False, sharding=sharding)
 
 
+# ---- calls over ranks ------------------------------------------------------------------------------------------------
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    """Raise an error that says why a compiled program has no calls over ranks."""
+    raise NotImplementedError(
+        "calls over ranks send messages, and a message inside of a compiled program may wait for a program that has "
+        "not begun. Compile the parts between the calls, and differentiate outside of jit, vmap and shard_map."
+    )
+
+
+def uncompiled(primitive: Any, run: Callable[..., Any]) -> None:
+    """Let a primitive call a function of concrete arrays, and raise an error where JAX compiles it."""
+    primitive.def_impl(run)
+    mlir.register_lowering(primitive, refuse)
+    batching.primitive_batchers[primitive] = refuse
+
+
 # ---- pairs of operators ----------------------------------------------------------------------------------------------
 
 
 def define(
     name: str, run: Callable[..., None], shape: Callable[..., tuple[int, ...]], call: Callable[..., Any] | None = None,
-    change: Callable[..., Any] | None = None, sets: int = 1,
+    change: Callable[..., Any] | None = None, sets: int = 1, over_ranks: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """Return the function ``(spreads, *points, array, order, facts)`` of a new pair.
 
@@ -161,6 +179,8 @@ def define(
         the next order.
     sets : int
         How many sets of points there are. All but the first are integers, which nothing is differentiated by.
+    over_ranks : bool
+        Whether the call sends messages. Then ``run(spreads, *points, array, order, facts)`` returns the result.
     """
     primitive: Any = jax.extend.core.Primitive(name)
 
@@ -223,10 +243,13 @@ def define(
 
         return jax.lax.map(one, [jnp.moveaxis(a, axis, 0) for a, axis in given if axis is not None]), 0
 
-    primitive.def_impl(lambda *arrays, **static: compiled(**static)(*arrays))
     primitive.def_abstract_eval(abstract)
-    mlir.register_lowering(primitive, mlir.lower_fun(called, multiple_results=False))
     ad.primitive_jvps[primitive] = forward
     ad.primitive_transposes[primitive] = backward
-    batching.primitive_batchers[primitive] = batched
+    if over_ranks:
+        uncompiled(primitive, lambda *arrays, spreads, order, facts: run(spreads, *arrays, order, facts))
+    else:
+        primitive.def_impl(lambda *arrays, **static: compiled(**static)(*arrays))
+        mlir.register_lowering(primitive, mlir.lower_fun(called, multiple_results=False))
+        batching.primitive_batchers[primitive] = batched
     return bind

@@ -8,6 +8,7 @@ derivative by points multiplies modes by -ik and is the operator again.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,16 +35,22 @@ def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -
     return run(shape_of(spreads, points, array, order, facts), spreads, points, array, facts)
 
 
+def slopes_of(
+    transform: Callable[..., Tensor], axes: Sequence[Tensor], sign: int, points: Tensor, array: Tensor, facts: str
+) -> Tensor:
+    """Return the slopes (..., N, d) at points of the sums of modes, whose numbers along each axis are given."""
+    weights = torch.stack(torch.meshgrid(*(k.to(points.device, points.dtype) for k in axes), indexing="ij"))
+    slopes = -1j * sign * weights * array.unsqueeze(-1 - len(axes))
+    return transform(False, points, slopes, 0, facts).transpose(-1, -2)
+
+
 def _slopes(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-    """Return the slopes (..., N, d) of the sums at points."""
     n_modes, _, sign, _ = facts_of(facts)
-    axes = [torch.arange(-(n // 2), (n + 1) // 2, device=array.device, dtype=points.dtype) for n in n_modes]
-    weights = torch.stack(torch.meshgrid(*axes, indexing="ij"))
-    slopes = -1j * sign * weights * array.unsqueeze(-1 - len(n_modes))
-    return _transform(False, points, slopes, 0, facts).transpose(-1, -2)
+    axes = [torch.arange(-(n // 2), (n + 1) // 2) for n in n_modes]
+    return slopes_of(_transform, axes, sign, points, array, facts)
 
 
-_transform = define("nufft", _run, shape_of, _slopes)
+_transform: Callable[..., Tensor] = define("nufft", _run, shape_of, _slopes)
 
 
 constant_text = torch.compiler.assume_constant_result(text_of)
