@@ -4,14 +4,9 @@
 import numpy as np
 import pytest
 
+from differentiating import Jax, in_each
 from particlemesh import distributed as pmd
 from ranks import on_threads
-
-torch = pytest.importorskip("torch")
-
-from particlemesh.autograd.torch_nufft import nufft1, nufft2  # noqa: E402 - needs torch
-from particlemesh.autograd.torch_nufft3 import nufft3  # noqa: E402
-from particlemesh.autograd.torch_nufft_ranks import NUFFTOverRanks  # noqa: E402
 
 COUNT, EPS = 13, 1e-11
 # Ranks and modes; the first of several ranks has no points, and with two modes the last ones have no modes.
@@ -21,7 +16,7 @@ CASES = {"one": (1, (9,)), "line": (2, (8,)), "plane": (3, (6, 7)), "few modes":
 def drawn(*shape, seed=1, complex=True):
     rng = np.random.default_rng(seed)
     reals = rng.standard_normal((2, *shape))
-    return torch.from_numpy(reals[0] + 1j * reals[1] if complex else reals[0])
+    return reals[0] + 1j * reals[1] if complex else reals[0]
 
 
 def mine_of(world):
@@ -29,99 +24,126 @@ def mine_of(world):
     return np.arange(COUNT)[first :: max(world.size - 1, 1)] if first >= 0 else np.arange(0)
 
 
-def leaf(tensor):
-    return tensor.detach().clone().requires_grad_()
+def over_ranks(library, *given, **options):
+    return library.module("autograd.{}_nufft_ranks").NUFFTOverRanks(*given, nthreads=1, **options)
 
 
-def slopes(loss, arrays, directions):
-    """First derivatives, and second ones along directions."""
-    first = torch.autograd.grad(loss, arrays, create_graph=True)
-    along = sum((g * d.conj()).real.sum() for g, d in zip(first, directions, strict=True))
-    return [a.detach() for a in (*first, *torch.autograd.grad(along, arrays))]
+def local(library, verb):
+    return getattr(library.module("autograd.{}_nufft3" if verb == "nufft3" else "autograd.{}_nufft"), verb)
 
 
-def losses(transforms, x, c, f, s, on_modes, on_points, on_frequencies):
+def loss_of(library, transforms, *weights):
     """Cubes mix all numbers, and a batch of two has a loss with weights of its own."""
     one, two, three = transforms
-    total = (one(x, c).abs() ** 3 * on_modes).sum() + (two(x, f).abs() ** 3 * on_points).sum()
-    return total + (three(x, c, s).abs() ** 3 * on_frequencies).sum()
+    on_modes, on_points, on_frequencies = map(library.array, weights)
+
+    def loss(x, c, f, s):
+        total = (abs(one(x, c)) ** 3 * on_modes).sum() + (abs(two(x, f)) ** 3 * on_points).sum()
+        return total + (abs(three(x, c, s)) ** 3 * on_frequencies).sum()
+
+    return loss
 
 
+@in_each
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("isign", [1, -1])
-def test_derivatives_are_those_of_one_device(name, isign):
-    size, modes = CASES[name]
+def test_derivatives_are_those_of_one_device(name, isign, library):
+    (size, modes), library = CASES[name], library()
     x, s = 3 * drawn(COUNT, len(modes), complex=False), 2 * drawn(COUNT, len(modes), seed=7, complex=False)
-    whole = [leaf(a) for a in (x, drawn(2, COUNT), drawn(2, *modes, seed=2), s)]
+    whole = x, drawn(2, COUNT), drawn(2, *modes, seed=2), s
     weights = [drawn(*shape, seed=3, complex=False) for shape in (modes, (COUNT,), (COUNT,))]
-    directions = [drawn(*a.shape, seed=5, complex=a.is_complex()) for a in whole]
-    local = (
-        lambda x, c: nufft1(x, c, modes, eps=EPS, isign=isign), lambda x, f: nufft2(x, f, eps=EPS, isign=isign),
-        lambda x, c, s: nufft3(x, c, s, eps=EPS, isign=isign),
+    directions = [drawn(*a.shape, seed=5, complex=a.dtype.kind == "c") for a in whole]
+    one, two, three = (local(library, f"nufft{n}") for n in (1, 2, 3))
+    alone = (
+        lambda x, c: one(x, c, modes, eps=EPS, isign=isign), lambda x, f: two(x, f, eps=EPS, isign=isign),
+        lambda x, c, s: three(x, c, s, eps=EPS, isign=isign),
     )  # fmt: skip
-    loss = losses(local, *whole, *weights)
-    expected = slopes(loss, whole, directions)
+    with library.wide():
+        total, expected = library.twice(loss_of(library, alone, *weights), whole, directions)
 
     def work(world):
-        ranks, some = NUFFTOverRanks(world, modes, eps=EPS, nthreads=1), mine_of(world)
-        held = (..., *(slice(*r) for r in ranks.part))
-        cut = some, (slice(None), some), held, some
-        arrays = [leaf(a[c]) for a, c in zip(whole, cut, strict=True)]
-        given = (
-            lambda x, c: ranks.nufft1(x, c, isign=isign), lambda x, f: ranks.nufft2(x, f, isign=isign),
-            lambda x, c, s: ranks.nufft3(x, c, s, isign=isign),
-        )  # fmt: skip
-        share = losses(given, *arrays, weights[0][held], weights[1][some], weights[2][some])
-        got = slopes(share, arrays, [d[c] for d, c in zip(directions, cut, strict=True)])
-        for one, of_all, c in zip(got, expected, cut * 2, strict=True):
-            assert one.shape == of_all[c].shape
-            assert (one - of_all[c]).abs().sum() <= 1e-7 * of_all.abs().max()
-        return share.item()
+        with library.wide():
+            ranks, some = over_ranks(library, world, modes, eps=EPS), mine_of(world)
+            held = (..., *(slice(*r) for r in ranks.part))
+            cut = some, (slice(None), some), held, some
+            arrays, along = ([a[c] for a, c in zip(given, cut, strict=True)] for given in (whole, directions))
+            given = (
+                lambda x, c: ranks.nufft1(x, c, isign=isign), lambda x, f: ranks.nufft2(x, f, isign=isign),
+                lambda x, c, s: ranks.nufft3(x, c, s, isign=isign),
+            )  # fmt: skip
+            loss = loss_of(library, given, weights[0][held], weights[1][some], weights[2][some])
+            share, got = library.twice(loss, arrays, along)
+            for one, of_all, c in zip(got, expected, cut * 2, strict=True):
+                assert one.shape == of_all[c].shape
+                assert abs(one - of_all[c]).sum() <= 1e-7 * abs(of_all).max()
+            return share
 
-    assert sum(on_threads(size, work)) == pytest.approx(loss.item(), rel=1e-8)
-
-
-def test_differences():
-    ranks = NUFFTOverRanks(pmd.World(), (4, 5), eps=1e-12, nthreads=1)
-    x, c, f, s = leaf(drawn(3, 2, complex=False)), leaf(drawn(3)), leaf(drawn(4, 5)), leaf(drawn(2, 2, complex=False))
-    for call, arrays in ((ranks.nufft1, (x, c)), (ranks.nufft2, (x, f)), (ranks.nufft3, (x, c, s))):
-        assert torch.autograd.gradcheck(call, arrays, fast_mode=True)
-        assert torch.autograd.gradgradcheck(call, arrays, fast_mode=True)
+    assert sum(on_threads(size, work)) == pytest.approx(total, rel=1e-8)
 
 
-def test_single_precision_and_real_values():
+@in_each
+def test_differences(library):
+    library = library()
+    with library.wide():
+        ranks = over_ranks(library, pmd.World(), (4, 5), eps=1e-12)
+        x, c, f, s = drawn(3, 2, complex=False), drawn(3), drawn(4, 5), drawn(2, 2, complex=False)
+        for call, arrays in ((ranks.nufft1, (x, c)), (ranks.nufft2, (x, f)), (ranks.nufft3, (x, c, s))):
+            library.check(call, arrays)
+
+
+@in_each
+def test_single_precision_and_real_values(library):
+    library = library()
     x, c = 3 * drawn(COUNT, 2, complex=False), drawn(COUNT, complex=False)
-    expected = nufft1(x, c, (6, 7), eps=EPS)
+    with library.wide():
+        expected = np.asarray(local(library, "nufft1")(library.array(x), library.array(c), (6, 7), eps=EPS))
 
     def work(world):
-        ranks, some = NUFFTOverRanks(world, (6, 7), eps=1e-4, nthreads=1), mine_of(world)
-        strengths = leaf(c[some].float())
-        modes = ranks.nufft1(x[some].float(), strengths)
-        assert modes.dtype == torch.complex64
-        assert (modes - expected[tuple(slice(*r) for r in ranks.part)]).abs().max() < 2e-3
-        (slope,) = torch.autograd.grad(modes.abs().square().sum(), strengths)
-        assert slope.dtype == torch.float32
-        assert ranks.nufft1(x[some].float(), strengths.new_zeros((0, len(some)))).shape == (0, *ranks.shape)
+        ranks, some = over_ranks(library, world, (6, 7), eps=1e-4), mine_of(world)
+        points, strengths = (library.array(a[some].astype(np.float32)) for a in (x, c))
+        modes = ranks.nufft1(points, strengths)
+        assert str(modes.dtype).removeprefix("torch.") == "complex64"
+        assert abs(np.asarray(modes) - expected[tuple(slice(*r) for r in ranks.part)]).max() < 2e-3
+        (slope,) = library.slopes(lambda c: (abs(ranks.nufft1(points, c)) ** 2).sum(), [c[some].astype(np.float32)])[1]
+        assert str(slope.dtype).removeprefix("torch.") == "float32"
+        assert ranks.nufft1(points, library.array(np.zeros((0, len(some)), np.float32))).shape == (0, *ranks.shape)
 
     on_threads(2, work)
 
 
-def test_what_is_refused():
+@in_each
+def test_what_is_refused(library):
+    library = library()
     x, c = drawn(COUNT, 1, complex=False), drawn(COUNT)
     with pytest.raises(TypeError, match="option 'modeord' is not allowed here"):
-        NUFFTOverRanks(pmd.World(), 4, modeord=1)
-    ranks = NUFFTOverRanks(pmd.World(), 4)
-    with pytest.raises(ValueError, match=r"strengths has shape \(12,\); its last axes must be \(13,\)"):
-        ranks.nufft1(x, c[1:])
-    with pytest.raises(TypeError, match="strengths have dtype complex128 and points float32"):
-        ranks.nufft1(x.float(), c)
-    result = NUFFTOverRanks(pmd.World(), 4).nufft1(leaf(x), c)
-    with pytest.raises(RuntimeError, match="keep it until all derivatives"):
-        result.abs().sum().backward()
+        over_ranks(library, pmd.World(), 4, modeord=1)
+    with library.wide():
+        ranks, strengths = over_ranks(library, pmd.World(), 4), library.array(c)
+        with pytest.raises(ValueError, match=r"strengths has shape \(12,\); its last axes must be \(13,\)"):
+            ranks.nufft1(library.array(x), library.array(c[1:]))
+        with pytest.raises(TypeError, match="strengths have dtype complex128 and points float32"):
+            ranks.nufft1(library.array(x.astype(np.float32)), strengths)
+        with pytest.raises(RuntimeError, match="keep it until all derivatives"):
+            library.slopes(lambda x: abs(over_ranks(library, pmd.World(), 4).nufft1(x, strengths)).sum(), [x])
 
     def work(world):
-        ranks = NUFFTOverRanks(world, 4)
-        with pytest.raises(ValueError, match="on rank 0 nothing requires grad, and on rank 1 points:"):
-            ranks.nufft1(leaf(x) if world.rank else x, c)
+        with library.wide():
+            ranks, given = over_ranks(library, world, 4), (x, c)
+
+            def loss(*given):
+                return abs(ranks.nufft1(*given)).sum()
+
+            with pytest.raises(ValueError, match=library.lonely.format("points")):
+                library.slopes(loss, given, [0]) if world.rank else loss(*map(library.array, given))
 
     on_threads(2, work)
+
+
+def test_compiled_programs_refuse_transforms_over_ranks():
+    library = Jax()
+    with library.wide():
+        ranks, x, c = over_ranks(library, pmd.World(), 4), drawn(COUNT, 1, complex=False), drawn(COUNT)
+        frequencies = drawn(COUNT, 1, complex=False)
+        for call in (lambda x: ranks.nufft1(x, c), lambda x: ranks.nufft3(x, c, frequencies)):
+            with pytest.raises(NotImplementedError, match="Compile the parts between the calls"):
+                library.jax.jit(library.jax.grad(lambda x: abs(call(x)).sum()))(x)  # noqa: B023 - called here

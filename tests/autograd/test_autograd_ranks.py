@@ -187,6 +187,8 @@ LONELY = {
     "both": (lambda ranks, x, v, zeros: ranks.spread(x, v), (1, 1), "positions and values"),
     "interpolate": (lambda ranks, x, v, zeros: ranks.interpolate(zeros, x), (1, 0), "positions"),
     "forward": (lambda ranks, x, v, zeros: ranks.forward(zeros + v.sum()), (0, 1), "field"),
+    "total": (lambda ranks, x, v, zeros: ranks.total(v), (0, 1), "share"),
+    "shared": (lambda ranks, x, v, zeros: ranks.shared(v), (0, 1), "array"),
     "cell": (
         lambda ranks, x, v, zeros: ranks.potential(x, v, cell=x[:, 0] + 1, green="ewald", alpha=3.0), (1, 0),
         "positions and cell",

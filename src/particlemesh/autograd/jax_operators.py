@@ -150,7 +150,7 @@ def refuse(*_: Any, **__: Any) -> Any:
 
 def uncompiled(primitive: Any, run: Callable[..., Any]) -> None:
     """Let a primitive call a function of concrete arrays, and raise an error where JAX compiles it."""
-    primitive.def_impl(run)
+    primitive.def_impl(lambda *arrays, **static: run(*map(jnp.asarray, arrays), **static))
     mlir.register_lowering(primitive, refuse)
     batching.primitive_batchers[primitive] = refuse
 

@@ -45,21 +45,22 @@ ad.primitive_jvps[_AGREED] = _with_needs
 # ---- linear functions on all ranks, and their adjoints --------------------------------------------------------------
 
 
-def _linear(array: Any, there: Any, back: Any, shape: Any = None, complex: bool | None = None) -> Any:
+def _linear(array: Any, there: Any, back: Any, again: Any = None, shape: Any = None, complex: Any = None) -> Any:
     array = jnp.asarray(array)
     kind = array.dtype if complex is None else jnp.result_type(real_name(array), *[jnp.complex64] * complex)
-    return _LINEAR.bind(array, there=there, back=back, shape=array.shape if shape is None else shape, dtype=kind)
+    given = dict(shape=array.shape if shape is None else shape, dtype=kind)
+    return _LINEAR.bind(array, ways=(there, back, again or there), **given)
 
 
-def _transposed(slope: Any, array: Any, *, there: Any, back: Any, **_: Any) -> list[Any]:
-    kind = array.aval
-    adjoint = _LINEAR.bind(jnp.conj(slope), there=back, back=there, shape=kind.shape, dtype=kind.dtype)
+def _transposed(slope: Any, array: Any, *, ways: Any, **_: Any) -> list[Any]:
+    (_, back, again), kind = ways, array.aval
+    adjoint = _LINEAR.bind(jnp.conj(slope), ways=(back, again, back), shape=kind.shape, dtype=kind.dtype)
     return [jnp.conj(adjoint)]
 
 
 _LINEAR: Any = jax.extend.core.Primitive("linear_over_ranks")
 _LINEAR.def_abstract_eval(lambda array, *, shape, dtype, **_: jax.core.ShapedArray(shape, dtype))
-uncompiled(_LINEAR, lambda array, *, there, **_: there(array))
+uncompiled(_LINEAR, lambda array, *, ways, **_: ways[0](array))
 ad.deflinear2(_LINEAR, _transposed)
 
 

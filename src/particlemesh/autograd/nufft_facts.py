@@ -67,8 +67,13 @@ def both_sets(points: Any, strengths: Any, frequencies: Any) -> tuple[Any, Any]:
 
 def shape_of(spreads: bool, points: Any, array: Any, order: int, text: str) -> tuple[int, ...]:
     """Return the shape of the modes of strengths (..., N), if it spreads, or of the sums of modes."""
-    n_modes, count = facts_of(text)[0], (points.shape[0],)
-    core, result = (count, n_modes) if spreads else (n_modes, count)
+    return shape_with(facts_of(text)[0], spreads, points, array)
+
+
+def shape_with(modes: tuple[int, ...], spreads: bool, points: Any, array: Any) -> tuple[int, ...]:
+    """Return the shape for a number of modes along each axis; see `shape_of`."""
+    count = (points.shape[0],)
+    core, result = (count, modes) if spreads else (modes, count)
     batch = array.ndim - len(core)
     if batch < 0 or tuple(array.shape[batch:]) != core:
         what = "strengths" if spreads else "modes"

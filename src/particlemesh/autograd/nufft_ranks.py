@@ -16,7 +16,7 @@ import numpy as np
 
 from particlemesh import distributed as pmd
 from particlemesh.apps import nufft
-from particlemesh.autograd.nufft_facts import both_sets, check_types, with_axes
+from particlemesh.autograd.nufft_facts import both_sets, check_types, shape_with, with_axes
 from particlemesh.autograd.ranks import Collective, named
 
 
@@ -34,13 +34,7 @@ def axes_of(text: str) -> tuple[Any, int]:
 
 def shape(spreads: bool, points: Any, array: Any, order: int, text: str) -> tuple[int, ...]:
     """Return the shape of the modes of strengths (..., N), if it spreads, or of the sums of modes."""
-    ranks, _ = facts_of(text)
-    core, result = ((len(points),), ranks.shape) if spreads else (ranks.shape, (len(points),))
-    batch = array.ndim - len(core)
-    if batch < 0 or tuple(array.shape[batch:]) != core:
-        what = "strengths" if spreads else "modes"
-        raise ValueError(f"{what} has shape {tuple(array.shape)}; its last axes must be {core}.")
-    return (*array.shape[:batch], *result)
+    return shape_with(facts_of(text)[0].shape, spreads, points, array)
 
 
 def run(spreads: bool, points: Any, array: Any, order: int, text: str) -> Any:

@@ -7,6 +7,7 @@ of an exchange is the reverse exchange. Each rank differentiates its share of a 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable
@@ -44,8 +45,9 @@ class Library(NamedTuple):
     agreed : callable
         ``agreed(collective, **inputs)`` returns the inputs of a call, once all ranks differentiate by the same ones.
     linear : callable
-        ``linear(array, there, back, shape, complex)`` returns ``there(array)``, a linear function on all ranks, whose
-        adjoint is ``back``. Both take arrays without derivatives. The result has this shape, and is complex or real.
+        ``linear(array, there, back, again, shape, complex)`` returns ``there(array)``, a linear function on all ranks,
+        whose adjoint is ``back``. The adjoint of that is ``again``, by default ``there``. All take arrays without
+        derivatives. The result has this shape, and is complex or real; by default as the array.
     transposes : bool
         Whether the derivative of a complex linear function is its transpose rather than its adjoint.
     differ, remedy : str
@@ -214,13 +216,13 @@ class OverRanks(Collective):
         """Return this rank's modes of a real field, as :meth:`particlemesh.distributed.FFT.forward` does."""
         (field,) = self.library.agreed(self, field=field)
         modes = (*field.shape[: -len(self.modes)], *(end - first for first, end in self.modes))
-        return self.library.linear(field, self._fft.forward, self._from_modes, modes, True)
+        return self.library.linear(field, self._fft.forward, self._from_modes, shape=modes, complex=True)
 
     def inverse(self, modes: Any) -> Any:
         """Return this rank's nodes of a real field from its modes."""
         (modes,) = self.library.agreed(self, modes=modes)
         field = (*modes.shape[: -len(self.modes)], *self.part.shape)
-        return self.library.linear(modes, self._fft.inverse, self._to_modes, field, False)
+        return self.library.linear(modes, self._fft.inverse, self._to_modes, shape=field, complex=False)
 
     def _from_modes(self, slope: Any) -> Any:
         return self._fft.inverse(slope / self.library.like(self._times, slope.real))
@@ -273,11 +275,13 @@ class OverRanks(Collective):
 
     def total(self, share: Any) -> Any:
         """Return the sum of arrays of one shape over all ranks, on every rank; differentiable."""
-        return self.library.linear(share, self._sum, self._sum)
+        return self.library.linear(*self.library.agreed(self, share=share), self._sum, self._sum)
 
     def shared(self, array: Any) -> Any:
         """Return an array that all ranks have alike: derivatives by it are those of the sum of all shares."""
-        return self.library.linear(array, lambda a: self.library.xp.asarray(a, copy=True), self._sum)
+        # Slopes by it are on all ranks, too: derivatives of these are sums again.
+        copy = functools.partial(self.library.xp.asarray, copy=True)
+        return self.library.linear(*self.library.agreed(self, array=array), copy, self._sum, self._sum)
 
     def _sum(self, share: Any) -> Any:
         host = np.asarray(share.cpu() if hasattr(share, "cpu") else share)

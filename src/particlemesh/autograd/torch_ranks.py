@@ -20,22 +20,21 @@ def _agreed(collective: ranks.Collective, **inputs: Tensor) -> list[Tensor]:
 
 
 class _Linear(torch.autograd.Function):
-    """A linear function on all ranks, and its adjoint."""
+    """A linear function on all ranks, its adjoint, and the adjoint of that."""
 
     @staticmethod
-    def forward(ctx: Any, array: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.back, ctx.there = back, there
-        return there(array.detach().contiguous())
+    def forward(ctx: Any, array: Tensor, *ways: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.ways = ways
+        return ways[0](array.detach().contiguous())
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        return _Linear.apply(slope, ctx.back, ctx.there), None, None
+        _, back, again = ctx.ways
+        return _Linear.apply(slope, back, again, back), None, None, None
 
 
-def _linear(
-    array: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor], *_: Any
-) -> Any:  # fmt: skip
-    return _Linear.apply(array, there, back)
+def _linear(array: Tensor, there: Any, back: Any, again: Any = None, **_: Any) -> Any:
+    return _Linear.apply(array, there, back, again or there)
 
 
 def like(numbers: Any, array: Tensor) -> Tensor:
