@@ -233,6 +233,12 @@ def reach(xp: Any, near: float, inverse: Any) -> Any:
     return xp.clip(0.5 * (inverse**2).sum(-2).max() ** -0.5, None, near)
 
 
+def wholes(library: Library, d: Any, weights: Any, cutoff: float, cell: Any) -> Any:
+    """Return what sums over neighbours multiply ``1 / r`` with, for factors minus 1 of pairs at vectors d (M, 3)."""
+    near = reach(library.xp, close.FAR * cutoff, library.xp.linalg.inv(library.constant(cell)))
+    return 1 + weights * share(library, (d * d).sum(1), near)
+
+
 def share(library: Library, r2: Any, reach: Any) -> Any:
     """Return what sums over neighbours leave out of pairs at r**2; derivatives take it as a constant (`close`)."""
     return library.constant(library.xp.clip(2 - 2 * r2 / reach**2, 0, 1))

@@ -15,7 +15,7 @@ from jax.interpreters import ad, batching, mlir
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme import close, derivatives
+from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.induced import InducedDipoles
@@ -79,7 +79,7 @@ def energy(
         None if a is None else jnp.asarray(a) for a in (cell, system, dipoles, quadrupoles, widths)
     )
     derivatives.check(pme, x, q, system, exclusions)
-    values = derivatives.values_of(_JAX, x, q, *others)
+    values = derivatives.values_of(JAX, x, q, *others)
     moments = values.ndim > 1
     if not any(isinstance(a, jax.core.Tracer) for a in (q, system, others[2])):
         derivatives.choose(pme, q, system, moments, others[2])
@@ -89,13 +89,13 @@ def energy(
     if system is not None and not isinstance(system, jax.core.Tracer):
         derivatives.check_systems(known.pairs, np.asarray(system))
     mesh, options = derivatives.of_mesh(pme)
-    sources = derivatives.moments_of(_JAX, values) * facts.times
+    sources = derivatives.moments_of(JAX, values) * facts.times
     far = potential(x, sources, mesh, cell=matrix, system=system, moments=moments, **options)
     density = x.shape[0] / (1 if system is None else matrix.shape[0]) / pme.box.volume
     expected = int(2.5 * x.shape[0] * (density * derivatives.split_of(facts.pairs)[0] ** 3 + 1))
     near = _pairs(_Pairs(facts.pairs, known, min(expected, _MOST)), x, values, matrix, system)
     pairs = *known.pairs.T, known.factors - 1
-    return derivatives.energy(_JAX, facts, x, values, matrix, system, pairs, near, far)
+    return derivatives.energy(JAX, facts, x, values, matrix, system, pairs, near, far)
 
 
 def _like(numbers: Any, array: Any) -> Any:
@@ -106,7 +106,7 @@ def _add(terms: Any, at: Any, count: int) -> Any:
     return jnp.zeros((count, *terms.shape[1:]), terms.dtype).at[at].add(terms)
 
 
-_JAX = derivatives.Library(jnp, _like, _add, jax.scipy.special.erfc, jax.lax.stop_gradient)
+JAX = derivatives.Library(jnp, _like, _add, jax.scipy.special.erfc, jax.lax.stop_gradient)
 
 
 @functools.cache
@@ -148,7 +148,7 @@ def _change(slopes: Any, given: Any, steps: Any) -> Any:
     """Return what steps of positions, charges and cell change of the sums, by their slopes."""
     of_x, of_q, of_cell = (a * b for a, b in zip(slopes, steps, strict=False))
     each = of_x.sum(1) + of_q.reshape(len(of_x), -1).sum(1)
-    return _JAX.totals(each, *given[2:]) + of_cell.sum((-1, -2))
+    return JAX.totals(each, *given[2:]) + of_cell.sum((-1, -2))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -171,15 +171,10 @@ def _again(of: _Pairs, given: Any, steps: Any) -> tuple[Any, Any]:
     return [value, *slopes], [_change(slopes, given, steps), *_CHANGES.bind(*alike([*state, *steps[:3]]), of=of)]
 
 
-# ---- changes of slopes: a linear and symmetric function of steps -------------------------------------------------
-
-
-def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
-    """Return what steps of positions, charges and cell change of slopes by them; arrays are these, systems, steps."""
-    (x, q, cell, *system), steps = arrays[:-3], arrays[-3:]
-    weights = jnp.asarray(of.excluded.keys(x.shape[0])[1], x.dtype)
-    cutoff, split = derivatives.split_of(of.text)
-    tables = with_derivatives(split, cutoff, x.dtype == jnp.float32, 6)
+def near_energies(text: str, between: Any, a: Any, b: Any, whole: Any) -> Any:
+    """Return energies of pairs within the cutoff, whose derivatives are right: see `derivatives.pair_energies`."""
+    cutoff, split = derivatives.split_of(text)
+    tables = with_derivatives(split, cutoff, between.dtype == jnp.float32, 6)
 
     def smooth(r2: Any, n: int) -> Any:
         rows, t = jnp.asarray(tables.bent(n).T, r2.dtype), r2 * tables.scale
@@ -188,6 +183,18 @@ def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
         for row in rows[::-1]:
             value = value * (t - interval - 0.5) + row[interval]
         return value
+
+    return derivatives.pair_energies(JAX, smooth, between, a, b, whole)
+
+
+# ---- changes of slopes: a linear and symmetric function of steps -------------------------------------------------
+
+
+def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
+    """Return what steps of positions, charges and cell change of slopes by them; arrays are these, systems, steps."""
+    (x, q, cell, *system), steps = arrays[:-3], arrays[-3:]
+    weights = jnp.asarray(of.excluded.keys(x.shape[0])[1], x.dtype)
+    cutoff = derivatives.split_of(of.text)[0]
 
     def listed(xp: Any, x: Any, cell: Any, begin: Any, owners: Any = None) -> tuple[Any, Any]:
         rows, box = derivatives.boxes_of(cell, of.text)
@@ -208,11 +215,9 @@ def _changes(*arrays: Any, of: _Pairs) -> list[Any]:
         def energy(x: Any, q: Any, cell: Any) -> Any:
             box = cell[system[0][i]] if system else cell
             d = x[j] - x[i] + (table[:, None, 2:5].astype(x.dtype) @ box)[:, 0]
-            near = derivatives.reach(jnp, close.FAR * cutoff, jnp.linalg.inv(jax.lax.stop_gradient(cell)))
-            left = derivatives.share(_JAX, (d * d).sum(1), near)
-            whole = 1 + jnp.where(table[:, 5] < 0, 0, jnp.append(weights, 0)[table[:, 5]]) * left
-            there = table[:, 0] >= 0
-            terms = derivatives.pair_energies(_JAX, smooth, d, q[i], q[j], jnp.where(there, whole, 0))
+            some = jnp.where(table[:, 5] < 0, 0, jnp.append(weights, 0)[table[:, 5]])
+            there, whole = table[:, 0] >= 0, derivatives.wholes(JAX, d, some, cutoff, cell)
+            terms = near_energies(of.text, d, q[i], q[j], jnp.where(there, whole, 0))
             return jnp.where(there, terms, 0).sum()
 
         changes = jax.jvp(jax.grad(energy, (0, 1, 2)), (x, q, cell), steps)[1]

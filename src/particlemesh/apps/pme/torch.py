@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 import particlemesh as pm
-from particlemesh.apps.pme import close, derivatives
+from particlemesh.apps.pme import derivatives
 from particlemesh.apps.pme.batch import PMEBatch
 from particlemesh.apps.pme.equilibration import ChargeEquilibration
 from particlemesh.apps.pme.exclusions import Exclusions
@@ -211,23 +211,14 @@ def _by_tensors(facts: str, x: Tensor, q: Tensor, cell: Tensor, system: Tensor |
     i, j, shifts = (a.long() for a in pm.neighbour_list("ijS", x.detach(), box, cutoff, half=True, **many))
     home = None if system is None else system[i]
     between = x[j] - x[i] + (shifts.to(x.dtype)[:, None] @ (cell if home is None else cell[home]))[:, 0]
-    whole = wholes(between, i, j, pairs, len(x), cutoff, cell)
-    return TORCH.totals(near_energies(facts, between, q[i], q[j], whole), cell, home)
-
-
-def wholes(
-    between: Tensor, i: Tensor, j: Tensor, pairs: Exclusions, count: int, cutoff: float, cell: Tensor
-) -> Tensor:  # fmt: skip
-    """Return what the sum over pairs i, j of particles below a number multiplies ``1 / r`` with."""
     whole = torch.ones_like(between[:, 0])
-    if not len(pairs):
-        return whole
-    keys, weights = (torch.from_numpy(a).to(between.device) for a in pairs.keys(count))
-    codes = i * count + j
-    place = torch.searchsorted(keys, codes).clamp(max=len(keys) - 1)
-    near = derivatives.reach(torch, close.FAR * cutoff, torch.linalg.inv(cell.detach()))
-    left = derivatives.share(TORCH, (between * between).sum(1), near)
-    return whole + torch.where(keys[place] == codes, weights.to(whole.dtype)[place], 0.0) * left
+    if len(pairs):
+        keys, weights = (torch.from_numpy(a).to(x.device) for a in pairs.keys(len(x)))
+        codes = i * len(x) + j
+        place = torch.searchsorted(keys, codes).clamp(max=len(keys) - 1)
+        some = torch.where(keys[place] == codes, weights.to(x.dtype)[place], 0.0)
+        whole = derivatives.wholes(TORCH, between, some, cutoff, cell)
+    return TORCH.totals(near_energies(facts, between, q[i], q[j], whole), cell, home)
 
 
 # ---- induced dipoles and equilibrated charges --------------------------------------------------------------------
