@@ -31,6 +31,10 @@ class Torch:
     def array(self, numbers):
         return self.xp.tensor(np.ascontiguousarray(numbers))
 
+    def host(self, array):
+        """Return an array of NumPy."""
+        return array.detach().resolve_conj().numpy()
+
     def slopes(self, loss, arrays, some=None):
         """Return the value and the slopes of a function of arrays, by some of them or by all."""
         some = range(len(arrays)) if some is None else some
@@ -48,7 +52,7 @@ class Torch:
         value, first = self.slopes(loss, leaves)
         along = self._along(first, directions, shares)
         again = self.xp.autograd.grad(along, leaves)
-        return value.item(), [a.detach().resolve_conj().numpy() for a in (*first, *again)]
+        return value.item(), [self.host(a) for a in (*first, *again)]
 
     def _along(self, slopes, directions, shares):
         return sum(
@@ -78,6 +82,9 @@ class Jax(Torch):
     def array(self, numbers):
         return self.xp.asarray(numbers)
 
+    def host(self, array):
+        return np.asarray(array)
+
     def slopes(self, loss, arrays, some=None):
         some = tuple(range(len(arrays)) if some is None else some)
         value, slopes = self.jax.value_and_grad(loss, some)(*map(self.array, arrays))
@@ -90,7 +97,7 @@ class Jax(Torch):
             return self._along(self.slopes(loss, given)[1], directions, shares)
 
         value, first = self.slopes(loss, arrays)
-        return value.item(), list(map(np.asarray, (*first, *self.slopes(along, arrays)[1])))
+        return value.item(), list(map(self.host, (*first, *self.slopes(along, arrays)[1])))
 
     def changes(self, loss, arrays, directions):
         """Return the change of a function along directions, in forward mode."""

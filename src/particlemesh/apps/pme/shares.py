@@ -86,39 +86,21 @@ def _ranks_of(of: Kind, pme: DistributedPME, positions: Any, charges: Any) -> An
 def _pairs(of: Kind, core: Any, x: Any, q: Any, cell: Any, text: str) -> Any:
     """Return the sum over the pairs within the cutoff that this rank's grid has."""
     world, here, partners = core.world, of.library.constant(x), core.partners(x.shape[0])
-    box, kind = derivatives.boxes_of(of.library.constant(cell), text)[1], kind_of(here)
-    assert kind is not None
-    mesh = pm.Mesh(core.domain.mesh.shape, box)
+    kind: Any = kind_of(here)
+    mesh = pm.Mesh(core.domain.mesh.shape, derivatives.boxes_of(of.library.constant(cell), text)[1])
     with kind.scope(here):
         grid = pmd.UniformGrid(core.domain.on(mesh), world, derivatives.split_of(text)[0]).build(kind.native(here))
         pairs = grid.pairs(half=True, order="local", format="coo", quantities="ijS")
-        xp: Any = sys.modules[type(pairs.i).__module__.partition(".")[0]]
-        table, weights = xp.column_stack([pairs.i, pairs.j, pairs.shift]).astype(np.int32), None
+        xp, weights = _module(pairs.i), None
+        table = kind.wrap(_filled(of, xp.column_stack([pairs.i, pairs.j, pairs.shift]).astype(np.int32), -1))
         if partners is not None:
             names, count = grid.at_places(xp.asarray(partners.names)), len(core.names.particles) + 1
             keys, factors = map(xp.asarray, core.names.pairs.keys(count))
             codes = names[pairs.i] * count + names[pairs.j]
             place = xp.searchsorted(keys, codes).clip(max=len(keys) - 1)
-            weights = xp.where(keys[place] == codes, factors[place], 0).astype(derivatives.name_of(here))
-
-        def filled(rows: Any, value: float) -> Any:
-            whole = xp.full((of.room(len(rows)), *rows.shape[1:]), value, rows.dtype)
-            whole[: len(rows)] = rows
-            return whole
-
-        table, weights = kind.wrap(filled(table, -1)), None if weights is None else kind.wrap(filled(weights, 0))
-    count = grid.positions.shape[0] + grid.ghosts
-
-    def natively(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def call(rows: Any) -> Any:
-            with kind.scope(here):
-                return kind.wrap(function(kind.native(rows)))
-
-        return call
-
-    there = natively(lambda rows: filled(grid.at_places(rows), 0))
-    back = natively(lambda rows: grid.from_places(rows[:count]))
-    rows = of.mesh.library.linear(_rows(of, x, q), there, back, shape=(of.room(count), 4))
+            some = xp.where(keys[place] == codes, factors[place], 0).astype(derivatives.name_of(here))
+            weights = kind.wrap(_filled(of, some, 0))
+    rows = _brought(of, _rows(of, x, q), here, grid.at_places, grid.from_places, grid.positions.shape[0] + grid.ghosts)
     total, touching = of.near(text, rows, cell, table, weights)
     with world.agreement("pairs of charges"):
         if bool(touching):
@@ -152,9 +134,36 @@ def near_sum(
     return terms.sum(), ((between == 0).all(1) & (whole != 0)).any()
 
 
+def _module(array: Any) -> Any:
+    """Return NumPy or CuPy."""
+    return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def _filled(of: Kind, rows: Any, value: float) -> Any:
+    """Return so many rows as the library likes: those after the given ones have a value."""
+    whole = _module(rows).full((of.room(len(rows)), *rows.shape[1:]), value, rows.dtype)
+    whole[: len(rows)] = rows
+    return whole
+
+
 def _rows(of: Kind, x: Any, q: Any) -> Any:
     """Return positions and charges as rows: torch takes (0,) for no part of a sum, and this rank would leave others."""
     return of.library.xp.concatenate([x, q[:, None]], 1)
+
+
+def _brought(of: Kind, rows: Any, like: Any, there: Any, back: Any, count: int) -> Any:
+    """Return rows elsewhere, so many and some of zeros; there and back are for arrays of NumPy or CuPy."""
+    kind: Any = kind_of(like)
+
+    def natively(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def call(rows: Any) -> Any:
+            with kind.scope(like):
+                return kind.wrap(function(kind.native(rows)))
+
+        return call
+
+    ways = natively(lambda rows: _filled(of, there(rows), 0)), natively(lambda rows: back(rows[:count]))
+    return of.mesh.library.linear(rows, *ways, shape=(of.room(count), 4))
 
 
 def _excluded(of: Kind, core: Any, x: Any, q: Any, cell: Any, near: float) -> Any:
@@ -163,7 +172,8 @@ def _excluded(of: Kind, core: Any, x: Any, q: Any, cell: Any, near: float) -> An
     if partners is None:
         return 0.0
     rows, route, mine = _rows(of, x, q), partners.route, partners.mine
-    others = of.mesh.library.linear(rows, route.send, route.back, shape=(route.arrived, 4))
+    others = _brought(of, rows, of.library.constant(x), route.send, route.back, route.arrived)
     whole = of.library.xp.concatenate([rows, others])
-    pairs = *partners.pairs.pairs[mine].T, partners.pairs.factors[mine] - 1
+    i, j = _filled(of, partners.pairs.pairs[mine], 0).T
+    pairs = i, j, _filled(of, partners.pairs.factors[mine] - 1, 0)
     return of.excluded(of.library, whole[:, :3], whole[:, 3], cell, None, pairs, near)
