@@ -61,7 +61,8 @@ def test_derivatives_are_those_of_one_device(name, library):
             for one, of_all, c in zip(got, expected, cut * 2, strict=True):
                 assert one.shape == of_all[c].shape
                 assert abs(one - of_all[c]).sum() <= 1e-8 * abs(of_all).max()
-            assert loss(*map(library.array, arrays)) == share
+            plain = loss(*map(library.array, arrays)).item()  # of JAX another compiled program
+            assert plain == pytest.approx(share, rel=1e-13 if library.name == "jax" else 0, abs=0)
         return share
 
     assert sum(on_threads(len(ends), work)) == pytest.approx(total, rel=1e-9)

@@ -24,11 +24,11 @@ def _near(text: str, *arrays: Any) -> tuple[Any, Any]:
 
 
 def _room(count: int) -> int:
-    """Return a number at least 8 and at most an eighth larger: programs are compiled for few sizes.
+    """Return a number at least 512 and at most an eighth larger: programs are compiled for few sizes.
 
     JAX takes what has no rows for no function of others, and this rank would leave the others waiting.
     """
-    step = max(8, 1 << max(count.bit_length() - 4, 0))
+    step = max(512, 1 << max(count.bit_length() - 4, 0))
     return max(1, -(-count // step)) * step
 
 
