@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from differentiating import Jax, in_each
+from differentiating import Jax, in_both, in_each
 from particlemesh import distributed as pmd
 from ranks import on_threads
 
@@ -44,7 +44,7 @@ def loss_of(library, transforms, *weights):
     return loss
 
 
-@in_each
+@in_each(5)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("isign", [1, -1])
 def test_derivatives_are_those_of_one_device(name, isign, library):
@@ -81,7 +81,7 @@ def test_derivatives_are_those_of_one_device(name, isign, library):
     assert sum(on_threads(size, work)) == pytest.approx(total, rel=1e-8)
 
 
-@in_each
+@in_both
 def test_differences(library):
     library = library()
     with library.wide():
@@ -91,7 +91,7 @@ def test_differences(library):
             library.check(call, arrays)
 
 
-@in_each
+@in_both
 def test_single_precision_and_real_values(library):
     library = library()
     x, c = 3 * drawn(COUNT, 2, complex=False), drawn(COUNT, complex=False)
@@ -111,7 +111,7 @@ def test_single_precision_and_real_values(library):
     on_threads(2, work)
 
 
-@in_each
+@in_both
 def test_what_is_refused(library):
     library = library()
     x, c = drawn(COUNT, 1, complex=False), drawn(COUNT)

@@ -56,12 +56,11 @@ def recorded(library, verb, *arguments):
     return call
 
 
-def over_ranks(**options):
-    """Call the potential over ranks with tensors."""
-    torch = pytest.importorskip("torch")
-    from particlemesh.autograd.torch import OverRanks
-
-    OverRanks(pmd.Domain(MESH, 1), pmd.World()).potential(torch.tensor(X), torch.tensor(Q), **options)
+def over_ranks(library, **options):
+    """Call the potential over ranks with arrays of torch or JAX."""
+    array = pytest.importorskip({"torch": "torch", "jax": "jax.numpy"}[library])
+    module = pytest.importorskip(f"particlemesh.autograd.{library}")
+    module.OverRanks(pmd.Domain(MESH, 1), pmd.World()).potential(array.asarray(X), array.asarray(Q), **options)
 
 
 # By public name and argument: a call that has the argument and lacks what it matters with, and words of the error.
@@ -193,8 +192,9 @@ NEED_A_PARTNER = {
     **{(f"autograd.{library}.potential", name): (
         lambda library=library, name=name: recorded(library, "potential", X, Q, MESH)(**{name: 1.0}),
         f"green='poisson' has no {name}") for library in ("torch", "jax") for name in ("kappa", "alpha")},
-    **{("autograd.torch.OverRanks.potential", name): (lambda name=name: over_ranks(**{name: 1.0}),
-        f"green='poisson' has no {name}") for name in ("kappa", "alpha")},
+    **{(f"autograd.{library}.OverRanks.potential", name): (
+        lambda library=library, name=name: over_ranks(library, **{name: 1.0}), f"green='poisson' has no {name}")
+       for library in ("torch", "jax") for name in ("kappa", "alpha")},
     **{(f"autograd.{library}.neighbour_list", "boxes"): (
         lambda library=library: recorded(library, "neighbour_list", "ij", X, BOX, 0.1)(boxes=HALVES), "but not system")
        for library in ("torch", "jax")},
@@ -321,7 +321,7 @@ apps.mri.MRIParticlemesh.update_samples: unsafe
 autograd.torch.spread autograd.torch.interpolate autograd.torch.gradient autograd.torch.spread_gradient
     autograd.jax.spread autograd.jax.interpolate autograd.jax.gradient autograd.jax.spread_gradient: cell
 autograd.torch.potential autograd.jax.potential: cell green zero compensation interlaced system moments
-autograd.torch.OverRanks.potential: cell green zero compensation
+autograd.torch.OverRanks.potential autograd.jax.OverRanks.potential: cell green zero compensation
 apps.nufft.nufft2d1 apps.nufft.nufft3d1: n_modes
 """
 PLAIN = ("Pairs", "Status", "Result", "neighbor_list")  # ends of names: rows of results, and another spelling

@@ -109,4 +109,10 @@ class Jax(Torch):
         check_grads(function, tuple(map(self.array, arrays)), order, rtol=1e-5, atol=1e-5, eps=1e-5)
 
 
-in_each = pytest.mark.parametrize("library", [Torch, Jax], ids=lambda kind: kind.name)
+def in_each(turns):
+    """Mark a test of each library; of so many cases of JAX, which compiles each, one runs where tests are thinned."""
+    jax = pytest.param(Jax, marks=[pytest.mark.turns(turns)] * (turns > 1), id="jax")
+    return pytest.mark.parametrize("library", [pytest.param(Torch, id="torch"), jax])
+
+
+in_both = in_each(1)

@@ -45,9 +45,9 @@ ad.primitive_jvps[_AGREED] = _with_needs
 # ---- linear functions on all ranks, and their adjoints --------------------------------------------------------------
 
 
-def _linear(array: Any, there: Any, back: Any, again: Any = None, shape: Any = None, complex: Any = None) -> Any:
+def _linear(array: Any, there: Any, back: Any, again: Any = None, shape: Any = None, real: Any = None) -> Any:
     array = jnp.asarray(array)
-    kind = array.dtype if complex is None else jnp.result_type(real_name(array), *[jnp.complex64] * complex)
+    kind = array.dtype if real is None else jnp.result_type(real_name(array), *[jnp.complex64] * (not real))
     given = dict(shape=array.shape if shape is None else shape, dtype=kind)
     return _LINEAR.bind(array, ways=(there, back, again or there), **given)
 

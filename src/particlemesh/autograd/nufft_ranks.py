@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,9 +51,9 @@ def run_3(spreads: bool, points: Any, frequencies: Any, array: Any, order: int, 
 class NUFFTOverRanks(Collective):
     """Differentiable non-uniform transforms of many ranks; those of torch and JAX have examples."""
 
-    as_complex: ClassVar[Callable[[Any], Any]]
-    transfer: ClassVar[Callable[..., Any]]  # of types 1 and 2
-    transfer_3: ClassVar[Callable[..., Any]]
+    as_complex: ClassVar[Any]
+    transfer: ClassVar[Any]  # of types 1 and 2
+    transfer_3: ClassVar[Any]
 
     def __init__(self, world: pmd.World, n_modes: int | tuple[int, ...], *, eps: float = 1e-6, **options: Any) -> None:
         with world.agreement("NUFFTOverRanks"):
@@ -131,7 +130,7 @@ class NUFFTOverRanks(Collective):
         points, strengths = self.library.agreed(self, points=points, strengths=strengths)
         check_types("strengths", strengths, points=points)
         points = with_axes(points, len(self._sizes))
-        return type(self).transfer(True, points, type(self).as_complex(strengths), 0, self._text(isign))
+        return self.transfer(True, points, self.as_complex(strengths), 0, self._text(isign))
 
     def nufft2(self, points: Any, modes: Any, *, isign: int = -1) -> Any:
         """Type 2: sums of the modes of all ranks at this rank's points, ``c[j] = sum_k f[k] exp(i isign k . x_j)``.
@@ -152,7 +151,7 @@ class NUFFTOverRanks(Collective):
         points = with_axes(points, len(self._sizes))
         # Sums at points are the transpose, or the adjoint of the transform with the other sign.
         text = self._text(isign if self.library.transposes else 1 if isign < 0 else -1)
-        return type(self).transfer(False, points, type(self).as_complex(modes), 0, text)
+        return self.transfer(False, points, self.as_complex(modes), 0, text)
 
     def nufft3(self, points: Any, strengths: Any, frequencies: Any, *, isign: int = 1) -> Any:
         """Type 3: sums at this rank's frequencies, ``f[k] = sum_j c[j] exp(i isign s_k . x_j)``, of all strengths.
@@ -171,4 +170,4 @@ class NUFFTOverRanks(Collective):
         """
         given = self.library.agreed(self, points=points, strengths=strengths, frequencies=frequencies)
         points, frequencies = both_sets(*given)
-        return type(self).transfer_3(True, points, frequencies, type(self).as_complex(given[1]), 0, self._text(isign))
+        return self.transfer_3(True, points, frequencies, self.as_complex(given[1]), 0, self._text(isign))

@@ -45,9 +45,9 @@ class Library(NamedTuple):
     agreed : callable
         ``agreed(collective, **inputs)`` returns the inputs of a call, once all ranks differentiate by the same ones.
     linear : callable
-        ``linear(array, there, back, again, shape, complex)`` returns ``there(array)``, a linear function on all ranks,
+        ``linear(array, there, back, again, shape, real)`` returns ``there(array)``, a linear function on all ranks,
         whose adjoint is ``back``. The adjoint of that is ``again``, by default ``there``. All take arrays without
-        derivatives. The result has this shape, and is complex or real; by default as the array.
+        derivatives. The result has this shape, and is real or complex; by default as the array.
     transposes : bool
         Whether the derivative of a complex linear function is its transpose rather than its adjoint.
     differ, remedy : str
@@ -141,7 +141,7 @@ def shape(spreads: bool, positions: Any, array: Any, order: int, name: str) -> t
 class OverRanks(Collective):
     """Differentiable calls over the ranks of a domain; those of torch and JAX have examples."""
 
-    transfer: ClassVar[Callable[..., Any]]
+    transfer: ClassVar[Any]
 
     def __init__(self, domain: pmd.Domain, world: pmd.World, window: Window | str = DEFAULT, **options: Any) -> None:
         with world.agreement("OverRanks"):
@@ -169,7 +169,7 @@ class OverRanks(Collective):
 
     def _call(self, spreads: bool, positions: Any, array: Any, order: int) -> Any:
         given = self.library.agreed(self, **{"positions": positions, "values" if spreads else "field": array})
-        return type(self).transfer(spreads, *given, order, self.name)
+        return self.transfer(spreads, *given, order, self.name)
 
     # ---- calls ----------------------------------------------------------------------------------------
 
@@ -216,13 +216,13 @@ class OverRanks(Collective):
         """Return this rank's modes of a real field, as :meth:`particlemesh.distributed.FFT.forward` does."""
         (field,) = self.library.agreed(self, field=field)
         modes = (*field.shape[: -len(self.modes)], *(end - first for first, end in self.modes))
-        return self.library.linear(field, self._fft.forward, self._from_modes, shape=modes, complex=True)
+        return self.library.linear(field, self._fft.forward, self._from_modes, shape=modes, real=False)
 
     def inverse(self, modes: Any) -> Any:
         """Return this rank's nodes of a real field from its modes."""
         (modes,) = self.library.agreed(self, modes=modes)
         field = (*modes.shape[: -len(self.modes)], *self.part.shape)
-        return self.library.linear(modes, self._fft.inverse, self._to_modes, shape=field, complex=False)
+        return self.library.linear(modes, self._fft.inverse, self._to_modes, shape=field, real=True)
 
     def _from_modes(self, slope: Any) -> Any:
         return self._fft.inverse(slope / self.library.like(self._times, slope.real))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from differentiating import Jax, in_each
+from differentiating import Jax, in_both, in_each
 from particlemesh import distributed as pmd
 from particlemesh.apps.pme import PME, DistributedPME
 from ranks import on_threads
@@ -33,7 +33,7 @@ def energies(library):
     return library.module("apps.pme.{}").energy, library.module("apps.pme.{}_ranks").energy
 
 
-@in_each
+@in_each(4)
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_are_those_of_one_device(name, library):
     (of, ends, options), library = CASES[name], library()
@@ -68,7 +68,7 @@ def test_derivatives_are_those_of_one_device(name, library):
     assert sum(on_threads(len(ends), work)) == pytest.approx(total, rel=1e-9)
 
 
-@in_each
+@in_both
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_forces_are_those_of_a_step(dtype, library):
     (x, q), library = (a.astype(dtype) for a in drawn(BOXES["right"])), library()
@@ -89,7 +89,7 @@ def test_forces_are_those_of_a_step(dtype, library):
     assert one + two == pytest.approx(total, rel=0.1 * rounding)
 
 
-@in_each
+@in_both
 def test_differences(library):
     x, q = drawn(BOXES["right"])
     library, cell = library(), np.array(BOXES["tilted"], float)
@@ -102,7 +102,7 @@ def test_differences(library):
 GREENS = dict(green="yukawa"), dict(green="ewald"), dict(green=lambda k2: 1 / (1 + k2), zero=1)
 
 
-@in_each
+@in_each(3)
 @pytest.mark.parametrize("green", GREENS, ids=["yukawa", "ewald", "function"])
 def test_potentials_over_ranks_are_those_of_one_device(green, library):
     mesh, library = pm.Mesh((6, 5, 8), BOXES["right"]), library()
@@ -141,7 +141,7 @@ def test_potentials_over_ranks_are_those_of_one_device(green, library):
     on_threads(2, work)
 
 
-@in_each
+@in_both
 def test_what_is_refused(library):
     library = library()
     _, energy = energies(library)
