@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.interpreters import ad
 
 from particlemesh.autograd import ranks
-from particlemesh.autograd.jax_operators import define, real_name, uncompiled
+from particlemesh.autograd.jax_operators import define, real_name, refuse, uncompiled
 
 # ---- the inputs of a call: ranks agree on which of them derivatives are by ------------------------------------------
 
@@ -113,3 +113,9 @@ class OverRanks(ranks.OverRanks):
     """
 
     library, transfer = LIBRARY, staticmethod(define("transfer_over_ranks", ranks.run, ranks.shape, over_ranks=True))
+
+    @staticmethod
+    def outside(*arrays: Any) -> None:
+        """Raise an error in compiled programs, whose arrays have no numbers, before anything is sent."""
+        if any(isinstance(jax.lax.stop_gradient(array), jax.core.Tracer) for array in arrays):
+            refuse()

@@ -13,7 +13,6 @@ from particlemesh.apps.pme import derivatives, shares
 from particlemesh.apps.pme.jax import JAX, near_energies
 from particlemesh.apps.pme.ranks import DistributedPME
 from particlemesh.autograd.jax import OverRanks
-from particlemesh.autograd.jax_operators import refuse
 
 __all__ = ["energy"]
 
@@ -74,6 +73,5 @@ def energy(pme: DistributedPME, positions: Any, charges: Any, *, cell: Any = Non
     [1.0, -1.0]
     """
     x, q, cell = (None if a is None else jnp.asarray(a) for a in (positions, charges, cell))
-    if any(isinstance(jax.lax.stop_gradient(a), jax.core.Tracer) for a in (x, q, cell)):
-        refuse()
+    OverRanks.outside(x, q, cell)
     return shares.share(_KIND, pme, x, q, cell)
