@@ -78,9 +78,9 @@ class OverRanks(ranks.OverRanks):
     r"""Differentiable calls over the ranks of a domain: of positions, values, fields and modes of this rank.
 
     The verbs are those of :class:`particlemesh.autograd.torch.OverRanks`, in forward and reverse mode. Every rank makes
-    the same calls, and differentiates its share of the loss by the same inputs at the same time; if they differ, every
-    rank raises. A share that depends on no result keeps the other ranks waiting, so add ``0 * result.sum()``. Compile
-    the parts between the calls, and differentiate outside of ``jit``, ``vmap`` and ``shard_map``.
+    the same calls, and differentiates its share of the loss by the same inputs. If these differ, every rank raises. A
+    share that depends on no result keeps the other ranks waiting, so add ``0 * result.sum()``. Compile the parts
+    between the calls, and differentiate outside of ``jit``, ``vmap`` and ``shard_map``.
 
     Parameters
     ----------

@@ -38,9 +38,9 @@ _KIND = shares.Kind(JAX, OverRanks, _near, _excluded, _room)
 def energy(pme: DistributedPME, positions: Any, charges: Any, *, cell: Any = None) -> Any:
     """Return this rank's share of the energy of periodic charges; differentiable by positions, charges and cell, twice.
 
-    The sum of all shares is the energy. Every rank differentiates its share at the same time, outside of ``jit``, and
-    gets the derivatives of the sum by its own arrays, as with :class:`particlemesh.autograd.jax.OverRanks`. Sums over
-    pairs are compiled, for few numbers of pairs.
+    The sum of all shares is the energy. Every rank differentiates its share outside of ``jit``, and gets the
+    derivatives of the sum by its arrays, as with :class:`particlemesh.autograd.jax.OverRanks`. Sums over pairs are
+    compiled for sizes at most an eighth larger, so that few programs serve all steps.
 
     Parameters
     ----------
