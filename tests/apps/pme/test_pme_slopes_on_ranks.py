@@ -96,7 +96,8 @@ def test_differences(library):
     _, energy = energies(library)
     pme = DistributedPME(pmd.World(), BOXES["right"], accuracy=1e-4, threads=1)
     with library.wide():
-        library.check(lambda x, q, cell: energy(pme, x, q, cell=cell), (x, q, cell))
+        order = 1 if library.name == "jax" else 2  # JAX compiles each mode of each order
+        library.check(lambda x, q, cell: energy(pme, x, q, cell=cell), (x, q, cell), order)
 
 
 GREENS = dict(green="yukawa"), dict(green="ewald"), dict(green=lambda k2: 1 / (1 + k2), zero=1)
