@@ -21,8 +21,16 @@ from particlemesh.autograd.jax_operators import define, real_name, refuse, uncom
 
 
 def _agreed(collective: ranks.Collective, **inputs: Any) -> list[Any]:
-    arrays = map(jnp.asarray, inputs.values())
+    arrays = list(map(jnp.asarray, inputs.values()))
+    if _traced(*arrays):  # other ranks may not compile
+        collective.agree(tuple(inputs), ranks.COMPILED)
+        refuse()
     return list(_AGREED.bind(*arrays, name=collective.name, inputs=tuple(inputs), needs=0))
+
+
+def _traced(*arrays: Any) -> bool:
+    """Return whether arrays are those of a compiled program and have no numbers."""
+    return any(isinstance(jax.lax.stop_gradient(array), jax.core.Tracer) for array in arrays)
 
 
 def _agree(*arrays: Any, name: str, inputs: tuple[str, ...], needs: int) -> list[Any]:
@@ -116,6 +124,5 @@ class OverRanks(ranks.OverRanks):
 
     @staticmethod
     def outside(*arrays: Any) -> None:
-        """Raise an error in compiled programs, whose arrays have no numbers, before anything is sent."""
-        if any(isinstance(jax.lax.stop_gradient(array), jax.core.Tracer) for array in arrays):
+        if _traced(*arrays):
             refuse()

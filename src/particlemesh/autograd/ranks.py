@@ -66,6 +66,9 @@ class Library(NamedTuple):
     remedy: str
 
 
+COMPILED = -1  # instead of needs: a call in a compiled program
+
+
 def named(name: str) -> Any:
     """Return the object of a text that an operator got."""
     ranks = _ALL.get(name)
@@ -117,8 +120,8 @@ class Collective:
 
 
 def _words(names: tuple[str, ...], needs: int) -> str:
-    orders = []
-    while needs:
+    orders = ["inputs of a compiled program"] if needs == COMPILED else []
+    while needs > 0:
         orders.append(" and ".join(name for n, name in enumerate(names) if needs >> n & 1))
         needs >>= len(names)
     return ", then ".join(reversed(orders)) or "nothing"
@@ -142,6 +145,10 @@ class OverRanks(Collective):
     """Differentiable calls over the ranks of a domain; those of torch and JAX have examples."""
 
     transfer: ClassVar[Any]
+
+    @staticmethod
+    def outside(*arrays: Any) -> None:
+        """Raise an error in compiled programs, whose arrays have no numbers."""
 
     def __init__(self, domain: pmd.Domain, world: pmd.World, window: Window | str = DEFAULT, **options: Any) -> None:
         with world.agreement("OverRanks"):

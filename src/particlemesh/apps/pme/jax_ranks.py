@@ -73,5 +73,4 @@ def energy(pme: DistributedPME, positions: Any, charges: Any, *, cell: Any = Non
     [1.0, -1.0]
     """
     x, q, cell = (None if a is None else jnp.asarray(a) for a in (positions, charges, cell))
-    OverRanks.outside(x, q, cell)
     return shares.share(_KIND, pme, x, q, cell)

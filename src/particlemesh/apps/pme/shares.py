@@ -52,6 +52,7 @@ def share(of: Kind, pme: Any, positions: Any, charges: Any, cell: Any) -> Any:
         for name, array in given.items():
             if not isinstance(array, of.mesh.library.kind) and not (name == "cell" and array is None):
                 raise TypeError(f"{name} is of type {type(array).__name__}; give a tensor.")
+        of.mesh.outside(positions, charges, cell)
         derivatives.check(pme, positions, charges, None, None)
         matrix = library.like(derivatives.matrix_of(pme, cell, lambda rows: library.like(rows, positions)), positions)
         numbers = library.constant(matrix).tolist()
