@@ -274,6 +274,22 @@ def test_compiled_programs_refuse_calls_over_ranks(name):
     assert on_threads(2, work) == [2.0, 2.0]
 
 
+def test_a_rank_that_compiles_a_call_alone_keeps_nobody_waiting():
+    library = Jax()
+
+    def work(world):
+        ranks, x = over_ranks(library, EVEN, world, "bspline4"), library.array(np.full((3, 2), 0.5, np.float32))
+
+        def call(x):
+            return (ranks.spread(x, library.xp.ones(len(x))) ** 2).sum()
+
+        with pytest.raises(ValueError, match="rank 0 derivatives are by inputs of a compiled .* and on rank 1 nothing"):
+            (call if world.rank else library.jax.jit(call))(x)
+        return float(ranks.total(library.xp.float32(1.0)))
+
+    assert on_threads(2, work) == [2.0, 2.0]
+
+
 def test_checkpoints_of_jax():
     """`jax.checkpoint` makes the calls again, in the same order on all ranks."""
     library = Jax()

@@ -148,11 +148,11 @@ def refuse(*_: Any, **__: Any) -> Any:
     )
 
 
-def uncompiled(primitive: Any, run: Callable[..., Any]) -> None:
-    """Let a primitive call a function of concrete arrays, and raise an error where JAX compiles it."""
+def uncompiled(primitive: Any, run: Callable[..., Any], refused: Callable[..., Any] = refuse) -> None:
+    """Let a primitive call a function of concrete arrays, and ``refused``, which raises, where JAX compiles it."""
     primitive.def_impl(lambda *arrays, **static: run(*map(jnp.asarray, arrays), **static))
-    mlir.register_lowering(primitive, refuse)
-    batching.primitive_batchers[primitive] = refuse
+    mlir.register_lowering(primitive, refused)
+    batching.primitive_batchers[primitive] = refused
 
 
 # ---- pairs of operators ----------------------------------------------------------------------------------------------

@@ -21,16 +21,13 @@ from particlemesh.autograd.jax_operators import define, real_name, refuse, uncom
 
 
 def _agreed(collective: ranks.Collective, **inputs: Any) -> list[Any]:
-    arrays = list(map(jnp.asarray, inputs.values()))
-    if _traced(*arrays):  # other ranks may not compile
-        collective.agree(tuple(inputs), ranks.COMPILED)
-        refuse()
+    arrays = map(jnp.asarray, inputs.values())
     return list(_AGREED.bind(*arrays, name=collective.name, inputs=tuple(inputs), needs=0))
 
 
-def _traced(*arrays: Any) -> bool:
-    """Return whether arrays are those of a compiled program and have no numbers."""
-    return any(isinstance(jax.lax.stop_gradient(array), jax.core.Tracer) for array in arrays)
+def _refused(*_: Any, name: str, inputs: tuple[str, ...], **__: Any) -> None:
+    ranks.named(name).agree(inputs, ranks.COMPILED)  # others may not compile, and wait here
+    refuse()
 
 
 def _agree(*arrays: Any, name: str, inputs: tuple[str, ...], needs: int) -> list[Any]:
@@ -46,7 +43,7 @@ def _with_needs(arrays: Any, steps: Any, *, needs: int, **static: Any) -> tuple[
 _AGREED: Any = jax.extend.core.Primitive("agreed_over_ranks")
 _AGREED.multiple_results = True
 _AGREED.def_abstract_eval(lambda *arrays, **_: list(arrays))
-uncompiled(_AGREED, _agree)
+uncompiled(_AGREED, _agree, _refused)
 ad.primitive_jvps[_AGREED] = _with_needs
 
 
@@ -124,5 +121,5 @@ class OverRanks(ranks.OverRanks):
 
     @staticmethod
     def outside(*arrays: Any) -> None:
-        if _traced(*arrays):
+        if any(isinstance(jax.lax.stop_gradient(array), jax.core.Tracer) for array in arrays):
             refuse()
