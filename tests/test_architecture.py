@@ -52,7 +52,7 @@ BUDGET = {
     "apps/nufft": 1675,
     "apps/pme": 5938,
     "arrays": 1041,
-    "autograd": 1584,
+    "autograd": 1590,
     "backends": 3384,
     "choosing": 855,
     "command": 3125,
