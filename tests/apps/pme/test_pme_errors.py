@@ -155,6 +155,19 @@ def test_cutoffs_of_many_boxes_are_an_error_in_single_precision(backend, batch):
         energy("float32", 0.04)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "count"), [((30.0, 30.0, 0.5), 2), ((10.0, 0.1, 10.0), 3), ((1.0, 1.0, 0.005), 20)]
+)
+def test_chosen_cutoffs_are_few_boxes_in_single_precision(lengths, count):
+    x, q = np.random.default_rng(0).random((count, 3)) * lengths, np.tile([1.0, -1.0], 10)[:count]
+    pme, single = PME(lengths, 1e-5, dtype="float32"), [a.astype("f4") for a in (x, q)]
+    result, exact = pme(*single), PME(lengths, 1e-8)(*(a.astype(float) for a in single))
+    assert pme.parameters.cutoff <= 24 * min(lengths)
+    assert abs(result.forces - exact.forces).max() <= 1e-4 * abs(exact.forces).max()
+    with pytest.raises(ValueError, match="cutoff up to 24 times as long"):  # no cutoff worth a try is shorter
+        PME((1e3, 1e3, 0.5), dtype="float32")(*(a[:1] for a in single))
+
+
 def test_no_pairs_are_exclusions_too():
     assert len(PME(TRICLINIC, **COARSE, exclusions=[], factors=0.5).exclusions) == 0
 

@@ -22,7 +22,17 @@ from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, cells, choose, error_of, longest_vectors
+from particlemesh.apps.pme.parameters import (
+    CPU,
+    FOURTH,
+    GPU,
+    Parameters,
+    cells,
+    choose,
+    error_of,
+    longest_cutoff,
+    longest_vectors,
+)
 from particlemesh.apps.pme.split import Smooth, Split, check_powers, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
@@ -204,7 +214,7 @@ class Core:
         split = self.split
         check_powers(parameters.cutoff, split.power, dtype)
         self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
-        parameters.check_images(np.linalg.norm(box.matrix[list(box.periodic)], axis=1), dtype)
+        parameters.check_images(box.lengths[list(box.periodic)], dtype)
         self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions
         self.owner, self.on_gpu = backend, backend.name != "cpu"
         self.threads = None if self.on_gpu else threads
@@ -737,8 +747,9 @@ class Calculation(Fixed):
         accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
         numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)} | more
         chosen, expensive = choose(
-            self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth, **numbers
-        )
+            self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth,
+            longest=longest_cutoff(self.box.lengths[list(self.box.periodic)], dtype), **numbers,
+        )  # fmt: skip
         if expensive:
             warnings.warn(expensive, stacklevel=6)
         reached = math.hypot(chosen.error, floor)
