@@ -22,17 +22,7 @@ from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import (
-    CPU,
-    FOURTH,
-    GPU,
-    Parameters,
-    cells,
-    choose,
-    error_of,
-    longest_cutoff,
-    longest_vectors,
-)
+from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, cells, choose, error_of, longest_vectors
 from particlemesh.apps.pme.split import Smooth, Split, check_powers, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
@@ -748,7 +738,7 @@ class Calculation(Fixed):
         numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)} | more
         chosen, expensive = choose(
             self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth,
-            longest=longest_cutoff(self.box.lengths[list(self.box.periodic)], dtype), **numbers,
+            longest=Parameters.longest_cutoff(self.box.lengths[list(self.box.periodic)], dtype), **numbers,
         )  # fmt: skip
         if expensive:
             warnings.warn(expensive, stacklevel=6)

@@ -37,11 +37,6 @@ _IMAGES = 24  # the longest cutoff of float32 in lattice vectors: beyond, energi
 FOURTH = 2.0  # mean fourth power of unknown charges over the square of their mean square: 1 if of one size, 3 if normal
 
 
-def longest_cutoff(lengths: np.ndarray, dtype: np.dtype) -> float:
-    """Return the longest cutoff with which a type holds sums over images, by the lengths of lattice vectors."""
-    return _IMAGES * float(lengths.min(initial=math.inf)) if dtype.itemsize < 8 else math.inf
-
-
 @dataclass(frozen=True)
 class Parameters:
     """What a calculation uses, and the errors that it expects of charges, relative to a typical force.
@@ -59,16 +54,20 @@ class Parameters:
     fourth: float = FOURTH
     longest: tuple[float, ...] = (math.inf,) * 3
 
+    @staticmethod
+    def longest_cutoff(lengths: np.ndarray, dtype: np.dtype) -> float:
+        """Return the longest cutoff with which a type holds sums over images, by the lengths of lattice vectors."""
+        return _IMAGES * float(lengths.min(initial=math.inf)) if dtype.itemsize < 8 else math.inf
+
     def check_images(self, lengths: np.ndarray, dtype: np.dtype) -> None:
         """Raise an error if float32 loses the digits of sums over images, by the lengths of lattice vectors.
 
         Potentials of charges of both signs cancel, the more the more images there are.
         """
-        if self.cutoff > longest_cutoff(lengths, dtype):
-            shortest = lengths.min()
+        if self.cutoff > self.longest_cutoff(lengths, dtype):
             raise ValueError(
-                f"the cutoff is {self.cutoff:.3g}, and the shortest lattice vector is {shortest:.3g}: float32 holds "
-                f"sums over images for a cutoff up to {_IMAGES} times as long. Give a smaller cutoff, or float64."
+                f"the cutoff is {self.cutoff:.3g}, and the shortest lattice vector is {lengths.min():.3g}: float32 "
+                f"holds sums over images for a cutoff up to {_IMAGES} times as long. Give a smaller cutoff, or float64."
             )
 
     @property
@@ -426,14 +425,9 @@ def _cheapest(
 
 
 def _cutoffs(
-    kind: type[Split],
-    distance: float,
-    length: float,
-    error: float,
-    cutoff: float | None,
-    number: float | None,
+    kind: type[Split], distance: float, length: float, error: float, cutoff: float | None, number: float | None,
     longest: float,
-) -> list[float]:
+) -> list[float]:  # fmt: skip
     """Return the cutoffs to choose from, the shortest first."""
     if cutoff is None and number is not None:
         cutoff = kind.cutoff_of(number, distance, error)
