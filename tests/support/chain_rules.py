@@ -77,7 +77,7 @@ def torch_library():
             return torch.tensor(a)
 
         @staticmethod
-        def slopes(loss, arguments, along, once):
+        def slopes(loss, arguments, along, once, plain):
             """Slopes by all arguments in each form of call, and the second derivatives along one direction."""
             given = [torch.tensor(a, requires_grad=True) for a in arguments]
             forms, second = {}, None
@@ -110,17 +110,18 @@ def jax_library():
             return jnp.asarray(a)
 
         @staticmethod
-        def slopes(loss, arguments, along, once):
+        def slopes(loss, arguments, along, once, plain):
             every = tuple(range(len(arguments)))
             with jax.enable_x64(True):
                 given = [jnp.asarray(a) for a in arguments]
                 grad = jax.grad(loss, every)
-                forms = {"grad": [np.array(s) for s in grad(*given)]}
+                forms = {"jit": [np.array(s) for s in jax.jit(grad)(*given)]}
+                if plain:
+                    forms["grad"] = [np.array(s) for s in grad(*given)]
                 if once:
-                    forms["jit"] = [np.array(s) for s in jax.jit(grad)(*given)]
                     return forms, None
                 line = lambda *args: sum((s * a).sum() for s, a in zip(grad(*args), along, strict=True))  # noqa: E731
-                return forms, [np.array(s) for s in jax.grad(line, every)(*given)]
+                return forms, [np.array(s) for s in jax.jit(jax.grad(line, every))(*given)]
 
     return Jax
 
@@ -262,8 +263,11 @@ class Case:
         pairs = zip(results, self.weights, strict=True)
         return sum(((r.reshape(-1) * library.xp.conj(r.reshape(-1))).real * library.array(w)).sum() for r, w in pairs)
 
-    def check(self, name="torch", second=True):
-        """Compare a library's derivatives with central differences of the sums; raise an error where they differ."""
+    def check(self, name="torch", second=True, plain=True):
+        """Compare a library's derivatives with central differences of the sums; raise an error where they differ.
+
+        Those of JAX are compiled, and also taken operation by operation if `plain`, which compiles each.
+        """
         library = LIBRARIES[name]()
         start, rule = self.arguments()
         names, base = list(start), [np.array(a, float) for a in start.values()]
@@ -282,7 +286,7 @@ class Case:
 
         # Derivatives of gradients by positions are second ones, as those that JAX has not of sums over pairs.
         once = not second or "gradient" in self.function or (name, self.function) in {("jax", "pme"), ("jax", "batch")}
-        forms, twice = library.slopes(loss, base, along, once)
+        forms, twice = library.slopes(loss, base, along, once, plain)
         first = slope_of(exact)
         for form, slopes in forms.items():
             assert len(slopes) == len(base)

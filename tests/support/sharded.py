@@ -101,11 +101,16 @@ def differences(function, arrays, parts, summed):
 
     if summed:
         call = jax.value_and_grad(lambda *a: jax.lax.psum(function(*a), "i"), which)
-        outs = WHOLE, specs
-        expected = jax.value_and_grad(lambda *a: sum(function(*half) for half in halves(a)), which)(*arrays)
+        outs, alone = (WHOLE, specs), jax.jit(jax.value_and_grad(function, which))
+        (one, first), (two, second) = (alone(*half) for half in halves(arrays))
+        joined = (
+            jnp.concatenate(both) if part == "x" else sum(both)
+            for *both, part in zip(first, second, parts, strict=True)
+        )
+        expected = one + two, tuple(joined)
     else:
-        call, outs = function, EACH
-        expected = jnp.concatenate([function(*half) for half in halves(arrays)])
+        call, outs, alone = function, EACH, jax.jit(function)
+        expected = jnp.concatenate([alone(*half) for half in halves(arrays)])
     result = jax.jit(jax.shard_map(call, mesh=devices, in_specs=specs, out_specs=outs))(*arrays)
     errors = jax.tree.map(lambda a, b: float(abs(a - b).max() / abs(b).max()), result, expected)
     return max(jax.tree.leaves(errors))
