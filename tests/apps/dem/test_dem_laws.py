@@ -97,7 +97,7 @@ def slab(z, r, low, high):
 def test_frictionless_spheres_pack_as_densely_as_random_packings_do(request):
     """Random close packings fill 0.62 to 0.66 of space, away from the floor and the surface."""
     many = request.config.getoption("--thorough")
-    count, side = (5600, 14) if many else (600, 7)
+    count, side = (5600, 14) if many else (400, 6)
     height = -(-count // side**2)
     rng = np.random.default_rng(5)
     cells = np.stack(np.meshgrid(range(side), range(side), range(height), indexing="ij"), -1).reshape(-1, 3)[:count]
