@@ -71,7 +71,7 @@ def test_jax_has_the_same_sums_and_derivatives():
         value, slopes = jax.jit(
             jax.value_and_grad(lambda *a: (abs(other(*a, **options)) ** 2).sum(), (0, 1, 2))
         )(x, c, s)  # fmt: skip
-        mixed = jax.jacfwd(jax.grad(lambda x, s: other(x, c, s, **options).real.sum()), 1)(x, s)
+        mixed = jax.jit(jax.jacfwd(jax.grad(lambda x, s: other(x, c, s, **options).real.sum()), 1))(x, s)
     loss = expected.abs().square().sum()
     same(value, loss.detach())
     for ours, theirs in zip(slopes, torch.autograd.grad(loss, given), strict=True):

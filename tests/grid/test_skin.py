@@ -368,10 +368,10 @@ def test_jax_differentiates_kept_distances(name):
         given, options = (walkers.rows, {"boxes": lattice}) if key == "boxes" else (lattice, {})
         return total(lists.neighbour_list("dD", x, given, walkers.radius, **walkers.options, **options, capacity=room))
 
-    slope = jax.jit(jax.grad(of_kept, (0, 1)))
+    slope, fresh = (jax.jit(jax.grad(function, (0, 1))) for function in (of_kept, of_fresh))
     arrays = jax.numpy.asarray(walkers.x), jax.numpy.asarray(lattice)
     for _ in range(2):
-        for a, b in zip(slope(*arrays), jax.grad(of_fresh, (0, 1))(*arrays), strict=True):
+        for a, b in zip(slope(*arrays), fresh(*arrays), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
         walkers.x += walkers.rng.normal(0, 0.001, walkers.x.shape)
         arrays = jax.numpy.asarray(walkers.x), arrays[1]

@@ -97,10 +97,10 @@ def test_hessians_of_all_modes_agree_and_third_derivatives_are_refused():
         np.testing.assert_allclose(
             jax.jit(jax.jacfwd(jax.jacfwd(energy)))(x, q), one, rtol=0, atol=1e-9 * abs(one).max()
         )
-        mapped = jax.jit(jax.vmap(lambda x: hessian(x, q)))(np.stack([x, x + 0.1]))
+        mapped = jax.jit(jax.vmap(hessian, (0, None)))(np.stack([x, x + 0.1]), q)
         np.testing.assert_allclose(mapped, np.stack([one, moved]), rtol=0, atol=1e-9 * abs(one).max())
         with pytest.raises(NotImplementedError, match="third derivatives"):
-            jax.jacfwd(jax.hessian(energy))(x, q)
+            jax.jit(jax.jacfwd(jax.hessian(energy)))(x, q)
 
 
 @pytest.mark.parametrize("kind", ["charges", "all"])
