@@ -3,6 +3,7 @@
 
 import hashlib
 import math
+import types
 
 import numpy as np
 import pytest
@@ -120,7 +121,8 @@ def test_exact_sums_of_what_has_none():
     world = pmd.World()
     assert np.isnan(world.exact_sum(np.array([1.0, np.inf]))) and np.isnan(world.exact_sum(np.array([np.nan])))
     assert world.exact_sum(np.zeros(0)) == 0 and world.exact_sum(np.arange(4)) == 6
-    for wrong in (3.0, [1.0, 2.0], np.ones(2) * 1j, np.array(1.0)):
+    of_others = types.SimpleNamespace(ndim=1, shape=(2,), dtype=np.dtype(float))  # such as PyOpenCL's
+    for wrong in (3.0, [1.0, 2.0], np.ones(2) * 1j, np.array(1.0), of_others):
         with pytest.raises(TypeError, match="give an array"):
             world.exact_sum(wrong)
     with pytest.raises(pmd.RankError, match="calls exact_sum of"):

@@ -264,13 +264,14 @@ class World(checks.Fixed):
         """
 
         def checked() -> tuple[str, None]:
-            if not getattr(numbers, "ndim", 0) or getattr(numbers.dtype, "kind", "") not in set("biuf"):
-                raise TypeError(f"numbers is {type(numbers).__name__}; give an array (..., n) of real numbers.")
-            return f"exact_sum of {numbers.shape[:-1]}", None
+            known = isinstance(numbers, np.ndarray) or hasattr(numbers, "__cuda_array_interface__")
+            if not (known and numbers.ndim and numbers.dtype.kind in "biuf"):
+                raise TypeError(
+                    f"numbers is {type(numbers)}; give an array of NumPy or CuPy (..., n), of real numbers."
+                )
+            return f"exact_sum of {numbers.shape[:-1]}", module_of(numbers).asarray(numbers, np.float64)
 
-        self.alike(checked)
-        xp: Any = module_of(numbers)
-        wide = xp.asarray(numbers, np.float64)
+        wide, xp = self.alike(checked), module_of(numbers)
         largest = xp.abs(wide).max(-1) if wide.shape[-1] else xp.zeros(wide.shape[:-1])
         known = self.allgather((largest if xp is np else largest.get(), wide.shape[-1]))
         largest, count = np.max([most for most, _ in known], 0), sum(n for _, n in known)
