@@ -263,12 +263,10 @@ class World(checks.Fixed):
         True
         """
 
-        def checked() -> tuple[str, None]:
+        def checked() -> tuple[str, Any]:
             known = isinstance(numbers, np.ndarray) or hasattr(numbers, "__cuda_array_interface__")
-            if not (known and numbers.ndim and numbers.dtype.kind in "biuf"):
-                raise TypeError(
-                    f"numbers is {type(numbers)}; give an array of NumPy or CuPy (..., n), of real numbers."
-                )
+            if not (known and numbers.ndim and getattr(numbers.dtype, "kind", "?") in "biuf"):
+                raise TypeError(f"numbers is {type(numbers)}; give an array (..., n) of NumPy or CuPy, real.")
             return f"exact_sum of {numbers.shape[:-1]}", module_of(numbers).asarray(numbers, np.float64)
 
         wide, xp = self.alike(checked), module_of(numbers)
