@@ -2,13 +2,15 @@
 """Electrostatics over ranks is that of one device."""
 
 import copy
+import importlib
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from particlemesh import distributed as pmd
-from particlemesh.apps.pme import PME, DistributedPME
+from particlemesh.apps.brownian import BrownianDynamics, DistributedRPY
+from particlemesh.apps.pme import PME, ChargeEquilibration, DistributedPME, InducedDipoles
 from pme_cases import close
 from ranks import on_threads
 
@@ -329,3 +331,22 @@ def test_a_rank_without_memory_stops_all_and_keeps_nothing_of_the_step():
         assert np.array_equal(pme(x[here], q[:, here]).forces, before.forces)
 
     on_threads(2, work)
+
+
+@pytest.mark.parametrize("library", [None, "torch", "jax"])
+def test_what_knows_one_rank_refuses_a_pme_over_ranks(library):
+    """Each rank would take its particles for all."""
+    pme = DistributedPME(pmd.World(), (2.0, 2.0, 2.0), accuracy=1e-3)
+    if library is None:
+        for kind in (InducedDipoles, ChargeEquilibration):
+            with pytest.raises(TypeError, match="pme is of type DistributedPME; give a particlemesh.apps.pme.PME"):
+                kind(pme)
+        mobility = DistributedRPY(pmd.World(), (8.0, 8.0, 8.0), accuracy=1e-2)
+        with pytest.raises(TypeError, match="the same noise: call DistributedBrownianDynamics"):
+            BrownianDynamics(np.zeros((1, 3)), mobility, time_step=0.1)
+        return
+    module = pytest.importorskip(library)
+    energy = importlib.import_module(f"particlemesh.apps.pme.{library}").energy
+    array = module.tensor if library == "torch" else module.numpy.asarray
+    with pytest.raises(TypeError, match="each rank would take its particles for all: call energy of"):
+        energy(pme, array(np.zeros((1, 3))), array(np.zeros(1)))

@@ -269,6 +269,11 @@ class BrownianDynamics(Fixed):
         for verb in ("set_positions", "velocity", "square_root"):
             if not callable(getattr(mobility, verb, None)):
                 raise TypeError(f"mobility is a {type(mobility).__name__} without {verb}(); give RPY or Drag.")
+        if hasattr(mobility, "world") and not hasattr(self, "world"):
+            raise TypeError(
+                "mobility is over ranks, and particles of all ranks would have the same noise: call "
+                "DistributedBrownianDynamics."
+            )
         self._rest = mobility  # in the box without strain
         self._forces = _one(forces)
         temperature = checks.at_least_zero(temperature, "temperature")

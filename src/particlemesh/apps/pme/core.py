@@ -204,7 +204,7 @@ class Core:
         split = self.split
         check_powers(parameters.cutoff, split.power, dtype)
         self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
-        parameters.check_images(box.lengths[list(box.periodic)], dtype)
+        self.images = parameters.images(box.matrix[list(box.periodic)])
         self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions
         self.owner, self.on_gpu = backend, backend.name != "cpu"
         self.threads = None if self.on_gpu else threads
@@ -412,6 +412,7 @@ class Core:
         NumPy's.
         """
         with self.checking():
+            self.parameters.check_images(self.images, x.count / max(self.systems, 1), self.dtype)
             name, first = next(iter(taken.items()))
             if check and not self._sized and name in ("charges", "coefficients"):
                 self._check_forces(name, first.native)
@@ -737,9 +738,8 @@ class Calculation(Fixed):
         accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
         numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)} | more
         chosen, expensive = choose(
-            self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth,
-            longest=Parameters.longest_cutoff(self.box.lengths[list(self.box.periodic)], dtype), **numbers,
-        )  # fmt: skip
+            self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth, **numbers
+        )
         if expensive:
             warnings.warn(expensive, stacklevel=6)
         reached = math.hypot(chosen.error, floor)

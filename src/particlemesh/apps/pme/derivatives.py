@@ -62,8 +62,15 @@ class Library(NamedTuple):
         return terms.sum(0) if system is None else self.add(terms, system, cell.shape[0])
 
 
-def check(pme: Any, positions: Any, charges: Any, system: Any, exclusions: Any) -> None:
+def check(
+    pme: Any, positions: Any, charges: Any, system: Any, exclusions: Any, *, over_ranks: bool = False
+) -> None:  # fmt: skip
     """Raise an error unless these are charges of a PME, or of a batch and its systems."""
+    if hasattr(pme, "world") and not over_ranks:
+        raise TypeError(
+            "pme is a DistributedPME, and each rank would take its particles for all: call energy of "
+            "particlemesh.apps.pme.torch_ranks or jax_ranks."
+        )
     if not isinstance(pme, (PME, PMEBatch)):
         raise TypeError(
             f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME, or a PMEBatch with system."

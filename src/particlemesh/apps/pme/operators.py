@@ -38,7 +38,7 @@ class Equations(Fixed):
     _differentiable: ClassVar[str]  # the function of `apps.pme.torch` and `apps.pme.jax` with derivatives
 
     def __init__(self, pme: PME, tolerance: float, iterations: int) -> None:
-        if not isinstance(pme, PME):
+        if not isinstance(pme, PME) or hasattr(pme, "world"):  # each rank would take its particles for all
             raise TypeError(f"pme is of type {type(pme).__name__}; give a particlemesh.apps.pme.PME.")
         self.tolerance = checks.positive(tolerance, "tolerance")
         if self.tolerance >= 1:

@@ -33,7 +33,7 @@ from particlemesh.fourier import good_size
 SHARE = 0.53
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
 _ALIASES = np.arange(-3, 4)
-_IMAGES = 24  # the longest cutoff of float32 in lattice vectors: beyond, energies of 20 charges lose three digits
+_MOST = 2**18  # images of all charges in a sum of float32: with more, potentials of 20 charges lose three digits
 FOURTH = 2.0  # mean fourth power of unknown charges over the square of their mean square: 1 if of one size, 3 if normal
 
 
@@ -54,20 +54,21 @@ class Parameters:
     fourth: float = FOURTH
     longest: tuple[float, ...] = (math.inf,) * 3
 
-    @staticmethod
-    def longest_cutoff(lengths: np.ndarray, dtype: np.dtype) -> float:
-        """Return the longest cutoff with which a type holds sums over images, by the lengths of lattice vectors."""
-        return _IMAGES * float(lengths.min(initial=math.inf)) if dtype.itemsize < 8 else math.inf
+    def images(self, vectors: np.ndarray) -> float:
+        """Return how many images of a particle are within the cutoff, for periodic lattice vectors (n, 3)."""
+        n = len(vectors)
+        return (1, 2, math.pi, 4 / 3 * math.pi)[n] * self.cutoff**n / math.sqrt(np.linalg.det(vectors @ vectors.T))
 
-    def check_images(self, lengths: np.ndarray, dtype: np.dtype) -> None:
-        """Raise an error if float32 loses the digits of sums over images, by the lengths of lattice vectors.
+    @staticmethod
+    def check_images(images: float, count: float, dtype: np.dtype) -> None:
+        """Raise an error if float32 loses the digits of sums over so many images of each particle.
 
         Potentials of charges of both signs cancel, the more the more images there are.
         """
-        if self.cutoff > self.longest_cutoff(lengths, dtype):
+        if dtype.itemsize < 8 and images > 1 and images * count > _MOST:
             raise ValueError(
-                f"the cutoff is {self.cutoff:.3g}, and the shortest lattice vector is {lengths.min():.3g}: float32 "
-                f"holds sums over images for a cutoff up to {_IMAGES} times as long. Give a smaller cutoff, or float64."
+                f"about {images * count:.2g} images of particles are within the cutoff, and float32 holds sums of "
+                f"{_MOST:,}: give a smaller cutoff, or float64."
             )
 
     @property
@@ -321,7 +322,6 @@ def choose(
     *,
     split: type[Split] = Prolate,
     fourth: float = FOURTH,
-    longest: float = math.inf,
     **given: Any,
 ) -> tuple[Parameters, str]:
     """Return the cheapest parameters that reach an accuracy, and a warning or "". Those given are kept.
@@ -335,8 +335,6 @@ def choose(
         How the interaction is split.
     fourth : float
         The mean fourth power of the charges over the square of their mean square.
-    longest : float
-        The longest cutoff, unless it is given, or shorter than those worth a try.
     **given
         ``cutoff``, ``splitting`` or ``bandwidth`` (the number of a split), ``shape`` and ``window``, or None.
 
@@ -346,11 +344,11 @@ def choose(
         If it does so with the time that any call takes.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    chosen = _cheapest(box, count, accuracy, costs, split, fourth, longest, **given)
+    chosen = _cheapest(box, count, accuracy, costs, split, fourth, **given)
     taken = math.inf if chosen is None else _chosen_seconds(box, count, costs, chosen, given)
     if chosen is not None and taken <= _DEAR * costs.seconds(count, 1.0, ORDERS[0], 1):  # free ones take longer
         return chosen, ""
-    free = _cheapest(box, count, accuracy, costs, split, fourth, longest) if given else chosen
+    free = _cheapest(box, count, accuracy, costs, split, fourth) if given else chosen
     if chosen is not None and free is not None and taken <= _DEAR * free.seconds:
         return chosen, ""
     names = " and ".join(given) or "no parameters"
@@ -387,8 +385,8 @@ def _padded(box: pm.Box, shape: Sequence[int], window: pm.Window) -> int:
 
 
 def _cheapest(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, kind: type[Split], fourth: float,
-    longest: float, *, cutoff: float | None = None, splitting: float | None = None, bandwidth: float | None = None,
+    box: pm.Box, count: int, accuracy: float, costs: Costs, kind: type[Split], fourth: float, *,
+    cutoff: float | None = None, splitting: float | None = None, bandwidth: float | None = None,
     shape: tuple[int, ...] | None = None, window: pm.Window | None = None,
 ) -> Parameters | None:  # fmt: skip
     """Return the cheapest parameters that reach an accuracy, or else the most accurate, or None without a mesh."""
@@ -399,7 +397,7 @@ def _cheapest(
     windows = [window] if window is not None else [pm.bspline(order) for order in ORDERS]
     best: tuple[bool, float, Parameters] | None = None
     number = splitting if bandwidth is None else bandwidth
-    for rc in _cutoffs(kind, distance, float(lengths.max()), share, cutoff, number, longest):
+    for rc in _cutoffs(kind, distance, float(lengths.max()), share, cutoff, number):
         split = kind.of(rc, distance, share, number)
         pairs = 4 / 3 * math.pi * (rc / distance) ** 3
         if best is not None and (False, costs.seconds(count, pairs, 0, 1)) > best[:2]:
@@ -425,13 +423,11 @@ def _cheapest(
 
 
 def _cutoffs(
-    kind: type[Split], distance: float, length: float, error: float, cutoff: float | None, number: float | None,
-    longest: float,
-) -> list[float]:  # fmt: skip
+    kind: type[Split], distance: float, length: float, error: float, cutoff: float | None, number: float | None
+) -> list[float]:
     """Return the cutoffs to choose from, the shortest first."""
     if cutoff is None and number is not None:
         cutoff = kind.cutoff_of(number, distance, error)
     if cutoff is not None:
         return [cutoff]
-    free = np.geomspace(0.7 * distance, max(2.0 * distance, min(20.0 * distance, 4.0 * length)), 40).tolist()
-    return [c for c in free if c <= longest] or free
+    return [float(c) for c in np.geomspace(0.7 * distance, max(2.0 * distance, min(20.0 * distance, 4.0 * length)), 40)]

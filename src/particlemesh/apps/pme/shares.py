@@ -53,7 +53,7 @@ def share(of: Kind, pme: Any, positions: Any, charges: Any, cell: Any) -> Any:
             if not isinstance(array, of.mesh.library.kind) and not (name == "cell" and array is None):
                 raise TypeError(f"{name} is of type {type(array).__name__}; give a tensor.")
         of.mesh.outside(positions, charges, cell)
-        derivatives.check(pme, positions, charges, None, None)
+        derivatives.check(pme, positions, charges, None, None, over_ranks=True)
         matrix = library.like(derivatives.matrix_of(pme, cell, lambda rows: library.like(rows, positions)), positions)
         numbers = library.constant(matrix).tolist()
         return f"energy over ranks of {positions.dtype} in {numbers}", matrix
