@@ -304,7 +304,7 @@ class Batch(Core):
         rows = self.rows.host if isinstance(self.rows, DeviceBoxes) else self.rows
         if rows is not None:
             check_vectors(rows, self.parameters.longest)
-            self.images = max(map(self.parameters.images, rows))
+            self.images = max(self.parameters.images(row, self.dtype) for row in rows)
 
     def of_systems(self) -> tuple[Any, tuple[Any, ...]]:
         return None if self.rows is None else self.rows.bounds.per, (self.owners,)
@@ -317,8 +317,8 @@ class Batch(Core):
             longest, shortest, _ = self.rows.look(read)
             if (longest > self.parameters.longest).any():
                 check_vectors(self.rows.lattices(), self.parameters.longest)
-            self.images = self.parameters.images(np.diag(shortest))
-            self.parameters.check_images(self.images, self.owners.shape[0] / self.systems, self.dtype)
+            self.images = self.parameters.images(np.diag(shortest), self.dtype)
+            self.parameters.check_images(self.images * self.owners.shape[0] / self.systems)
             return bool(self.rows.confirm(read))
         return True
 

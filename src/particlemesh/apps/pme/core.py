@@ -204,7 +204,7 @@ class Core:
         split = self.split
         check_powers(parameters.cutoff, split.power, dtype)
         self.box, self.parameters, self.dtype, self.constant = box, parameters, dtype, constant
-        self.images = parameters.images(box.matrix[list(box.periodic)])
+        self.images = parameters.images(box.matrix[list(box.periodic)], dtype)
         self.exclusions = Exclusions((), 0.0) if exclusions is None else exclusions
         self.owner, self.on_gpu = backend, backend.name != "cpu"
         self.threads = None if self.on_gpu else threads
@@ -412,7 +412,8 @@ class Core:
         NumPy's.
         """
         with self.checking():
-            self.parameters.check_images(self.images, x.count / max(self.systems, 1), self.dtype)
+            if (images := self.images * x.count / max(self.systems, 1)) > self.parameters.most_images:
+                self.parameters.check_images(images)
             name, first = next(iter(taken.items()))
             if check and not self._sized and name in ("charges", "coefficients"):
                 self._check_forces(name, first.native)

@@ -19,7 +19,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -33,7 +33,6 @@ from particlemesh.fourier import good_size
 SHARE = 0.53
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
 _ALIASES = np.arange(-3, 4)
-_MOST = 2**18  # images of all charges in a sum of float32: with more, potentials of 20 charges lose three digits
 FOURTH = 2.0  # mean fourth power of unknown charges over the square of their mean square: 1 if of one size, 3 if normal
 
 
@@ -53,22 +52,26 @@ class Parameters:
     seconds: float
     fourth: float = FOURTH
     longest: tuple[float, ...] = (math.inf,) * 3
+    most_images: ClassVar[int] = 2**18  # in a sum of float32: with more, potentials of 20 charges lose three digits
 
-    def images(self, vectors: np.ndarray) -> float:
-        """Return how many images of a particle are within the cutoff, for periodic lattice vectors (n, 3)."""
+    def images(self, vectors: np.ndarray, dtype: np.dtype) -> float:
+        """Return how many images of a particle are within the cutoff, for periodic lattice vectors (n, 3).
+
+        0 if a type holds sums over any number of them, or if there is less than one.
+        """
         n = len(vectors)
-        return (1, 2, math.pi, 4 / 3 * math.pi)[n] * self.cutoff**n / math.sqrt(np.linalg.det(vectors @ vectors.T))
+        images = (1, 2, math.pi, 4 / 3 * math.pi)[n] * self.cutoff**n / math.sqrt(np.linalg.det(vectors @ vectors.T))
+        return images if dtype.itemsize < 8 and images > 1 else 0.0
 
-    @staticmethod
-    def check_images(images: float, count: float, dtype: np.dtype) -> None:
-        """Raise an error if float32 loses the digits of sums over so many images of each particle.
+    def check_images(self, number: float) -> None:
+        """Raise an error if float32 loses the digits of sums over so many images of particles.
 
         Potentials of charges of both signs cancel, the more the more images there are.
         """
-        if dtype.itemsize < 8 and images > 1 and images * count > _MOST:
+        if number > self.most_images:
             raise ValueError(
-                f"about {images * count:.2g} images of particles are within the cutoff, and float32 holds sums of "
-                f"{_MOST:,}: give a smaller cutoff, or float64."
+                f"about {number:.2g} images of particles are within the cutoff, and float32 holds sums of "
+                f"{self.most_images:,}: give a smaller cutoff, or float64."
             )
 
     @property
