@@ -199,7 +199,7 @@ class OpenClBackend(Taping):
         cl = _cl()
         before = getattr(self.local, "queue", None)
         if before is None:
-            queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), self.queue)
+            queue = next((a.queue for a in arrays if getattr(a, "queue", None) is not None), None) or self.queue
             if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
                 queue = self._default  # in order; events order it after the user's queue
             self.local.queue, self.local.event = queue, None
@@ -207,8 +207,11 @@ class OpenClBackend(Taping):
             queue = before
         if arrays:
             # Other queues may still write to the arrays; `mark` makes them wait for this work in turn.
-            events = [e for a in arrays for e in getattr(a, "events", None) or () if e.command_queue != queue]
-            waiting = [e for e in events if e.command_execution_status != cl.command_execution_status.COMPLETE]
+            done = cl.command_execution_status.COMPLETE
+            waiting = [
+                e for a in arrays for e in getattr(a, "events", None) or ()
+                if e.command_queue != queue and e.command_execution_status != done
+            ]  # fmt: skip
             if waiting:
                 cl.enqueue_barrier(queue, wait_for=waiting)
         try:
@@ -302,9 +305,9 @@ class OpenClBackend(Taping):
     def _strided(self, target: Any, source_array: Any) -> None:
         if target.size == 0:
             return
-        words, pad = target.dtype.itemsize // 4, 5 - target.ndim
-        shape = [1] * pad + list(target.shape) + [words]
-        strides = [n for a in (target, source_array) for n in ([0] * pad + [s // 4 for s in a.strides] + [1])]
+        words, pad, in_words = target.dtype.itemsize // 4, 5 - target.ndim, (4).__rfloordiv__
+        shape, none = [1] * pad + list(target.shape) + [words], [0] * pad
+        strides = *none, *map(in_words, target.strides), 1, *none, *map(in_words, source_array.strides), 1
         layout = Record("=20q", *shape, *strides, target.offset // 4, source_array.offset // 4)
         clears = int(source_array is target)
         kernel = self.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0})
