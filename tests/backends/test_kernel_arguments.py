@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from particlemesh import backends
 from particlemesh.backends import cuda, opencl, source
 from particlemesh.backends.base import As, Record, Unread
 from particlemesh.backends.signature import ArgumentError, Signatures, parameters
@@ -237,3 +238,13 @@ def test_cuda_asks_for_local_memory_beyond_48_kilobytes_with_a_kernels_own_array
     for kilobytes, asked in ((28, 0), (29, 29), (40, 40), (30, 40)):
         kernel(24, *arguments(array=Array).values(), local_bytes=1024 * kilobytes)
         assert raw.max_dynamic_shared_size_bytes == 1024 * asked
+
+
+@pytest.mark.parametrize("of", [np.asfortranarray, lambda a: a[:, ::-1], lambda a: a[:, [1, 0, 2]], lambda a: a.T])
+def test_tables_of_any_strides_are_uploaded_in_c_order(backend, of):
+    table = of(np.arange(12.0).reshape(4, 3))
+    assert not table.flags.c_contiguous
+    given = backends.current(backend.name).upload(table)
+    assert given.shape == table.shape
+    assert tuple(given.strides) == np.ascontiguousarray(table).strides
+    np.testing.assert_array_equal(backend.host(given), table)

@@ -260,7 +260,7 @@ class Backend(Protocol):
         ...
 
     def upload(self, array: np.ndarray) -> Any:
-        """Copy a host array to the device."""
+        """Copy a host array of any strides to the device, in C order."""
         ...
 
     def download(self, array: Any) -> np.ndarray:

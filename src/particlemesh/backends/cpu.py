@@ -391,7 +391,7 @@ class CpuBackend:
         np.copyto(target, source)
 
     def upload(self, array: np.ndarray) -> np.ndarray:
-        return np.array(array)
+        return np.array(array, order="C")
 
     def download(self, array: np.ndarray) -> np.ndarray:
         return array

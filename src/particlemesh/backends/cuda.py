@@ -439,7 +439,7 @@ class CudaBackend(Taping):
         self.submit_call(_copy, target, source_array, on_device=True)
 
     def upload(self, array: np.ndarray) -> Any:
-        return _cupy().asarray(array)
+        return _cupy().asarray(array, order="C")
 
     def download(self, array: Any) -> np.ndarray:
         return self.read(array)[0]
