@@ -41,6 +41,14 @@ def members_of(cloud: Cloud, radius: float, function: PairFunction) -> int:
     return 4 if registers_of(function, 4, size) <= (_MOST_SUMS_OF_FEW if most == 4 else _MOST_SUMS[4]) else 0
 
 
+def in_halves(backend: Backend, function: PairFunction, dtype: np.dtype) -> bool:
+    """Return whether clusters compute a pair once, and add what it gives the other particle in any order.
+
+    They gain where a device adds four numbers at once. Sums of same bits keep the order.
+    """
+    return bool(backend.facts()["HAS_VECTOR_ATOMIC"]) and dtype.itemsize == 4 and not function.defines
+
+
 def registers_of(function: PairFunction, members: int, size: int) -> int:
     """Return how many registers hold the sums of a cluster and the values of a neighbour."""
     return (members * function.results + function.values) * size // 4
@@ -99,9 +107,24 @@ def sums(
     places = getattr(totals, "offset", 0) // step, totals.strides[0] // step, totals.strides[1] // step
     records = *cloud.geometry(), ask, *([Record(f"={len(parameters)}{dtype.char}", *parameters)] if few else [])
     if members := members_of(cloud, radius, function):
-        defines |= {"MEMBERS": members, "RESIDENT_GROUPS": resident_groups(function, members, step)}
+        half = in_halves(backend, function, dtype)
+        defines |= {
+            "MEMBERS": members, "HALF": int(half), "RESIDENT_GROUPS": resident_groups(function, members, step),
+        }  # fmt: skip
+        rows, of_rows = totals, places
+        if half:
+            row = -(-function.results // 4) * 4
+            rows, of_rows = allocate("rows of sums", (count * row,), dtype), (0, row, 1)
+            backend.clear(rows)
         run = backend.kernel("grid/queries/cluster_sums.c", "stream", defines, texts)
-        run(-(-count // members) * 32, *cloud.rows(), cloud.records, cloud.start, *given, bins, *places, *records)
+        run(
+            -(-count // members) * 32, *cloud.rows(), cloud.records, cloud.start, *given[:-1], rows, bins, *of_rows,
+            *records,
+        )  # fmt: skip
+        if half:
+            backend.kernel("grid/queries/cluster_sums.c", "write_rows", defines, texts)(
+                count * function.results, cloud.records, cloud.start, rows, totals, count, bins, *places
+            )
         return totals
     ends, lanes = cloud.start if cloud.ends is None else cloud.ends, lanes_of(backend, function, count, step)
     run = backend.kernel("grid/queries/sums.c", "stream", {**defines, "LANES": lanes}, texts)
