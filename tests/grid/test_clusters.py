@@ -30,11 +30,11 @@ FUNCTION = pm.PairFunction(SOURCE, None, 6, 2, (3.0,))
 COINCIDENT = pm.PairFunction("if (!(r2 > 0)) sum[0] += 1;", None, 1)
 
 
-def by(monkeypatch, members, grid, radius, function, *values):
-    """The sums by clusters of so many members, or of each particle alone (0)."""
+def by(monkeypatch, members, grid, radius, function, *values, half=False):
+    """The sums by clusters of so many members, or of each particle alone (0); with half pairs are computed once."""
     with monkeypatch.context() as patch:
         patch.setattr(sums_of_pairs, "members_of", lambda *_: members)
-        patch.setattr(sums_of_pairs, "in_halves", lambda *_: True)
+        patch.setattr(sums_of_pairs, "in_halves", lambda *_: half)
         return grid.stream(radius, function, *values)
 
 
@@ -44,10 +44,12 @@ def check(backend, monkeypatch, grid, radius, members, values):
     ours, again, single = (
         backend.host(by(monkeypatch, n, grid, radius, FUNCTION, given)) for n in (members, members, 0)
     )
-    np.testing.assert_allclose(ours, again, rtol=0, atol=64 * np.finfo(ours.dtype).eps * np.abs(ours).max(initial=1e-30))
-    np.testing.assert_array_equal(ours[:, 0], single[:, 0])
+    np.testing.assert_array_equal(ours, again)
     size = np.abs(single).max(initial=1e-30)
-    np.testing.assert_allclose(ours, single, rtol=0, atol=64 * np.finfo(ours.dtype).eps * size)
+    halves = backend.host(by(monkeypatch, members, grid, radius, FUNCTION, given, half=True))
+    for sums in (ours, halves):
+        np.testing.assert_array_equal(sums[:, 0], single[:, 0])
+        np.testing.assert_allclose(sums, single, rtol=0, atol=64 * np.finfo(ours.dtype).eps * size)
     return ours[:, 0]
 
 
@@ -70,8 +72,9 @@ def test_clusters_see_the_neighbours_of_each_member(backend, monkeypatch, case, 
                 np.bincount(oracle.i[oracle.distance <= radius + b], minlength=len(x)) for b in (-band, band)
             )
             assert (sure <= neighbours).all() and (neighbours <= possible).all()
-        touching = backend.host(by(monkeypatch, members, grid, 0.0, COINCIDENT))
-        assert touching.sum() == backend.host(grid.count(0.0)).sum()
+        for half in (False, True):
+            touching = backend.host(by(monkeypatch, members, grid, 0.0, COINCIDENT, half=half))
+            assert touching.sum() == backend.host(grid.count(0.0)).sum()
 
 
 def lists_of(backend, monkeypatch, members, grid, radius, *, counted=True, **options):
@@ -209,10 +212,17 @@ def test_sums_by_clusters_compile_for_cuda(monkeypatch, members, real):
     with case.grid() as grid:
         grid.build(opencl.array(case.positions))
         values = opencl.array(values_of(case.positions))
-        asked = kernels_of(monkeypatch, lambda: by(monkeypatch, members, grid, 0.4, FUNCTION, values))
-    (mine,) = [(file, dict(defines)) for file, name, defines in asked if file.endswith("cluster_sums.c")]
-    for systems in ({}, {"SYSTEMS": 1}):
-        assert b"stream" in cuda.compile_only(mine[0], mine[1] | systems, 90, {"pair function": SOURCE})
+        asked = [
+            kernel
+            for half in (False, True)
+            for kernel in kernels_of(monkeypatch, lambda: by(monkeypatch, members, grid, 0.4, FUNCTION, values, half=half))  # noqa: B023
+        ]
+    asked = {(name, defines) for file, name, defines in asked if file.endswith("cluster_sums.c")}
+    assert [name for name, _ in sorted(asked)] == ["stream", "stream", "write_rows"]
+    for name, defines in asked:
+        for systems in ({}, {"SYSTEMS": 1}):
+            code = cuda.compile_only("grid/queries/cluster_sums.c", dict(defines) | systems, 90, {"pair function": SOURCE})
+            assert name.encode() in code
     for half in (False, True):
         with case.grid() as grid:
             grid.build(opencl.array(case.positions))
