@@ -212,16 +212,18 @@ def test_sums_by_clusters_compile_for_cuda(monkeypatch, members, real):
     with case.grid() as grid:
         grid.build(opencl.array(case.positions))
         values = opencl.array(values_of(case.positions))
-        asked = [
-            kernel
-            for half in (False, True)
-            for kernel in kernels_of(monkeypatch, lambda: by(monkeypatch, members, grid, 0.4, FUNCTION, values, half=half))  # noqa: B023
-        ]
+
+        def sums():
+            for half in (False, True):
+                by(monkeypatch, members, grid, 0.4, FUNCTION, values, half=half)
+
+        asked = kernels_of(monkeypatch, sums)
     asked = {(name, defines) for file, name, defines in asked if file.endswith("cluster_sums.c")}
     assert [name for name, _ in sorted(asked)] == ["stream", "stream", "write_rows"]
     for name, defines in asked:
         for systems in ({}, {"SYSTEMS": 1}):
-            code = cuda.compile_only("grid/queries/cluster_sums.c", dict(defines) | systems, 90, {"pair function": SOURCE})
+            defines = dict(defines) | systems
+            code = cuda.compile_only("grid/queries/cluster_sums.c", defines, 90, {"pair function": SOURCE})
             assert name.encode() in code
     for half in (False, True):
         with case.grid() as grid:

@@ -78,7 +78,8 @@ def sums(
     """Return the sums (N, results) of ``function`` over each particle's neighbours, in the caller's order; never waits.
 
     Neighbours are added in the order of cells, so that the same order gives bit-identical sums, except `in_halves`.
-    Sums of particles that were left out are zero. ``values`` and ``out`` are native arrays of any strides; ``allocate`` provides scratch memory.
+    Sums of particles that were left out are zero. ``values`` and ``out`` are native arrays of any strides; ``allocate``
+    provides scratch memory.
     """
     backend, cells, dtype, count = cloud.backend, cloud.cells, cloud.cells.dtype, cloud.count
     radius = kernel_radius(radius, cells)
