@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3125,
     "distributed": 3978,
     "fourier": 3158,
-    "grid": 8729,
+    "grid": 8774,
     "interpolate": 3415,
     "kernels": 267,
     "methods": 744,

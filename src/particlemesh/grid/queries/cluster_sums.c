@@ -30,7 +30,6 @@ DEVICE real sum_of_members(WARP_PARAMETER warp, PRIVATE const real* sums, const 
     return left[0];
 }
 
-#if HALF
 #define ROW ((RESULTS + 3) / 4 * 4)
 
 DEVICE void add_to_row(GLOBAL real* row, PRIVATE const real* sum)
@@ -49,13 +48,11 @@ KERNEL write_rows(GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRIC
                   GLOBAL real* RESTRICT sums, const i64 count, const i64 bins, const i64 sums_at, const i64 sums_step,
                   const i64 sums_column)
 {
-    const i64 valid = start[bins];
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < count * RESULTS; n += GROUP_COUNT * GROUP_SIZE) {
+    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < start[bins] * (i64)RESULTS; n += GROUP_COUNT * GROUP_SIZE) {
         const i64 k = n / RESULTS, r = n - k * RESULTS;
-        if (k < valid) sums[sums_at + INDEX_OF_REAL(records[4 * k + 3]) * sums_step + r * sums_column] = rows[k * ROW + r];
+        sums[sums_at + INDEX_OF_REAL(records[4 * k + 3]) * sums_step + r * sums_column] = rows[k * ROW + r];
     }
 }
-#endif
 
 KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u32* RESTRICT start,
               GLOBAL const real* RESTRICT values, PARAMETER_ARRAY GLOBAL real* RESTRICT sums, const i64 bins,
@@ -79,57 +76,37 @@ KERNEL stream(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL const u3
         coordinate d[3];                                                                              \
         VECTOR_OF_PAIR;                                                                               \
         const real r2 = SQUARED(d);                                                                   \
+        const coordinate back[3] = {-d[0], -d[1], -d[2]};                                             \
         if (r2 <= limit && m != itself) {                                                             \
             for (int v = 0; v < VALUES; v++) a[v] = own_values[m * VALUES + v];                       \
             add_pair(r2, d, INDEX_OF_REAL(x[3]), INDEX_OF_REAL(other.w), a, b, PARAMETER_VALUES,      \
                      sum + m * RESULTS);                                                              \
-            REACTION                                                                                  \
+            if (HALF) add_pair(r2, back, INDEX_OF_REAL(other.w), INDEX_OF_REAL(x[3]), b, a, PARAMETER_VALUES, reaction); \
         }                                                                                             \
     }
-#if HALF
-// What both calls compute alike, the compiler computes once.
-#define REACTION                                                                                           \
-    const coordinate back[3] = {-d[0], -d[1], -d[2]};                                                      \
-    add_pair(r2, back, INDEX_OF_REAL(other.w), INDEX_OF_REAL(x[3]), b, a, PARAMETER_VALUES, reaction);
-#define NO_REACTION                \
-    real reaction[ROW];            \
-    UNROLL for (int r = 0; r < ROW; r++) reaction[r] = 0;
-#define ADD_REACTION \
-    if (there && q >= (int)first + present) add_to_row(sums + sums_at + (i64)q * ROW, reaction);
-#else
-#define REACTION
-#define NO_REACTION
-#define ADD_REACTION
-#endif
 // Two loops: clusters without images within reach take 0.92 to 0.98 of the time (H200).
 #define NEAR_PARTICLE                                                         \
     const coordinate limit = there ? ask.limit : (coordinate)-1;              \
     real a[AT_LEAST_ONE(VALUES)], b[AT_LEAST_ONE(VALUES)];                    \
     for (int v = 0; v < VALUES; v++) b[v] = values[(i64)q * VALUES + v];      \
-    NO_REACTION                                                               \
+    real reaction[ROW];                                                       \
+    UNROLL for (int r = 0; r < ROW; r++) reaction[r] = 0;                     \
     if (beyond) {                                                             \
         EACH_MEMBER(VECTOR(d, other, x, shift))                               \
     } else {                                                                  \
         EACH_MEMBER(VECTOR_INSIDE(d, other, x))                               \
     }                                                                         \
-    ADD_REACTION
+    if (HALF && there && q >= (int)first + present) add_to_row(sums + sums_at + (i64)q * ROW, reaction);
 
-#if HALF
-#define CLUSTER_ENDS                                                                                       \
-    real total[ROW];                                                                                       \
-    UNROLL for (int r = RESULTS; r < ROW; r++) total[r] = 0;                                               \
-    UNROLL for (int r = 0; r < RESULTS; r++) total[r] = sum_of_members(warp, sum, r);                      \
-    if (LANE < MEMBERS && members[4 * OWN_MEMBER] == members[4 * OWN_MEMBER])                              \
-        add_to_row(sums + sums_at + (i64)(first + OWN_MEMBER) * ROW, total);
-#else
-#define CLUSTER_ENDS                                                                          \
-    LOCAL const real* own = members + 4 * OWN_MEMBER;                                         \
-    const i64 to = sums_at + INDEX_OF_REAL(own[3]) * sums_step;                               \
-    UNROLL for (int r = 0; r < RESULTS; r++) {                                                \
-        const real total = sum_of_members(warp, sum, r);                                     \
-        if (LANE < MEMBERS && own[0] == own[0]) sums[to + r * sums_column] = total;           \
-    }
-#endif
+#define CLUSTER_ENDS                                                                                    \
+    LOCAL const real* own = members + 4 * OWN_MEMBER;                                                   \
+    const int there = LANE < MEMBERS && own[0] == own[0];                                               \
+    real total[ROW];                                                                                    \
+    UNROLL for (int r = 0; r < ROW; r++) total[r] = r < RESULTS ? sum_of_members(warp, sum, r) : 0;     \
+    if (HALF && there) add_to_row(sums + sums_at + (i64)(first + OWN_MEMBER) * ROW, total);             \
+    if (!HALF && there)                                                                                 \
+        UNROLL for (int r = 0; r < RESULTS; r++)                                                        \
+            sums[sums_at + INDEX_OF_REAL(own[3]) * sums_step + r * sums_column] = total[r];
 
 #include "grid/queries/each_cluster.h"
 }
