@@ -15,7 +15,7 @@ class Device:
     """An array that is not NumPy's, and what a device would do with it, in order."""
 
     def __init__(self, count, dtype, address, dense=True):
-        self.dense = dense
+        self.dense, self.flags = dense, SimpleNamespace(c_contiguous=dense)
         self.dtype, self.size, self.nbytes = np.dtype(dtype), count, count * np.dtype(dtype).itemsize
         self.data = SimpleNamespace(ptr=address)
         self.real = SimpleNamespace(dtype=np.empty(0, dtype).real.dtype)

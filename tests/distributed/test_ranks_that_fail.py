@@ -49,6 +49,22 @@ def test_a_world_moves_arrays(world):
     assert (got.view(np.int64) == (rank - 1) % size).all()
 
 
+@on_ranks(1, 2, 3)
+def test_a_world_takes_arrays_in_any_memory_order(world):
+    size, rank = world.size, world.rank
+    orders = [np.asfortranarray, lambda a: a.astype(a.dtype.newbyteorder("S")), lambda a: a[::-1].copy()[::-1]]
+    table = np.arange(6.0 * size).reshape(2 * size, 3) + 100 * rank
+    for turn in range(3):  # each rank in another order
+        mine = orders[(rank + turn) % 3](table)
+        rows, _ = world.alltoallv(mine, [2] * size)
+        expected = np.arange(6.0 * rank, 6 * rank + 6).reshape(2, 3) + 100 * np.arange(size)[:, None, None]
+        assert np.array_equal(rows, expected.reshape(-1, 3))
+        assert np.array_equal(world.allreduce(mine, "max"), table + 100 * (size - 1 - rank))
+    for sent, got in ((table.T, np.empty((3, 2 * size))), (table, np.empty(table.shape, order="F"))):
+        with pytest.raises(ValueError, match="not in C order"):  # before a message leaves
+            world.exchange({(rank + 1) % size: sent}, {(rank - 1) % size: got})
+
+
 @on_ranks(2)
 def test_long_messages_go_in_pieces(world):
     before, transports.CHUNK = transports.CHUNK, 64

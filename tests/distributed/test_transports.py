@@ -15,7 +15,7 @@ class Device:
 
     def __init__(self, numbers):
         self.numbers, self.shape, self.dtype, self.size = numbers, numbers.shape, numbers.dtype, numbers.size
-        self.copies = []
+        self.copies, self.flags = [], numbers.flags
 
     def get(self):
         self.copies.append("to the host")
