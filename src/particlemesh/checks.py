@@ -337,7 +337,7 @@ def real_type(value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def number_array(value: Any, what: str) -> NDArray[Any]:
+def number_array(value: Any, what: str, *, real: bool = False) -> NDArray[Any]:
     """Return numbers of the host as a NumPy array.
 
     Parameters
@@ -346,6 +346,8 @@ def number_array(value: Any, what: str) -> NDArray[Any]:
         What the user gave: numbers, or rows of numbers.
     what : str
         Name of the argument, for the message.
+    real : bool
+        Whether complex numbers are refused.
 
     Returns
     -------
@@ -373,6 +375,8 @@ def number_array(value: Any, what: str) -> NDArray[Any]:
             "equal length."
         )
     number_type(array.dtype, what)
+    if real and array.dtype.kind == "c":
+        raise TypeError(f"{what} has dtype {array.dtype}; real numbers are needed.")
     return array
 
 

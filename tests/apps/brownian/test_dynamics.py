@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from particlemesh.apps.brownian import BrownianDynamics, Drag, HarmonicBonds
+from particlemesh.apps.brownian import WCA, BrownianDynamics, Drag, HarmonicBonds
 
 SCHEMES = ("euler", "midpoint")
 
@@ -274,6 +274,16 @@ def test_wrong_forces(force, error, said):
 def test_wrong_drag(given, error):
     with pytest.raises(error):
         Drag(**given)
+
+
+def test_complex_numbers_lose_no_part_in_silence():
+    for of, make in (("radius", Drag), ("stiffness", lambda k: HarmonicBonds([[0, 1]], k)), ("sigma", _repulsion)):
+        with pytest.raises(TypeError, match=f"{of} has dtype complex128; real numbers are needed"):
+            make(np.array([1 + 1j]))
+
+
+def _repulsion(sigma):
+    return WCA((9.0, 9.0, 9.0), sigma=sigma)
 
 
 def test_drag_of_spheres_of_different_size():

@@ -172,6 +172,7 @@ def test_an_error_of_a_frequency_is_named_on_all():
 WRONG = {
     "points": lambda plan, bad: plan.setpts(np.full(3, np.nan if bad else 0.5)),
     "axes": lambda plan, bad: plan.setpts(np.zeros((3, 1 + bad)).squeeze()),
+    "mask": lambda plan, bad: plan.setpts(np.ma.masked_greater(np.ones(3), 0) if bad else np.ones(3)),
     "values": lambda plan, bad: plan.execute(np.ones(3 + bad, complex)),
     "dtype": lambda plan, bad: plan.execute(np.ones(3, "c8" if bad else "c16")),
 }
@@ -182,7 +183,7 @@ def test_an_error_on_one_rank_is_named_on_all(name):
     def work(world):
         plan = nufft.DistributedPlan(world, 1, 8, nthreads=1)
         plan.setpts(np.ones(3))
-        with pytest.raises((RuntimeError, ValueError)) as caught:
+        with pytest.raises((RuntimeError, TypeError, ValueError)) as caught:
             WRONG[name](plan, world.rank == 1)
         return caught.value
 

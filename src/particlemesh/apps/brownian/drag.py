@@ -154,7 +154,7 @@ def radii(given: Any, what: str = "radius") -> Any:
     """Return a positive number, or a read-only array (N,) of them."""
     if np.ndim(given) == 0:
         return checks.positive(given, what)
-    array = np.array(checks.number_array(given, what), np.float64)
+    array = np.array(checks.number_array(given, what, real=True), np.float64)
     bad = np.argwhere(~((array > 0) & np.isfinite(array)))
     if array.ndim != 1 or not len(array) or len(bad):
         reason = f"{what} has shape {array.shape}"

@@ -91,7 +91,7 @@ class HarmonicBonds(Settled):
 
     def _each(self, value: Any, what: str) -> np.ndarray:
         """Return a number for each bond."""
-        array = np.array(checks.number_array(value, what), np.float64)
+        array = np.array(checks.number_array(value, what, real=True), np.float64)
         if array.ndim and array.shape != (len(self.pairs),):
             raise ValueError(f"{what} has shape {array.shape}; give one number, or {len(self.pairs)}, one a bond.")
         if not (np.isfinite(array) & (array >= 0)).all():

@@ -232,11 +232,14 @@ class Plan(Fixed):
             (kind,) = kinds
             backend = kind.backend(x)
             self._check_device(backend)
-        with kind.scope(x), backend.scope(kind.native(x)):
-            native = tuple(kind.native(a) for a in points[: self._dim])
+            with kind.scope(x):  # a mask or a derivative is an error of all ranks
+                native, more = (
+                    tuple(kind.native(a) for a in some[: self._dim] if a is not None) for some in (points, others)
+                )
+        with kind.scope(x), backend.scope(*native):
             if self._type == 3:
                 core: Any = self._nonuniform(backend)
-                core.set_points(native, tuple(kind.native(a) for a in others[: self._dim]))
+                core.set_points(native, more)
             else:
                 core = self._uniform(backend, count)
                 (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
