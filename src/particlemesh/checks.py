@@ -37,9 +37,7 @@ _DEPTH = 8  # of lists in lists that are looked through
 
 def plural(count: int, noun: str) -> str:
     """Return a number and its noun, for messages."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {'axes' if noun == 'axis' else noun + 's'}"
+    return f"1 {noun}" if count == 1 else f"{count} {'axes' if noun == 'axis' else noun + 's'}"
 
 
 def numbers(value: Any, what: str) -> NDArray[np.float64]:

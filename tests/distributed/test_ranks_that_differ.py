@@ -40,6 +40,12 @@ def test_arrays_on_a_route(arrays):
     assert pmd.RankError in all_raise(call)
 
 
+def test_a_route_to_nobody():
+    for parts, per_rank in (([0, 1], 1), ([1, 3, 0], 3)):
+        with pytest.raises(ValueError, match=f"part {max(parts)}; parts are 0 to {per_rank - 1}"):
+            pmd.Route(pmd.World(), np.array(parts), per_rank)
+
+
 def test_a_route_without_memory(monkeypatch):
     enough = routes.Departures.of
 

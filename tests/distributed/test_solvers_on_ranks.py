@@ -154,6 +154,19 @@ def test_power_spectra_are_those_of_one_device(name, size, options):
                 np.testing.assert_allclose(got.multipoles[order], values, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("options", [
+    lambda rank: dict(edges=[1.0, 6.0, 12.0 + rank]),
+    lambda rank: dict(multipoles=(0, 2), line_of_sight=np.eye(2)[rank]),
+])  # fmt: skip
+def test_ranks_with_other_bins_are_an_error_on_all(options):
+    def spectrum(world):
+        pmd.power_spectrum(
+            np.full((3, 2), 0.3), np.ones(3), pmd.Domain(pm.Mesh((8, 8), (1.0, 1.0)), 2), world, **options(world.rank)
+        )
+
+    assert all("power_spectrum" in str(error) for error in refused(spectrum))
+
+
 def refused(calls, size=2):
     """The errors that the ranks raise for calls ``calls(world)``; each other rank names the first one that raised."""
 

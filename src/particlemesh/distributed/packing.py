@@ -149,9 +149,7 @@ def _three(numbers: tuple[int, ...], missing: int) -> tuple[int, ...]:
 
 
 def _same_memory(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        return one.ctypes.data == other.ctypes.data
-    return bool(one.data.ptr == other.data.ptr)
+    return bool(one.ctypes.data == other.ctypes.data if isinstance(one, np.ndarray) else one.data.ptr == other.data.ptr)
 
 
 def _cells(boxes: list[Boxed]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], list[Boxed]]]:

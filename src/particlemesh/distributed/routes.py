@@ -318,6 +318,8 @@ class Departures(NamedTuple):
             sent[rank] = parts.shape[0] - strays.shape[0]
         if counted.shape[0]:
             counts = xp.bincount(counted, minlength=size * per_rank)
+            if counts.shape[0] > sent.size:
+                raise ValueError(f"a row goes to part {counts.shape[0] - 1}; parts are 0 to {sent.size - 1}.")
             sent += counts if xp is np else counts.get()
         sent = sent.reshape(size, per_rank)
         leaving = cls(xp, count, sent, single, strays, particles)
@@ -359,9 +361,7 @@ def _slices(counts: np.ndarray) -> dict[int, slice]:
 
 def _stable_order(keys: Any, xp: Any) -> Any:
     """Return the index that sorts keys and keeps the order of equal ones, or None if they are sorted."""
-    if keys.shape[0] < 2 or bool((keys[1:] >= keys[:-1]).all()):
-        return None
-    return xp.argsort(keys, kind="stable")
+    return None if keys.shape[0] < 2 or bool((keys[1:] >= keys[:-1]).all()) else xp.argsort(keys, kind="stable")
 
 
 def _rounds(particles: Any, count: int, xp: Any) -> list[tuple[Any, Any]]:

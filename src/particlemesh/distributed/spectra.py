@@ -70,6 +70,7 @@ def power_spectrum(
         checks.flag(interlaced, "interlaced")
         pairs = checked_sets(domain.mesh, positions, values, compensation, other)
         said = f"power_spectrum({interlaced=}, {compensation=}, {len(pairs)} sets, {mu_bins=}, {multipoles=})"
+        said += f" by edges {np.asarray(edges).tolist()}, seen along {np.asarray(line_of_sight).tolist()}"
         return said, [(x, w, Sums.of(weights_of(w))) for x, w in pairs]
 
     particles = world.alike(weighed)

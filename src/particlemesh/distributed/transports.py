@@ -123,7 +123,7 @@ class Host(Transport):
         self._mpi.Request.Waitall(requests)
 
     def allreduce(self, array: Any, op: Op) -> Any:
-        host = np.asarray(array if is_host(array) else array.get(), order="C")  # a number stays one
+        host = np.asarray(array if is_host(array) else array.get(), array.dtype.newbyteorder("="), order="C")
         result = np.empty_like(host)
         self._communicator.Allreduce(host, result, getattr(self._mpi, op.upper()))
         return result if is_host(array) else _like(array, result)

@@ -200,9 +200,7 @@ class VectorSolver(checks.Fixed):
             parallel = module_of(modes).stack([u * along for u in unit], axis)
             vector = parallel if self._onto == "longitudinal" else vector - parallel
         vector = vector * factors[which]
-        if not several:
-            return vector
-        return forms[:, None] * module_of(modes).expand_dims(vector, axis)
+        return forms[:, None] * module_of(modes).expand_dims(vector, axis) if several else vector
 
     def _on(self, xp: Any, dtype: np.dtype) -> tuple[Any, ...]:
         """Return factors, form factors and directions of k in a library and precision, made at the first use."""

@@ -158,9 +158,8 @@ class World(checks.Fixed):
         >>> got
         array([1., 1.])
         """
-        for rank, array in (*sends.items(), *receives.items()):
-            if not array.flags.c_contiguous:
-                raise ValueError(f"an array for rank {rank} is not in C order; give one that is, of dense memory.")
+        if not all(array.flags.c_contiguous for array in (*sends.values(), *receives.values())):
+            raise ValueError("an array of a message is not in C order; give one that is, of dense memory.")
         out = {rank: array for rank, array in sends.items() if array.size}
         into = {rank: array for rank, array in receives.items() if array.size}
         if (target := into.pop(self.rank, None)) is not None:
@@ -214,7 +213,7 @@ class World(checks.Fixed):
     def move(self, rows: Any, leaving: np.ndarray, coming: np.ndarray) -> tuple[Any, np.ndarray]:
         """Do the work of :meth:`alltoallv` for numbers of rows that both sides know."""
         xp = module_of(rows)
-        rows = xp.ascontiguousarray(_native(rows))
+        rows = xp.ascontiguousarray(rows, rows.dtype.newbyteorder("="))
         result = xp.empty((int(coming.sum()), *rows.shape[1:]), rows.dtype)
         ends, starts = np.cumsum(leaving), np.cumsum(coming)
         sends = {r: rows[ends[r] - n : ends[r]] for r, n in enumerate(leaving) if n}
@@ -233,7 +232,7 @@ class World(checks.Fixed):
         """
         checks.one_of(op, "op", ("sum", "max", "min"))
         array = value if getattr(value, "ndim", 0) else np.asarray(value.get() if hasattr(value, "get") else value)
-        result = self._transport.allreduce(_native(array), op)
+        result = self._transport.allreduce(array, op)
         return result if result.ndim else result[()].item()
 
     def exact_sum(self, numbers: Any) -> Any:
@@ -456,11 +455,6 @@ def together(world: World, check: bool, call: str, work: Callable[[], T]) -> T:
     2
     """
     return agreed(world, check, lambda: (call, None, work()))[0]
-
-
-def _native(array: Any) -> Any:
-    """Return an array whose numbers have this machine's order of bytes."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _transport(communicator: Any, name: str) -> Transport:

@@ -226,23 +226,19 @@ class Plan(Fixed):
             targets = shapes.check_points(others, "stu", self._dim, self._real_dtype) if self._type == 3 else 0
             kinds = {shapes.kind(a, name) for a, name in zip(points + others, "xyzstu", strict=True) if a is not None}
             if len(kinds) > 1:
-                raise ArgumentError(
-                    f"coordinates are arrays of {' and '.join(k.name for k in kinds)}; give one library."
-                )
+                raise ArgumentError(f"coordinates are of {' and '.join(k.name for k in kinds)}; give one library.")
             (kind,) = kinds
             backend = kind.backend(x)
             self._check_device(backend)
             with kind.scope(x):  # a mask or a derivative is an error of all ranks
-                native, more = (
-                    tuple(kind.native(a) for a in some[: self._dim] if a is not None) for some in (points, others)
-                )
-        with kind.scope(x), backend.scope(*native):
+                sides = [tuple(kind.native(a) for a in some[: self._dim] if a is not None) for some in (points, others)]
+        with kind.scope(x), backend.scope(*sides[0]):
             if self._type == 3:
                 core: Any = self._nonuniform(backend)
-                core.set_points(native, more)
+                core.set_points(*sides)
             else:
                 core = self._uniform(backend, count)
-                (core.set_positions if self._options.spreadinterponly else core.set_points)(native)
+                (core.set_positions if self._options.spreadinterponly else core.set_points)(sides[0])
         self._core = core
         key = kind, backend, count, targets, self._held_modes(core)
         if self._spaces is None or self._spaces_for != key:
