@@ -104,8 +104,8 @@ class Costs:
         return count * (self.pair * pairs + self.node * support**3) + self.level * nodes * math.log2(max(nodes, 2))
 
 
-# Of a thread of an EPYC 9005, measured in double precision; of an H200, from times of transforms and of spreading.
-CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(9.0e-12, 2.7e-12, 1.6e-12, 2e-5)
+# Of a thread of an EPYC 9005, measured in double precision; of an H200 in single precision, pairs by half sums.
+CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(5.5e-12, 2.7e-12, 1.6e-12, 2e-5)
 _CROWD = 15  # charges in a cube of the cutoff, 64 neighbours
 
 
