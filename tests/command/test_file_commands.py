@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands on files: results are those of calls in memory, what was chosen is printed, errors are one line."""
 
+import errno
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -8,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import particlemesh as pm
 from particlemesh.apps import files
-from particlemesh.command import cli, file_work
+from particlemesh.command import cli, consoles, file_work
 from particlemesh.fourier import power_spectrum
 
 random = np.random.default_rng(11)
@@ -486,6 +489,16 @@ def test_columns_are_multiplied(values):
 def test_edges_and_values_of_any_size_are_printed(few):
     said = run("spread", few, "--shape", "8", "--box", "1e-300,1,1", "--values", "0e5")
     assert "box 1e-300 x 1 x 1, periodic" in said and "values: 0 for each" in said
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
+def test_a_file_without_room_is_named_and_not_taken_for_the_report(number, capsys):
+    before = sys.stdout
+    with pytest.raises(typer.Exit), consoles.reporting("spread"):
+        raise OSError(number, f"f.npz cannot be written ({os.strerror(number)}): make room")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "f.npz cannot be written" in said and "standard output" not in said
+    assert sys.stdout is before
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device is always full here")

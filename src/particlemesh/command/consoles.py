@@ -60,7 +60,7 @@ def reporting(command: str) -> Iterator[Any]:
         if (
             isinstance(error, OSError)
             and error.errno in FULL
-            and str(error) == f"[Errno {error.errno}] {error.strerror}"
+            and str(error) == f"[Errno {error.errno}] {os.strerror(error.errno)}"
         ):
             error = OSError(f"the standard output cannot be written ({error.strerror})")  # files are named
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - Python would write it again at its end

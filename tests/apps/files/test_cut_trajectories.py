@@ -390,6 +390,29 @@ def test_a_full_disk_loses_no_frame_and_crashes_nothing(name, room, tmp_path):
         assert steps_of(tmp_path / name) == [*range(int(lines[-1].split()[-1]) + 1)]
 
 
+GRAINS = """
+import resource, signal, sys
+import numpy as np
+from particlemesh.apps.dem import Hertz, Simulation
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+grains = Simulation(np.arange(300.0).reshape(100, 3), .01, density=1., contact=Hertz(1e3), time_step=1e-3)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+try:
+    grains.run(2, trajectory=sys.argv[1])
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_first_frame_without_room_leaves_no_open_file(tmp_path):
+    pytest.importorskip("resource")
+    line = [sys.executable, "-c", GRAINS, str(tmp_path / "t.h5")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr  # HDF5's library crashed at the end of the program
+    assert "t.h5 cannot be written (File too large): make room" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["t.h5"]  # and no lock
+
+
 def test_a_series_of_another_program_is_refused_in_a_line(tmp_path):
     path = tmp_path / "t.vtu"
     motion().run(2, trajectory=path)

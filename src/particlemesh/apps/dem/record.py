@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from typing import Any, Self
+from typing import Any
 
 import particlemesh as pm
 from particlemesh.apps.dem.given import to_host
@@ -58,10 +58,6 @@ class Recorder(contextlib.AbstractContextManager):
 
     def _frame(self) -> Frame:
         return frame(self.simulation)
-
-    def __enter__(self) -> Self:
-        self.write()
-        return self
 
     def __exit__(self, *what: object) -> None:
         self._open.__exit__(*what)  # type: ignore[arg-type]  # the three that Python gives

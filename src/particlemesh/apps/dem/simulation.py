@@ -593,6 +593,7 @@ class Simulation(Fixed):
 
         steps, every, shown = self._alike(accepted)
         with deferred() as interrupted, self._recorder(self, steps, every, trajectory, shown) as recorder:
+            recorder.write()
             while recorder.left and not self._any(interrupted()):
                 for made in self._motion.advance(recorder.left, self.step):
                     self._step += made
