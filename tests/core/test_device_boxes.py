@@ -75,9 +75,25 @@ def test_bounds_follow_boxes_and_replace_those_that_are_too_thin(backend):
     assert not there.confirm(backend.host(there.facts))
     np.testing.assert_array_equal(backend.host(there.numbers)[:, :9], rows.reshape(-1, 9) / 4)
     assert there.confirm(backend.host(there.facts))
-    there.set(backend.array(rows))  # bounds do not depend on boxes before
+    there.set(backend.array(rows))  # much larger ones have their own bounds again
     assert not there.confirm(backend.host(there.facts))
     assert there.bounds == given(backend, box, rows).bounds
+
+
+@pytest.mark.backends("opencl", "cuda")
+@pytest.mark.parametrize("of_host", [False, True])
+def test_boxes_that_change_about_a_bound_keep_one(backend, of_host):
+    """Work that is recorded for some bounds would be recorded anew for each of them."""
+    rows = [side * np.tile(np.eye(3), (COUNT, 1, 1)) for side in (1.0, 0.99, 0.98)]
+    there = given(backend, pm.Box((1.0, 1.0, 1.0)), rows[0])
+    seen = []
+    for _ in range(3):
+        for row in rows:
+            there.set(row if of_host else backend.array(row))
+            there.confirm(backend.host(there.facts))
+            seen.append(there.bounds.per)
+            assert (np.array(seen[-1]) * np.diag(row[0]) >= 1).all()
+    assert len(set(seen[1:])) == 1
 
 
 @pytest.mark.backends("opencl", "cuda")

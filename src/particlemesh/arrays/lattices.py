@@ -40,6 +40,15 @@ class Bounds(NamedTuple):
         """Return whether a box is thinner than others are."""
         return any(a > b for a, b in zip(self.per, others.per, strict=True))
 
+    def after(self, before: Bounds | None) -> Bounds:
+        """Return these bounds, with the fractions of those before if they hold, and are the next larger ones at most.
+
+        So boxes that change about a power have the same ones.
+        """
+        most = () if before is None else before.per
+        near = most and all(b * 0.84 < a <= b for a, b in zip(self.per, most, strict=True))  # 2**-0.25
+        return self._replace(per=most) if near else self
+
     def rounded(self) -> Bounds:
         """Return bounds that are powers of the fourth root of 2: boxes that change a little have the same ones."""
 
@@ -122,7 +131,7 @@ class DeviceBoxes(checks.Fixed):
         if kind.home == "cpu":
             rows = lattices(boxes, self.count, d)
             if self._host is None or not np.array_equal(self._host, rows):
-                self._host, self._given, self._bounds = rows, None, Bounds.of(rows)
+                self._host, self._given, self._bounds = rows, None, Bounds.of(rows).after(self._bounds)
                 self._derive(self.backend.upload(rows))
             return self
         if not kind.on(array, self.backend):
@@ -176,7 +185,8 @@ class DeviceBoxes(checks.Fixed):
     def confirm(self, facts: np.ndarray) -> bool:
         """Return whether work that relied on ``bounds`` is right; if not, repeat it with those that are set now."""
         longest, shortest, per = (tuple(a.tolist()) for a in self.look(facts))
-        before, self._bounds = self._bounds, Bounds(per, longest, shortest).rounded()
+        before = self._bounds
+        self._bounds = Bounds(per, longest, shortest).rounded().after(before)
         if before is not None and before.per == self._bounds.per:  # lengths decide nothing
             return True
         self._derive(self._given)
