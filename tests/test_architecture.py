@@ -53,7 +53,7 @@ BUDGET = {
     "apps/pme": 5951,
     "arrays": 1046,
     "autograd": 1590,
-    "backends": 3387,
+    "backends": 3362,
     "choosing": 855,
     "command": 3125,
     "distributed": 3978,

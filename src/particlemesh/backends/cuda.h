@@ -177,13 +177,7 @@ DEVICE void load_local_4(const real* p, real* v)
 #define LEADING_ZEROS_U32(bits) __clz((int)(bits))
 #define FIRST_BIT_U32(bits) (__ffs((int)(bits)) - 1)
 
-#define SPLIT_TF32(x) REAL_FROM_BITS_U32(BITS_OF_FLOAT(x) & 0xffffe000u)
-#define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
-#define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
-#define MMA_16_8_4(warp, c, a, b) mma_16_8_4(warp, c, a, b)
 #include "backends/mma.h"
-#define COPY_LOCAL(to, from, reals, there) copy_local(to, from, reals, there)
-#define COPY_WAIT() copy_wait()
 #include "backends/copy.h"
 
 #define SKIP ((int)0x80000000) // node of a particle that is left out

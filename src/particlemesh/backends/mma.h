@@ -8,6 +8,11 @@
 // HAS_WIDE_MMA: the last two are instructions. Elsewhere they are several of MMA_8_8_4.
 // Only the upper 19 bits of a float32 operand count, on every device: tensor cores have no more (TF32).
 
+#define SPLIT_TF32(x) REAL_FROM_BITS_U32(BITS_OF_FLOAT(x) & 0xffffe000u)
+#define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
+#define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
+#define MMA_16_8_4(warp, c, a, b) mma_16_8_4(warp, c, a, b)
+
 #if WITH_MMA
 #if HAS_MMA
 #if REAL_IS_DOUBLE

@@ -180,56 +180,38 @@ DEVICE u32 warp_match(__private Warp* warp, u32 value)
 #define ATOMIC_ADD(pointer, value) atomic_add_real(pointer, value)
 #define ATOMIC_ADD_LOCAL(pointer, value) atomic_add_local(pointer, value)
 
-#if HAS_PTX
+// Every read of the cell is atomic, the first included: a plain read would be a race.
+#if REAL_IS_DOUBLE
+#define add_by_exchange(space, p, v)                                       \
+    space u64* bits = (space u64*)p;                                       \
+    u64 seen = atom_cmpxchg(bits, (u64)0, (u64)0), old;                    \
+    do {                                                                   \
+        old = seen;                                                        \
+        seen = atom_cmpxchg(bits, old, as_ulong(as_double(old) + v));      \
+    } while (seen != old)
+#else
+#define add_by_exchange(space, p, v)                                       \
+    space u32* bits = (space u32*)p;                                       \
+    u32 seen = atomic_cmpxchg(bits, 0u, 0u), old;                          \
+    do {                                                                   \
+        old = seen;                                                        \
+        seen = atomic_cmpxchg(bits, old, as_uint(as_float(old) + v));      \
+    } while (seen != old)
+#endif
+
 DEVICE void atomic_add_real(__global real* p, real v)
 {
-#if REAL_IS_DOUBLE
+#if !HAS_PTX
+    add_by_exchange(__global, p, v);
+#elif REAL_IS_DOUBLE
     asm volatile("red.global.add.f64 [%0], %1;" ::"l"(p), "d"(v) : "memory");
 #else
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
 #endif
 }
-#else
-// Every read of the cell is atomic, the first included: a plain read would be a race.
-DEVICE void atomic_add_real(__global real* p, real v)
-{
-#if REAL_IS_DOUBLE
-    __global u64* bits = (__global u64*)p;
-    u64 seen = atom_cmpxchg(bits, (u64)0, (u64)0), old;
-    do {
-        old = seen;
-        seen = atom_cmpxchg(bits, old, as_ulong(as_double(old) + v));
-    } while (seen != old);
-#else
-    __global u32* bits = (__global u32*)p;
-    u32 seen = atomic_cmpxchg(bits, 0u, 0u), old;
-    do {
-        old = seen;
-        seen = atomic_cmpxchg(bits, old, as_uint(as_float(old) + v));
-    } while (seen != old);
-#endif
-}
-#endif
 
 // For reals in local memory, NVIDIA's own instruction is such a loop.
-DEVICE void atomic_add_local(__local real* p, real v)
-{
-#if REAL_IS_DOUBLE
-    __local u64* bits = (__local u64*)p;
-    u64 seen = atom_cmpxchg(bits, (u64)0, (u64)0), old;
-    do {
-        old = seen;
-        seen = atom_cmpxchg(bits, old, as_ulong(as_double(old) + v));
-    } while (seen != old);
-#else
-    __local u32* bits = (__local u32*)p;
-    u32 seen = atomic_cmpxchg(bits, 0u, 0u), old;
-    do {
-        old = seen;
-        seen = atomic_cmpxchg(bits, old, as_uint(as_float(old) + v));
-    } while (seen != old);
-#endif
-}
+DEVICE void atomic_add_local(__local real* p, real v) { add_by_exchange(__local, p, v); }
 
 #if HAS_VECTOR_ATOMIC && !REAL_IS_DOUBLE
 DEVICE void atomic_add_2(__global float* p, const __private float* v)
@@ -389,13 +371,7 @@ DEVICE void load_local_4(__local const real* p, __private real* v)
 #define FIRST_BIT_U32(bits) first_bit_u32(bits)
 DEVICE int first_bit_u32(u32 bits) { return (int)popcount((bits & -bits) - 1); }
 
-#define SPLIT_TF32(x) REAL_FROM_BITS_U32(BITS_OF_FLOAT(x) & 0xffffe000u)
-#define MMA_16_8_8(warp, c, a, b) mma_16_8_8(warp, c, a, b)
-#define MMA_8_8_4(warp, c, a, b) mma_8_8_4(warp, c, a, b)
-#define MMA_16_8_4(warp, c, a, b) mma_16_8_4(warp, c, a, b)
 #include "backends/mma.h"
-#define COPY_LOCAL(to, from, reals, there) copy_local(to, from, reals, there)
-#define COPY_WAIT() copy_wait()
 #include "backends/copy.h"
 
 #define SKIP ((int)0x80000000) // node of a particle that is left out
