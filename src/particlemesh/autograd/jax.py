@@ -7,7 +7,6 @@ programs call back into Python with the memory of their arrays, on CPUs and on C
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,7 +18,6 @@ from particlemesh.autograd.jax_lists import kept_list, neighbour_list
 from particlemesh.autograd.jax_operators import POOL, alike, define, in_place, real_name
 from particlemesh.autograd.jax_ranks import OverRanks
 from particlemesh.autograd.pool import nodes_of, text_of, verb
-from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
 __all__ = [
@@ -47,7 +45,10 @@ def _shape(spreads: bool, *arguments: Any) -> tuple[int, ...]:
 
 
 _transfer = define("particlemesh", _run, _shape)
-_transfer_of_systems = define("particlemesh_of_systems", _run, _shape, sets=2)
+_LIBRARY = potentials.Library(
+    jnp, _transfer, define("particlemesh_of_systems", _run, _shape, sets=2),
+    lambda array, at, terms: array.at[..., at].add(terms), potentials.tables, potentials.texts,
+)  # fmt: skip
 
 
 # ---- functions ------------------------------------------------------------------------------------------
@@ -219,17 +220,7 @@ def potential(
     """
     system = None if system is None else jnp.asarray(system)
     frame, values = _frame(positions, values, mesh, cell, system)
-    *tables, highest = potentials.tables(mesh, window, chosen(compensation, green))
-    tables = [*(_like(table, values.real) for table in tables), highest]
-
-    def on(text: str) -> Callable[[bool, Any], Any]:
-        if system is not None:
-            return lambda spreads, array: _transfer_of_systems(spreads, frame.fractions, system, array, 0, text)
-        return lambda spreads, array: _transfer(spreads, frame.fractions, array, 0, text)
-
-    systems = None if system is None or cell is None else cell.shape[0]
-    transfers = [on(text) for text in potentials.texts(mesh, window, options, interlaced, systems)]
     return potentials.potential(
-        jnp, frame, transfers, mesh, values, tables, lambda array, at, terms: array.at[..., at].add(terms),
-        green=green, kappa=kappa, alpha=alpha, zero=zero, moments=moments,
+        _LIBRARY, frame, mesh, values, window, cell, system, compensation, interlaced, options, moments,
+        green=green, kappa=kappa, alpha=alpha, zero=zero,
     )  # fmt: skip

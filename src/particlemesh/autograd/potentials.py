@@ -1,41 +1,78 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Potentials of particles in periodic boxes, in operations that torch and JAX differentiate."""
+"""Potentials of particles, in operations that torch and JAX differentiate."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import index
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh import Mesh, Window, checks
 from particlemesh.autograd.frame import Frame
 from particlemesh.autograd.pool import text_of
-from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.compensation import chosen
+from particlemesh.fourier.modes import Modes, with_ghosts
 from particlemesh.fourier.moments import moments_of
+from particlemesh.fourier.prolate import ProlateGreen
+from particlemesh.fourier.solver import Solver
 
 GREENS = ("poisson", "yukawa", "ewald")
+_MARGIN = 8  # of the solver's mesh for moments: 1e-12 of a slope
+_solver = functools.lru_cache(2)(Solver)  # its Green function takes longer than a call
+
+
+class Library(NamedTuple):
+    """What a library of arrays is asked for.
+
+    Attributes
+    ----------
+    xp : module
+        Torch or ``jax.numpy``.
+    transfer, transfer_of_systems : callable
+        ``transfer(spreads, *points, array, 0, text)`` spreads or interpolates.
+    add : callable
+        ``add(array, index, terms)`` returns an array with terms added to some of the numbers along its last axis.
+    tables, texts : callable
+        The functions of this module, whose results are constants.
+    """
+
+    xp: Any
+    transfer: Callable[..., Any]
+    transfer_of_systems: Callable[..., Any]
+    add: Callable[[Any, Any, Any], Any]
+    tables: Callable[..., Any]
+    texts: Callable[..., list[str]]
 
 
 def tables(
-    mesh: Mesh, window: Window | str, compensation: str | None, part: Sequence[tuple[int, int]] | None = None
-) -> list[np.ndarray]:
-    """Return what does not depend on the box: mode numbers (d, m), shares (m,), factors (modes), indices (b,).
+    mesh: Mesh, window: Window | str, compensation: str | None, part: Sequence[tuple[int, int]] | None = None,
+    free: dict[str, Any] | None = None,
+) -> tuple[tuple[int, ...], list[np.ndarray]]:  # fmt: skip
+    """Return the nodes of transforms, and mode numbers (d, m), shares (m,), factors (modes), indices (b,).
 
     Those of a rank are of a part of the modes.
 
     The first numbers are those of all modes. Those of the b highest modes follow, once for each other combination of
-    their signs. Shares are weights of the mean over signs.
+    their signs. Shares are weights of the mean over signs. In free space factors are those of the Green function, and
+    numbers are for slopes only.
     """
-    if any(map(any, mesh.ghosts)):
-        raise ValueError("the mesh has ghosts; give a mesh without.")
+    axes = range(mesh.ndim)
+    if free is not None:
+        if isinstance(free["green"], tuple):
+            free = free | dict(green=ProlateGreen(*free["green"]))
+        solver = _solver(mesh, window, compensation=compensation, gradient="ik", **free)
+        modes, factors = solver._modes, solver._common[0]
+        scale = np.array(mesh.intervals) / modes.shape
+        k = [np.broadcast_to(modes.along(a, modes.numbers(a, 0)), factors.shape).ravel() * scale[a] for a in axes]
+        factors = factors * (mesh.box.volume * math.prod(modes.shape) / mesh.size)
+        return modes.shape, [np.stack(k), np.ones(0), factors, np.zeros(0, np.int64)]
     if not all(mesh.periodic):
-        raise ValueError(
-            f"axis {mesh.periodic.index(False)} is open; this potential needs every axis periodic: give a box with "
-            "periodic=True, or use particlemesh.fourier.Solver, which has no derivatives but takes open axes."
-        )
-    modes, axes = Modes(mesh, real=True, part=part), range(mesh.ndim)
+        raise ValueError(f"axis {mesh.periodic.index(False)} is open; potentials over ranks need every axis periodic.")
+    modes = Modes(mesh, real=True, part=part)
     share = np.broadcast_to(modes.share(axes), modes.spectrum_shape).ravel()
     highest = np.flatnonzero(share < 1)
     numbers: list[np.ndarray] = []
@@ -51,26 +88,53 @@ def tables(
     if compensation is not None:
         whole = mesh.compensation(window, compensation, power=2, real=True)
         factors = factors * whole[tuple(slice(*along) for along in modes.part)]
-    return [np.concatenate(numbers, 1), np.concatenate(shares), factors, highest]
+    return modes.shape, [np.concatenate(numbers, 1), np.concatenate(shares), factors, highest]
 
 
 def texts(
     mesh: Mesh, window: Window | str, options: dict[str, Any], interlaced: bool, systems: int | None = None
 ) -> list[str]:
     """Return the facts of the plans whose potentials are averaged; see `particlemesh.autograd.pool.text_of`."""
+    mesh = with_ghosts(mesh, window)
     meshes = [mesh, mesh.shifted(0.5)] if checks.flag(interlaced, "interlaced") else [mesh]
     return [text_of(each, window, options, systems) for each in meshes]
 
 
 def potential(
-    xp: Any, frame: Frame, transfers: Sequence[Callable[[bool, Any], Any]], mesh: Mesh, values: Any,
-    tables: Sequence[Any], add: Callable[[Any, Any, Any], Any], *, green: Any, kappa: Any, alpha: Any, zero: Any,
-    transforms: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None, moments: bool = False,
+    library: Library, frame: Frame, mesh: Mesh, values: Any, window: Window | str, cell: Any, system: Any,
+    compensation: str | None, interlaced: bool, options: dict[str, Any], moments: bool, **green: Any,
 ) -> Any:  # fmt: skip
-    """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`.
+    """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`."""
+    closed, boxes = all(mesh.periodic), cell is not None or system is not None
+    if boxes and not closed:
+        raise ValueError(
+            f"axis {mesh.periodic.index(False)} is open, and cell or system is given: leave them out, or make every "
+            "axis periodic. In free space derivatives are by positions and values."
+        )
+    kind = green["green"]  # torch compiles with numbers as constants, and not with frozen dataclasses
+    kind = (kind.bandwidth, kind.cutoff) if isinstance(kind, ProlateGreen) else kind
+    free = None if closed else green | dict(green=kind, interlaced=interlaced, margin=_MARGIN * moments)
+    nodes, (*tables, highest) = library.tables(mesh, window, chosen(compensation, green["green"]), None, free)
+    tables = [*(frame.like(table, values.real) for table in tables), highest]
+    systems = None if system is None or cell is None else index(cell.shape[0])
+    points = (frame.fractions,) if system is None else (frame.fractions, system)
+    operator = library.transfer if system is None else library.transfer_of_systems
+    transfers = [
+        lambda spreads, array, text=text: operator(spreads, *points, array, 0, text)
+        for text in library.texts(mesh, window, options, interlaced, systems)
+    ]
+    return solved(library.xp, frame, transfers, mesh, values, nodes, tables, library.add, moments=moments, **green)
 
-    ``xp`` is torch or ``jax.numpy``. ``transfer(spreads, array)`` spreads or interpolates on one of the meshes.
-    ``add(array, index, terms)`` returns an array with terms added to some of the numbers along its last axis.
+
+def solved(
+    xp: Any, frame: Frame, transfers: Sequence[Callable[[bool, Any], Any]], mesh: Mesh, values: Any,
+    nodes: tuple[int, ...], tables: Sequence[Any], add: Callable[[Any, Any, Any], Any], *, green: Any, kappa: Any,
+    alpha: Any, zero: Any, transforms: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None,
+    moments: bool = False,
+) -> Any:  # fmt: skip
+    """Return the potential at the particles from what `tables` returns, as arrays of a library.
+
+    ``transfer(spreads, array)`` spreads or interpolates on one of the meshes. ``xp`` and ``add`` are of `Library`.
     ``transforms`` are those of the library, forward and back, unless they are over ranks.
     """
     number = moments_of(mesh.ndim)
@@ -78,32 +142,34 @@ def potential(
         raise ValueError(f"values have shape {tuple(values.shape)}; moments ({number}, N) are needed.")
     if "complex" in str(values.dtype):
         raise TypeError("values are complex; give real and imaginary parts as two channels.")
-    function, at_zero = _green(xp, green, kappa, alpha, zero)
     numbers, shares, factors, highest = tables
-    count = math.prod(factors.shape)
-    averaged = frame.has_vectors and len(highest) > 0  # lengths have one k**2 for all signs
-    if not averaged:
-        numbers = numbers[:, :count]
-    origin = (numbers == 0).all(0)
-    # The number at k = 0 is never computed: its slope may be infinite.
-    k2 = xp.where(origin, 1.0, (frame.wavenumbers(numbers) ** 2).sum(-2))
-    modes = xp.where(origin, at_zero, function(k2))
-    if averaged:
-        modes = modes * shares
-        others = modes[..., count:].reshape(*modes.shape[:-1], -1, len(highest))
-        modes = add(modes[..., :count], highest, others.sum(-2))
-    modes = modes.reshape(*modes.shape[:-1], *factors.shape) * factors
+    modes, count = factors, math.prod(factors.shape)
+    if all(mesh.periodic):
+        function, at_zero = _green(xp, green, kappa, alpha, zero)
+        averaged = frame.has_vectors and len(highest) > 0  # lengths have one k**2 for all signs
+        if not averaged:
+            numbers = numbers[:, :count]
+        origin = (numbers == 0).all(0)
+        # The number at k = 0 is never computed: its slope may be infinite.
+        k2 = xp.where(origin, 1.0, (frame.wavenumbers(numbers) ** 2).sum(-2))
+        modes = xp.where(origin, at_zero, function(k2))
+        if averaged:
+            modes = modes * shares
+            others = modes[..., count:].reshape(*modes.shape[:-1], -1, len(highest))
+            modes = add(modes[..., :count], highest, others.sum(-2))
+        modes = modes.reshape(*modes.shape[:-1], *factors.shape) * factors
     axes = tuple(range(-len(mesh.shape), 0))
     scale = math.prod(mesh.shape) / frame.like(frame.volume, values)
     scale = scale.reshape(*scale.shape, *(1 for _ in axes))
     forward, inverse = transforms or (
-        lambda field: xp.fft.rfftn(field, None, axes), lambda spectrum: xp.fft.irfftn(spectrum, mesh.shape, axes)
+        lambda field: xp.fft.rfftn(field, nodes, axes), lambda spectrum: xp.fft.irfftn(spectrum, nodes, axes)
     )  # fmt: skip
     k = _slopes(xp, frame, numbers[:, :count], mesh, modes.shape) if moments else None
-    results = [
-        transfer(False, inverse(_products(xp, modes, k, forward(transfer(True, values) * scale))))
-        for transfer in transfers
-    ]
+    results = []
+    for transfer in transfers:
+        field = transfer(True, values) * scale
+        inner = (..., *(slice(0, n) for n in field.shape[-len(axes) :]))
+        results.append(transfer(False, inverse(_products(xp, modes, k, forward(field)))[inner]))
     return results[0] if len(results) == 1 else (results[0] + results[1]) / 2
 
 

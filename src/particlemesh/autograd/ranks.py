@@ -270,13 +270,13 @@ class OverRanks(Collective):
             unit = Mesh(mesh.shape, (1.0,) * mesh.ndim, offset=mesh.offset)
             self._unit = type(self)(self._plan.domain.on(unit), self.world, window, **self._options)
         frame, ranks = Frame(positions, numbers_of(mesh), shared.pop("cell"), like, xp.linalg), self._unit
-        *tables, highest = potentials.tables(mesh, window, chosen(compensation, green), self.modes)
+        nodes, (*tables, highest) = potentials.tables(mesh, window, chosen(compensation, green), self.modes)
 
         def transfer(spreads: bool, array: Any) -> Any:
             return ranks.spread(frame.fractions, array) if spreads else ranks.interpolate(array, frame.fractions)
 
-        return potentials.potential(
-            xp, frame, [transfer], mesh, values, [*(like(table, values) for table in tables), highest],
+        return potentials.solved(
+            xp, frame, [transfer], mesh, values, nodes, [*(like(table, values) for table in tables), highest],
             self.library.add, green=green, zero=zero, transforms=(ranks.forward, ranks.inverse), **shared,
         )  # fmt: skip
 

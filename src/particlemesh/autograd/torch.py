@@ -8,8 +8,6 @@ derivatives is the adjoint of interpolating n-th derivatives. A derivative by po
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,6 @@ from particlemesh.autograd.pool import Pool, nodes_of, text_of, verb
 from particlemesh.autograd.torch_lists import neighbour_list
 from particlemesh.autograd.torch_operators import constant, define, real_name
 from particlemesh.autograd.torch_ranks import OverRanks
-from particlemesh.fourier.compensation import chosen
 from particlemesh.window import DEFAULT
 
 __all__ = ["OverRanks", "gradient", "interpolate", "neighbour_list", "potential", "spread", "spread_gradient"]
@@ -228,8 +225,16 @@ def spread_gradient(
 
 
 @torch.compiler.assume_constant_result
-def _tables(mesh: Mesh, window: Window | str, compensation: str | None) -> list[Tensor]:
-    return [torch.from_numpy(table) for table in potentials.tables(mesh, window, compensation)]
+def _tables(*given: Any) -> tuple[tuple[int, ...], list[Tensor]]:
+    nodes, tables = potentials.tables(*given)
+    return nodes, [torch.from_numpy(table) for table in tables]
+
+
+def _add(array: Tensor, at: Tensor, terms: Tensor) -> Tensor:
+    return array.index_add(-1, at.to(array.device), terms)
+
+
+_LIBRARY = potentials.Library(torch, _transfer, _transfer_of_systems, _add, _tables, _texts)
 
 
 def potential(
@@ -294,17 +299,7 @@ def potential(
     tensor([ 1., -1.])
     """
     frame = _frame(positions, values, mesh, cell, system)
-    *tables, highest = _tables(mesh, window, chosen(compensation, green))
-    tables = [*(_like(table, values) for table in tables), highest.to(values.device)]
-
-    def on(text: str) -> Callable[[bool, Tensor], Tensor]:
-        if system is not None:
-            return lambda spreads, array: _transfer_of_systems(spreads, frame.fractions, system, array, 0, text)
-        return lambda spreads, array: _transfer(spreads, frame.fractions, array, 0, text)
-
-    systems = None if system is None or cell is None else index(cell.shape[0])
-    transfers = [on(text) for text in _texts(mesh, window, constant(options), interlaced, systems)]
     return potentials.potential(
-        torch, frame, transfers, mesh, values, tables, lambda array, at, terms: array.index_add(-1, at, terms),
-        green=green, kappa=kappa, alpha=alpha, zero=zero, moments=moments,
+        _LIBRARY, frame, mesh, values, window, cell, system, compensation, interlaced, constant(options), moments,
+        green=green, kappa=kappa, alpha=alpha, zero=zero,
     )  # fmt: skip

@@ -18,12 +18,21 @@ from numpy.typing import NDArray
 from particlemesh.backends.cpu import available_threads
 from particlemesh.fourier.bands import mode_numbers
 from particlemesh.fourier.engines import good_size
-from particlemesh.mesh import Mesh
+from particlemesh.mesh import Mesh, mesh_of
+from particlemesh.window import Window, window_of
 
 Array = NDArray[np.float64]
 
 _PART = 1 << 17  # modes whose numbers stay in a cache
 _WHOLE = (slice(None),) * 3
+
+
+def with_ghosts(mesh: Mesh, window: Window | str) -> Mesh:
+    """Return a mesh with ghosts on open axes, which keep what spreads beyond the box."""
+    if any(map(any, mesh_of(mesh).ghosts)):
+        raise ValueError("the mesh has ghosts; give a mesh without: open axes get what they need.")
+    reach = window_of(window).support // 2 + 1
+    return Mesh(mesh.shape, mesh.box, offset=mesh.offset, ghosts=[0 if p else reach for p in mesh.periodic])
 
 
 class Modes:

@@ -23,13 +23,13 @@ from particlemesh.box import Box
 from particlemesh.checks import alone
 from particlemesh.fourier.engines import engine, plain
 from particlemesh.fourier.influence import Influence
-from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.modes import Modes, with_ghosts
 from particlemesh.fourier.moments import Moments, moments_of
 from particlemesh.fourier.multiply import Factors, Strain
-from particlemesh.mesh import Mesh, mesh_of
+from particlemesh.mesh import Mesh
 from particlemesh.particles.systems import matrices
 from particlemesh.plan import Plan
-from particlemesh.window import DEFAULT, Window, window_of
+from particlemesh.window import DEFAULT, Window
 
 _MESHES = " of the mesh", " of its twin"  # whose results an interlaced solver averages
 
@@ -213,15 +213,7 @@ class Solver(MeshSolver):
         compensation: str | None = "auto", gradient: str | None = None, interlaced: bool = False, margin: int = 0,
         **options: Any,
     ) -> None:  # fmt: skip
-        mesh = mesh_of(mesh)
-        if any(map(any, mesh.ghosts)):
-            raise ValueError("the mesh has ghosts; give the solver a mesh without: it adds those that it needs.")
-        self.mesh = mesh
-        support = window_of(window).support
-        # Ghosts of open axes keep what spreads beyond the box.
-        self._wide = Mesh(
-            mesh.shape, mesh.box, offset=mesh.offset, ghosts=[0 if p else support // 2 + 1 for p in mesh.periodic]
-        )
+        self.mesh, self._wide = mesh, with_ghosts(mesh, window)
         self.plan = Plan(self._wide, window, **options)
         self.window = self.plan.window
         self._plans = [self.plan]

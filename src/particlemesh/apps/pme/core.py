@@ -20,7 +20,7 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
-from particlemesh.apps.pme.exclusions import Boxes, Exclusions
+from particlemesh.apps.pme.exclusions import Boxes, Exclusions, unwrapped
 from particlemesh.apps.pme.lists import SkinList
 from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, cells, choose, error_of, longest_vectors
 from particlemesh.apps.pme.split import Smooth, Split, check_powers, polynomials, widest
@@ -214,8 +214,6 @@ class Core:
         # Arrays of another device or context than the current one bring their backend to grid and solver.
         named = named or (backend.name if backend == kernels.backend(backend.name) else None)
         options = dict(options, dtype=dtype.name, backend=named, threads=self.threads)
-        # Nearest images are sought in a box in which nothing wraps around along open axes.
-        self.images_box = pm.Box(box.matrix * np.where(box.periodic, 1, 4)[:, None])
         sides = cells(box, parameters.cutoff + (skin or 0.0), count * self.on_gpu)
         self.grid: Any = self.new_grid(sides, options)
         self.list = None if skin is None else SkinList(self.grid, parameters.cutoff, skin)
@@ -677,6 +675,7 @@ class Calculation(Fixed):
         self.box = box if isinstance(box, pm.Box) else pm.Box(box)
         if self.box.ndim != 3:
             raise ValueError(f"the box is {self.box.ndim}-D; {type(self).__name__} needs a 3-D one.")
+        self._rows = unwrapped(self.box).tolist()
         self.accuracy = None if accuracy is None else checks.positive(accuracy, "accuracy")
         splitting, bandwidth = given["splitting"], given.get("bandwidth")
         if isinstance(splitting, str) and self._splits:

@@ -80,8 +80,6 @@ def check(
         raise TypeError(f"{what}.")
     if isinstance(pme, PME) and exclusions is not None and len(exclusions):
         raise TypeError("exclusions are given, but those of a PME are its own: give them to the PME.")
-    if not all(pme.box.periodic):
-        raise ValueError(f"the box is periodic along {pme.box.periodic}; derivatives need three periodic axes.")
     if positions.ndim != 2 or positions.shape[1] != 3:
         raise ValueError(f"positions have shape {tuple(positions.shape)}; (n, 3) is needed.")
     if tuple(charges.shape) != (positions.shape[0],):
@@ -134,21 +132,23 @@ def facts_of(pme: Any, count: int, name: str, like: Any, moments: bool = False) 
     split = p.split
     key = next(key for key, kind in SPLITS.items() if type(split) is kind)
     most = widest(p.cutoff, max(p.error, FLOOR[np.dtype(name)]))
-    text = json.dumps([p.cutoff, most, p.longest, key, *dataclasses.astuple(split)])
+    opened = None if all(pme.box.periodic) else [*map(list, (pme.box.lengths, pme.box.origin, pme.box.periodic))]
+    text = json.dumps([p.cutoff, most, p.longest, opened, key, *dataclasses.astuple(split)])
     itself = tuple(map(split.at_zero, range(3)))
     return Facts(text, split.mesh, itself, float(pme.arguments["coulomb_constant"]), close.FAR * p.cutoff)
 
 
-def of_mesh(pme: Any) -> tuple[pm.Mesh, dict[str, Any]]:
-    """Return mesh, window and Green function of a PME that has parameters, as arguments of ``potential``."""
-    core = pme._core
-    return core.solver.mesh, dict(window=core.parameters.window, **core.split.green(True))
+def of_mesh(pme: Any, matrix: Any) -> tuple[pm.Mesh, dict[str, Any]]:
+    """Return mesh, window, box and Green function of a PME that has parameters, as arguments of ``potential``."""
+    core, periodic = pme._core, all(pme.box.periodic)
+    options = dict(window=core.parameters.window, cell=matrix if periodic else None)
+    return core.solver.mesh, options | core.split.green(periodic)
 
 
 @functools.lru_cache(maxsize=64)
 def split_of(text: str) -> tuple[float, Split]:
     """Return cutoff and split from their text."""
-    cutoff, _, _, key, *numbers = json.loads(text)
+    cutoff, _, _, _, key, *numbers = json.loads(text)
     return cutoff, SPLITS[key](*numbers)
 
 
@@ -170,11 +170,24 @@ def check_systems(pairs: Any, system: Any) -> None:
         )
 
 
+def _check_periodic(pme: Any) -> None:
+    """Raise an error if derivatives by the box are asked for, and an axis is open."""
+    if not all(pme.box.periodic):
+        raise ValueError(
+            f"the box is periodic along {pme.box.periodic}; derivatives by cell, and those of induced dipoles and "
+            "equilibrated charges, need three periodic axes."
+        )
+
+
 def matrix_of(pme: Any, cell: Any, like: Callable[[Any], Any]) -> Any:
-    """Return lattice vectors as rows, (3, 3) or (S, 3, 3), of the PME's box or of the user's lengths or vectors."""
+    """Return lattice vectors as rows, (3, 3) or (S, 3, 3), of the PME's box or of the user's lengths or vectors.
+
+    Those of open axes are long enough for nearest images.
+    """
     batch = () if isinstance(pme, PME) else (pme.systems,)
     if cell is None:
-        return like(np.broadcast_to(pme.box.matrix, (*batch, 3, 3)).tolist())
+        return like([pme._rows] * pme.systems if batch else pme._rows)
+    _check_periodic(pme)
     if tuple(cell.shape) not in ((*batch, 3), (*batch, 3, 3)):
         raise ValueError(
             f"cell has shape {tuple(cell.shape)}; "
@@ -405,6 +418,7 @@ def matrix_for(model: Any, kind: Any, x: Any, numbers: Any, cell: Any, like: Cal
     if not isinstance(model, kind):
         raise TypeError(f"model is of type {type(model).__name__}; give a particlemesh.apps.pme.{kind.__name__}.")
     check(model._pme, x, numbers, None, ())
+    _check_periodic(model._pme)
     facts_of(model._pme, x.shape[0], name_of(x), x)
     return matrix_of(model._pme, cell, like)
 
@@ -468,7 +482,10 @@ def _check_widths(widths: Any, text: str) -> None:
 
 
 def boxes_of(cell: Any, text: str) -> tuple[np.ndarray, pm.Box]:
-    """Return lattice vectors (S, 3, 3) on the host, which the mesh has to serve, and the largest box."""
+    """Return lattice vectors (S, 3, 3) on the host, which the mesh has to serve, and the largest, or open box."""
     rows: np.ndarray = np.asarray(cell.tolist(), np.float64).reshape(-1, 3, 3)
-    check_vectors(rows, json.loads(text)[2])
+    _, _, longest, opened, *_ = json.loads(text)
+    if opened:
+        return rows, pm.Box(*opened)
+    check_vectors(rows, longest)
     return rows, pm.Box(rows[abs(np.linalg.det(rows)).argmax()])

@@ -54,12 +54,17 @@ class Boxes(NamedTuple):
     near: float  # nearer images are the nearest in all boxes
 
 
+def unwrapped(box: pm.Box) -> np.ndarray:
+    """Return lattice vectors in which nearest images are sought: nothing wraps around along open axes."""
+    return np.asarray(box.matrix * np.where(box.periodic, 1, 4)[:, None])
+
+
 def boxes(core: Any) -> Boxes:
     """Return the box of a core, or those of its systems, made again if they change."""
     if isinstance(core.rows, DeviceBoxes):
         # Lattice vectors are no shorter than the distance of the faces of some axis.
         return Boxes(core.rows, room_for_images(core), 0.5 / max(core.rows.bounds.per))
-    one = np.broadcast_to(core.images_box.matrix, (max(core.systems, 1), 3, 3))
+    one = np.broadcast_to(unwrapped(core.box), (max(core.systems, 1), 3, 3))
     rows = one if core.rows is None else core.rows
     if core.known_boxes is None or not np.array_equal(core.known_boxes.rows, rows):
         images = [Images.of(row, core.dtype) for row in rows]

@@ -88,9 +88,9 @@ def energy(
     known = derivatives.pairs_of(pme, exclusions, factors, x.shape[0])
     if system is not None and not isinstance(system, jax.core.Tracer):
         derivatives.check_systems(known.pairs, np.asarray(system))
-    mesh, options = derivatives.of_mesh(pme)
+    mesh, options = derivatives.of_mesh(pme, matrix)
     sources = derivatives.moments_of(JAX, values) * facts.times
-    far = potential(x, sources, mesh, cell=matrix, system=system, moments=moments, **options)
+    far = potential(x, sources, mesh, system=system, moments=moments, **options)
     density = x.shape[0] / (1 if system is None else matrix.shape[0]) / pme.box.volume
     expected = int(2.5 * x.shape[0] * (density * derivatives.split_of(facts.pairs)[0] ** 3 + 1))
     near = _pairs(_Pairs(facts.pairs, known, min(expected, _MOST)), x, values, matrix, system)

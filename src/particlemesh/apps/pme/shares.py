@@ -65,9 +65,9 @@ def share(of: Kind, pme: Any, positions: Any, charges: Any, cell: Any) -> Any:
     else:
         x, q, matrix = of.mesh.library.agreed(ranks, positions=positions, charges=charges, cell=matrix)
     facts = derivatives.facts_of(pme, 0, derivatives.name_of(x), library.constant(x))
-    options = derivatives.of_mesh(pme)[1]
+    options = derivatives.of_mesh(pme, matrix)[1]
     options.pop("window")
-    far = ranks.potential(x, q * facts.times, cell=matrix, **options)
+    far = ranks.potential(x, q * facts.times, **options)
     whole = ranks.shared(matrix)
     near = _pairs(of, pme._core, x, q, whole, facts.pairs)
     energy = derivatives.energy(library, facts, x, q, whole, None, ((),) * 3, near, far)

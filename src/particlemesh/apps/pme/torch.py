@@ -103,9 +103,9 @@ def energy(
     if system is not None and len(pairs) and not torch.compiler.is_compiling():
         derivatives.check_systems(pairs, system)
     near = _pairs(positions, values, matrix, system, pairs, scales, facts.pairs)[0]
-    mesh, options = derivatives.of_mesh(pme)
+    mesh, options = derivatives.of_mesh(pme, matrix)
     sources = derivatives.moments_of(TORCH, values) * facts.times
-    far = potential(positions, sources, mesh, cell=matrix, system=system, moments=moments, **options)
+    far = potential(positions, sources, mesh, system=system, moments=moments, **options)
     i, j, weights = (a.to(positions.device) for a in (*pairs.T, scales - 1))
     return derivatives.energy(TORCH, facts, positions, values, matrix, system, (i, j, weights), near, far)
 
