@@ -8,6 +8,7 @@ from test_multipoles import call, check_slopes
 from test_slab import parry
 
 import particlemesh as pm
+from differentiating import in_both, in_each
 from multipole_ewald import energy as of_images
 from multipole_ewald import gaussian, pair, system
 from particlemesh.apps.pme import PME, ChargeEquilibration
@@ -252,14 +253,122 @@ def test_kernels_equal_the_cpu(backend, dtype):
         )
 
 
-def test_particles_outside_and_derivatives_are_refused():
+# ---- derivatives by torch and JAX ---------------------------------------------------------------------------------
+
+BOXES = {"free": (True,) * 3, "wire": (True, False, True), "slab": (False, False, True)}  # open axes
+LISTED, HALVES = np.array([(0, 1), (2, 4), (1, 3)]), np.array([0.0, 0.5, 0.8333])
+
+
+def in_box(name, kind, dtype="f8"):
+    """A PME, and positions, charges, perhaps dipoles, quadrupoles and widths; a wire is neutral, also after steps."""
+    opened = BOXES[name]
+    box = pm.Box(SLAB.lengths, origin=(0.3, -1.0, 0.2), periodic=[not a for a in opened])
+    x, q, *moments = system(np.diag(box.lengths), count=5, width=0.05)
+    x[1, ~np.array(box.periodic)] = 0.0  # on a face
+    arrays = [x + box.origin, q - q.mean() if name == "wire" else q, *moments]
+    rng = np.random.default_rng(5)
+    steps = [0.2 * rng.normal(size=a.shape) * (a != 0) for a in arrays]
+    steps[0][1, list(opened)] = 0.0  # which would leave the box
+    steps[1] -= steps[1].mean()
+    steps[3] += steps[3].swapaxes(1, 2)
+    pme = PME(box, 1e-10, splitting=kind, coulomb_constant=2.0, exclusions=LISTED, factors=HALVES)
+    return pme, [a.astype(dtype) for a in arrays], steps
+
+
+def plain_energy(name, box, *given):
+    """Energies of plain sums, in which nearest images of listed pairs have factors."""
+    sums = {"free": sum_of_pairs, "slab": sum_of_slab, "wire": lambda *g: sum_of_wire(*g, axis=1, most=1000)}
+    i, j = LISTED.T
+    d = given[0][j] - given[0][i]
+    d = d - np.round(d / box.lengths) * box.periodic * box.lengths
+    return 2 * (sums[name](*given) + ((HALVES - 1) * of_pairs(d, i, j, *given[1:])).sum())
+
+
+def slopes_along(library, pme, arrays, steps):
+    """The energy, its slopes, and the changes of slopes along steps; by torch or JAX."""
+    names, energy = ("dipoles", "quadrupoles", "widths"), library.module("apps.pme.{}").energy
+
+    def of(x, q, *more):
+        return energy(pme, x, q, **dict(zip(names, more, strict=False)))
+
+    steps = [s.astype(a.dtype) for s, a in zip(steps, arrays, strict=True)]
+    with library.wide():
+        if library.name == "torch":
+            value, slopes = library.twice(of, arrays, steps)
+            return value, slopes[: len(arrays)], slopes[len(arrays) :]
+        both = library.jax.value_and_grad(of, range(len(arrays)))
+        (value, first), (_, second) = library.jax.jit(lambda *a: library.jax.jvp(both, *a))(arrays, steps)
+        return float(value), list(map(np.asarray, first)), list(map(np.asarray, second))
+
+
+@pytest.mark.parametrize("name", BOXES)
+@pytest.mark.parametrize("splitting", ["prolate", "gaussian"])
+@pytest.mark.parametrize("numbers", ["charges", "all"])
+@pytest.mark.turns(12)
+@in_both
+def test_derivatives_are_results_of_pme_and_changes_of_plain_sums(library, splitting, name, numbers):
+    pme, arrays, steps = in_box(name, splitting)
+    given, taken = (arrays[:2], steps[:2]) if numbers == "charges" else (arrays, steps)
+    value, first, second = slopes_along(library(), pme, given, taken)
+
+    def results(t):
+        moved = [a + t * s for a, s in zip(given, taken, strict=True)]
+        result = call(pme, *moved) if numbers == "all" else pme(*moved, fields=True)
+        more = (-result.fields, -result.field_gradients / 2) if numbers == "all" else ()
+        return [np.asarray(a) for a in (result.energy, -result.forces, result.potentials, *more)]
+
+    for mine, exact in zip([value, *first], results(0.0), strict=False):
+        np.testing.assert_allclose(mine, exact, rtol=0, atol=1e-10 * abs(exact).max())
+    ends = [results(t)[1:] for t in (-2e-4, -1e-4, 1e-4, 2e-4)]
+    for mine, *each in zip(second, *ends, strict=False):
+        change = np.tensordot([1, -8, 8, -1], np.array(each), 1) / 12e-4
+        np.testing.assert_allclose(mine, change, rtol=0, atol=1e-6 * abs(change).max())
+
+    def energies(t):
+        moved = [a + t * s for a, s in zip(given, taken, strict=True)]
+        return plain_energy(name, pme.box, *moved, *(0 * a for a in arrays[len(moved) :]))
+
+    h = 2e-3
+    at = np.array([energies(n * h) for n in range(-3, 4)])
+    size = sum(abs(a * s).sum() for a, s in zip(first, taken, strict=True))
+    along, twice = (sum((a * s).sum() for a, s in zip(slopes, taken, strict=True)) for slopes in (first, second))
+    np.testing.assert_allclose(value, at[3], rtol=1e-6)
+    np.testing.assert_allclose(along, at @ [-1, 9, -45, 0, 45, -9, 1] / (60 * h), atol=1e-6 * size)
+    np.testing.assert_allclose(twice, at @ [2, -27, 270, -490, 270, -27, 2] / (180 * h**2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("splitting", ["prolate", "gaussian"])
+@in_each(2)
+def test_derivatives_in_single_precision(library, splitting):
+    library = library()
+    pme, arrays, steps = in_box("slab", splitting)
+    single = [a.astype(np.float32) for a in arrays[:2]]
+    wide = [a.astype(float) for a in single]
+    exact = slopes_along(library, pme, wide, steps[:2])[1:]
+    for mine, right in zip(slopes_along(library, pme, single, steps[:2])[1:], exact, strict=True):
+        for a, b in zip(mine, right, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * abs(b).max())
+            assert a.dtype == np.float32
+
+
+@in_both
+def test_derivatives_by_the_box_and_of_models_are_refused(library):
+    library = library()
+    of = library.module("apps.pme.{}")
+    x, q = map(library.array, cluster())
+    pme = PME(FREE, accuracy=1e-4)
+    words = r"periodic along \(False, False, False\); derivatives by cell"
+    with pytest.raises(ValueError, match=words):
+        of.energy(pme, x, q, cell=3 * x[0])
+    with pytest.raises(ValueError, match=words):
+        of.equilibrated_charges(ChargeEquilibration(pme), x, q, 9.0)
+    with pytest.raises(Exception, match="outside"):
+        of.energy(pme, x + 1.0, q)
+
+
+def test_particles_outside_are_refused():
     x, q = cluster()
     pme = PME(FREE, accuracy=1e-4)
     pme(x, q)
     with pytest.raises(ValueError, match="outside"):
         pme(x + LENGTHS / 2, q)
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
-    from particlemesh.apps.pme.jax import energy
-
-    with pytest.raises(ValueError, match="derivatives need three periodic axes"):
-        energy(pme, jax.numpy.asarray(x), jax.numpy.asarray(q))
