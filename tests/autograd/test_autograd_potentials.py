@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.fourier import Solver
+from particlemesh.fourier import ProlateGreen, Solver
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install particlemesh[torch]")
 
@@ -20,6 +20,9 @@ MESHES = {
     "line": pm.Mesh(9, 2.0),
     "odd": pm.Mesh((7, 9), (2.0, 1.5), offset=(0.25, 0.5), origin=(0.5, -1.0)),
     "triclinic": pm.Mesh((6, 8), [[1.0, 0.2], [0.3, 1.3]]),
+    "open line": pm.Mesh(9, 2.0, periodic=False),
+    "wire": pm.Mesh((6, 5), (2.0, 1.5), periodic=(True, False), offset=(0.25, 0.5), origin=(0.5, -1.0)),
+    "open space": pm.Mesh((6, 5, 4), (1.0, 1.1, 0.9), periodic=False),
     "space": pm.Mesh((6, 5, 4), [[1.0, 0.0, 0.1], [0.2, 1.1, 0.0], [0.0, 0.3, 0.9]]),
 }
 GREENS = {
@@ -51,9 +54,14 @@ def arrays(mesh, count=5):
 )
 def test_potentials_are_the_solvers(mesh, name, compensation):
     x, q, cell = arrays(mesh)
-    solver = Solver(mesh, "bspline5", **options_of(name), compensation=compensation)
+    closed, options = all(mesh.periodic), options_of(name)
+    if not closed and "zero" in options:
+        with pytest.raises(ValueError, match="open axes"):
+            potential(x, q, mesh, window="bspline5", **options)
+        return
+    solver = Solver(mesh, "bspline5", **options, compensation=compensation)
     expected = solver.set_positions(x.detach().numpy()).potential(q.detach().numpy())
-    for box in (None, cell):
+    for box in (None, cell)[: 1 + closed]:
         result = potential(x, q, mesh, window="bspline5", cell=box, **options_of(name), compensation=compensation)
         np.testing.assert_allclose(result.detach(), expected, rtol=1e-10, atol=1e-11)
 
@@ -63,24 +71,30 @@ def test_moments_are_the_solvers_and_have_slopes(mesh):
     x, _, cell = arrays(mesh)
     count = (mesh.ndim + 1) * (mesh.ndim + 2) // 2
     moments = torch.randn((count, 5), dtype=F64, generator=torch.Generator().manual_seed(3)).requires_grad_()
-    solver = Solver(mesh, "bspline7", green="ewald", alpha=3.0).set_positions(x.detach().numpy())
+    margin = {} if all(mesh.periodic) else {"margin": 8}
+    solver = Solver(mesh, "bspline7", green="ewald", alpha=3.0, **margin).set_positions(x.detach().numpy())
     fields = solver.moment_fields(solver.plan.spread(moments.detach().numpy()))
     expected = solver.plan.interpolate(fields)
 
-    def values(x, moments, cell):
+    def values(x, moments, cell=None):
         return potential(x, moments, mesh, window="bspline7", cell=cell, green="ewald", alpha=3.0, moments=True)
 
-    for box in (None, cell):
+    boxes = (cell,) if all(mesh.periodic) else ()
+    for box in (None, *boxes):
         np.testing.assert_allclose(values(x, moments, box).detach(), expected, rtol=1e-9, atol=1e-9)
-    assert torch.autograd.gradcheck(values, (x, moments, cell), atol=1e-3, rtol=1e-4)
+    assert torch.autograd.gradcheck(values, (x, moments, *boxes), atol=1e-3, rtol=1e-4, fast_mode=not boxes)
     with pytest.raises(ValueError, match=rf"moments \({count}, N\) are needed"):
-        values(x, moments[1:], cell)
+        values(x, moments[1:])
 
 
 @pytest.mark.parametrize("interlaced", [False, True])
 @pytest.mark.filterwarnings("ignore:gradient='window' conserves energy")
 def test_slopes_are_the_solvers_gradient(mesh, interlaced):
     x, q, _ = arrays(mesh)
+    if interlaced and not all(mesh.periodic):
+        with pytest.raises(ValueError, match="is open: leave out interlaced"):
+            potential(x, q, mesh, interlaced=True)
+        return
     solver = Solver(mesh, "bspline5", interlaced=interlaced, gradient="window").set_positions(x.detach().numpy())
     phi = potential(x, q[0], mesh, window="bspline5", interlaced=interlaced)
     np.testing.assert_allclose(phi.detach(), solver.potential(q[0].detach().numpy()), atol=1e-11)
@@ -91,16 +105,23 @@ def test_slopes_are_the_solvers_gradient(mesh, interlaced):
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), list(zip(["line", "odd", "triclinic", "space", "line"], GREENS, strict=True))
+    ("where", "name"),
+    [
+        *zip(["line", "odd", "triclinic", "space", "line"], GREENS, strict=True),
+        ("open line", "yukawa"),
+        ("wire", "ewald"),
+        ("open space", "poisson"),
+    ],
 )
 def test_derivatives_by_positions_values_and_box(where, name):
     mesh = MESHES[where]
 
-    def call(x, q, cell):
+    def call(x, q, cell=None):
         return potential(x, q, mesh, window="bspline5", cell=cell, **options_of(name))
 
-    assert torch.autograd.gradcheck(call, arrays(mesh), fast_mode=True)
-    assert torch.autograd.gradgradcheck(call, arrays(mesh), fast_mode=True)
+    given = arrays(mesh) if all(mesh.periodic) else arrays(mesh)[:2]
+    assert torch.autograd.gradcheck(call, given, fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, given, fast_mode=True)
 
 
 def test_derivatives_by_parameters():
@@ -113,16 +134,16 @@ def test_derivatives_by_parameters():
 
 
 @WHOLE_GRAPHS
-@pytest.mark.parametrize("interlaced", [False, True])
-def test_potentials_compile(interlaced):
-    mesh = MESHES["triclinic"]
+@pytest.mark.parametrize("where", ["triclinic", "interlaced", "wire", "open space"])
+def test_potentials_compile(where):
+    mesh = MESHES["triclinic" if where == "interlaced" else where]
     x, q, cell = arrays(mesh)
-    compiled = torch.compile(
-        lambda x, q: potential(x, q, mesh, cell=cell.detach(), interlaced=interlaced),
-        fullgraph=True, backend="aot_eager",
-    )  # fmt: skip
+    options = dict(cell=cell.detach() if all(mesh.periodic) else None, interlaced=where == "interlaced")
+    if where == "open space":
+        options["green"] = ProlateGreen(9.0, 0.8)
+    compiled = torch.compile(lambda x, q: potential(x, q, mesh, **options), fullgraph=True, backend="aot_eager")
     slopes = torch.autograd.grad(compiled(x, q).square().sum(), (x, q))
-    expected = torch.autograd.grad(potential(x, q, mesh, cell=cell, interlaced=interlaced).square().sum(), (x, q))
+    expected = torch.autograd.grad(potential(x, q, mesh, **options).square().sum(), (x, q))
     torch.testing.assert_close(slopes, expected)
 
 
@@ -227,7 +248,8 @@ def test_what_is_not_allowed_is_named():
             potential(x, q, MESHES["line"], **options)
     with pytest.raises(ValueError, match="ghosts"):
         potential(x, q, pm.Mesh(9, 2.0, ghosts=3))
-    with pytest.raises(ValueError, match="periodic"):
-        potential(x, q, pm.Mesh(9, 2.0, periodic=False))
+    for more in (dict(cell=torch.tensor([[2.0]])), dict(green="yukawa", kappa=torch.tensor(2.0, requires_grad=True))):
+        with pytest.raises(TypeError, match="axis 0 is open, where derivatives are by positions and values only"):
+            potential(x, q, MESHES["open line"], **more)
     with pytest.raises(TypeError, match="values are complex; give real and imaginary parts"):
         potential(x, q + 0j, MESHES["line"])

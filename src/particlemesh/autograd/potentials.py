@@ -105,11 +105,11 @@ def potential(
     compensation: str | None, interlaced: bool, options: dict[str, Any], moments: bool, **green: Any,
 ) -> Any:  # fmt: skip
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`."""
-    closed, boxes = all(mesh.periodic), cell is not None or system is not None
-    if boxes and not closed:
-        raise ValueError(
-            f"axis {mesh.periodic.index(False)} is open, and cell or system is given: leave them out, or make every "
-            "axis periodic. In free space derivatives are by positions and values."
+    closed, numbers = all(mesh.periodic), (green["kappa"], green["alpha"])
+    if not (closed or (cell is None and system is None and all(isinstance(n, int | float | None) for n in numbers))):
+        raise TypeError(
+            f"axis {mesh.periodic.index(False)} is open, where derivatives are by positions and values only: leave out "
+            "cell and system, and give kappa and alpha as floats, or make every axis periodic."
         )
     kind = green["green"]  # torch compiles with numbers as constants, and not with frozen dataclasses
     kind = (kind.bandwidth, kind.cutoff) if isinstance(kind, ProlateGreen) else kind
