@@ -245,7 +245,8 @@ def potential(
 ) -> Tensor:  # fmt: skip
     """Potential at particles of the density that they carry, as :class:`particlemesh.fourier.Solver` computes it.
 
-    Differentiable by positions, values, cell, kappa and alpha. Every axis is periodic.
+    Differentiable by positions, values, cell, kappa and alpha. Along open axes the field is padded, as a solver's. Then
+    derivatives are by positions and values only: cell and system are left out, and kappa and alpha are floats.
 
     Derivatives by positions are exact, as of a solver with ``gradient="window"``. Each particle pulls itself, unless
     the Green function is smooth on the mesh. For point charges ("poisson", "yukawa") this force grows as the inverse
@@ -274,7 +275,7 @@ def potential(
         vectors of all systems (S, d, d).
     moments : bool
         Values (m, N) are charges, dipoles and quadrupoles of the particles, and so are results. See
-        :meth:`particlemesh.fourier.Solver.moment_fields`.
+        :meth:`particlemesh.fourier.Solver.moment_fields`. Open axes have a `margin` of 8.
 
     Returns
     -------
@@ -284,7 +285,7 @@ def potential(
     Raises
     ------
     ValueError, TypeError
-        If an argument is not allowed, or an axis is open.
+        If an argument is not allowed.
 
     Examples
     --------

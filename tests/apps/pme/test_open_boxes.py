@@ -351,6 +351,24 @@ def test_derivatives_in_single_precision(library, splitting):
             assert a.dtype == np.float32
 
 
+def test_energies_compile_and_are_exported():
+    torch = pytest.importorskip("torch", "2.13")  # before, its compiler of whole graphs takes no mesh
+    from particlemesh.apps.pme.torch import energy
+
+    class Energy(torch.nn.Module):
+        def forward(self, x, q):
+            return energy(pme, x, q)
+
+    for splitting in ("prolate", "gaussian"):
+        pme, (x, q, *_), _ = in_box("slab", splitting)
+        x, q = torch.tensor(x, requires_grad=True), torch.tensor(q)
+        value = energy(pme, x, q)
+        slope = torch.autograd.grad(value, x)
+        compiled = torch.compile(Energy(), fullgraph=True, backend="aot_eager")(x, q)
+        torch.testing.assert_close(torch.autograd.grad(compiled, x), slope)
+        torch.testing.assert_close(torch.export.export(Energy(), (x, q)).module()(x, q), value)
+
+
 @in_both
 def test_derivatives_by_the_box_and_of_models_are_refused(library):
     library = library()

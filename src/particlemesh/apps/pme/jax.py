@@ -30,7 +30,7 @@ def energy(
     pme: PME | PMEBatch, positions: Any, charges: Any, system: Any = None, *, dipoles: Any = None,
     quadrupoles: Any = None, widths: Any = None, cell: Any = None, exclusions: Any = None, factors: Any = 0.0,
 ) -> Any:  # fmt: skip
-    """Return the energy of periodic charges, or of many systems; differentiable twice, in forward and reverse mode.
+    """Return the energy of charges, or of many systems; differentiable twice, in forward and reverse mode.
 
     Mesh and sums over pairs work where the arrays are. For second derivatives pairs are listed, some hundred thousand
     at a time, and JAX sums them.
@@ -40,7 +40,7 @@ def energy(
     pme : PME or PMEBatch
         As for :func:`particlemesh.apps.pme.torch.energy`; a constant of compiled functions.
     positions : array (N, 3)
-        Float32 or float64.
+        Float32 or float64. Inside of the box along open axes.
     charges : array (N,)
     system : integers (N,), optional
         For a PMEBatch of S systems: the system of each particle.
@@ -48,7 +48,7 @@ def energy(
         As for :func:`particlemesh.apps.pme.torch.energy`.
     cell : array (3,) or (3, 3), optional
         Lengths, or lattice vectors as rows, instead of those of ``pme.box``. For a PMEBatch, those of each system:
-        (S, 3) or (S, 3, 3).
+        (S, 3) or (S, 3, 3). Needs three periodic axes.
     exclusions, factors
         As for :func:`particlemesh.apps.pme.torch.energy`; constants of compiled functions.
 

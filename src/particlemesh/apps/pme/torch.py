@@ -28,7 +28,7 @@ def energy(
     dipoles: Tensor | None = None, quadrupoles: Tensor | None = None, widths: Tensor | None = None,
     cell: Tensor | None = None, exclusions: Any = None, factors: Any = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Return the energy of periodic charges, or of many systems; differentiable by all tensors.
+    """Return the energy of charges, or of many systems; differentiable by all tensors.
 
     First derivatives take the pair function of :class:`particlemesh.apps.pme.PME`. If they are differentiated in their
     turn (``create_graph=True``), the sum over pairs is made of tensors, whose memory grows with the number of pairs.
@@ -38,9 +38,9 @@ def energy(
     ----------
     pme : PME or PMEBatch
         Its cutoff, splitting, mesh, window and Coulomb constant, and a PME's exclusions. Parameters that are not given
-        are chosen at the first call.
+        are chosen at the first call. The box of a PME may have open axes.
     positions : tensor (N, 3)
-        Float32 or float64.
+        Float32 or float64. Inside of the box along open axes.
     charges : tensor (N,)
         Of the same dtype and device.
     system : integer tensor (N,), optional
@@ -50,7 +50,7 @@ def energy(
         need float64.
     cell : tensor (3,) or (3, 3), optional
         Lengths, or lattice vectors as rows, instead of those of ``pme.box``. Gradients by it are at fixed positions.
-        For a PMEBatch, those of each system: (S, 3) or (S, 3, 3).
+        For a PMEBatch, those of each system: (S, 3) or (S, 3, 3). Needs three periodic axes.
     exclusions, factors
         As for a call of a PMEBatch. In a compiled function a pair of two systems makes the energy NaN.
 
