@@ -54,8 +54,7 @@ def test_velocities_and_noise_are_those_of_one_device(backend, name):
         local.square_root(force[0], tolerance=1e-2), local.square_root(force, method="split", waves=waves),
     ]  # fmt: skip
     iterations = local.info.iterations
-    if backend.name == "cpu":  # numbers of devices are those of Brownian dynamics
-        expected += [local.noise(np.random.default_rng(7), 2), local.noise(np.random.default_rng(7), method="lanczos")]
+    expected += [local.noise(np.random.default_rng(7), 2), local.noise(np.random.default_rng(7), method="lanczos")]
     moved = local.set_positions(x + 1).velocity(force[0])
 
     def work(world):
@@ -71,8 +70,7 @@ def test_velocities_and_noise_are_those_of_one_device(backend, name):
             rpy.square_root(one, tolerance=1e-2), rpy.square_root(vectors, method="split", waves=part),
         ]  # fmt: skip
         assert rpy.info.iterations == iterations
-        if backend.name == "cpu":
-            results += [rpy.noise(np.random.default_rng(7), 2), rpy.noise(np.random.default_rng(7), method="lanczos")]
+        results += [rpy.noise(np.random.default_rng(7), 2), rpy.noise(np.random.default_rng(7), method="lanczos")]
         assert rpy.nbytes > 0 and "predicted error" in rpy.explain()
         results.append(rpy.set_positions(backend.array(x[mine] + 1)).velocity(one))
         assert all(type(result) is type(vectors) for result in results)

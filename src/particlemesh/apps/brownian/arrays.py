@@ -39,8 +39,8 @@ def like_numpy(backend: Backend, native: Any) -> tuple[Any, Any]:
 
 
 def uploaded(backend: Backend, array: Any) -> Any:
-    """Return the native array of one of `like_numpy`."""
-    return backend.upload(array) if backend.name == "opencl" else array
+    """Return the native array of one of `like_numpy`, or of random numbers: those of NumPy are copied to a GPU."""
+    return backend.upload(array) if isinstance(array, np.ndarray) and backend.name != "cpu" else array
 
 
 def squares(vectors: Any) -> Any:

@@ -174,7 +174,7 @@ class DistributedRPY(RPY):
         Parameters
         ----------
         generator : numpy.random.Generator or cupy.random.Generator
-            CuPy's for spheres on a GPU. In the same state on every rank.
+            CuPy's draws on a GPU; numbers of NumPy's are copied there. In the same state on every rank.
         \*batch : int
             Leading axes.
         tolerance, method
@@ -191,7 +191,7 @@ class DistributedRPY(RPY):
             if method == "split":
                 part = self._far.domain.parts(self.world.rank)[0]
                 waves = share_of_nodes(generator, (*batch, 3), part, self._far.mesh.shape, dtype)
-            return f"noise {batch}, {method=}", (z, waves)
+            return f"noise {batch}, {method=}", tuple(uploaded(self._near.backend, each) for each in (z, waves))
 
         z, waves = self._alike(drawn)
         return self.square_root(z, tolerance=tolerance, method=method, waves=waves, check=False)

@@ -547,7 +547,7 @@ class RPY(kernels.Fixed):
         Parameters
         ----------
         generator : numpy.random.Generator or cupy.random.Generator
-            CuPy's for spheres on a GPU. The same state of the generator gives the same numbers.
+            CuPy's draws on a GPU; numbers of NumPy's are copied there. The same state gives the same numbers.
         \*batch : int
             Leading axes.
         tolerance, method
@@ -556,7 +556,7 @@ class RPY(kernels.Fixed):
         Returns
         -------
         array (\*batch, N, 3)
-            Of the generator's library.
+            On the device of the spheres.
 
         Examples
         --------
@@ -570,7 +570,7 @@ class RPY(kernels.Fixed):
         near = self._ready()
 
         def normal(*shape: int) -> Any:
-            return generator.standard_normal((*batch, *shape), dtype=near.dtype)
+            return uploaded(near.backend, generator.standard_normal((*batch, *shape), dtype=near.dtype))
 
         z = normal(self.count, 3)
         waves = normal(3, *self._far.mesh.shape) if method == "split" else None

@@ -143,10 +143,10 @@ class PME(Calculation):
     def __repr__(self) -> str:
         core = self._core
         if core is None:
-            return f"<PME of {self.box!r}: parameters are chosen at the first call>"
+            return f"<{type(self).__name__} of {self.box!r}: parameters are chosen at the first call>"
         p = core.parameters
         nodes = " x ".join(map(str, p.shape))
-        return f"<PME: cutoff {p.cutoff:.4g}, {p.split}, mesh {nodes}, {p.window.name}>"
+        return f"<{type(self).__name__}: cutoff {p.cutoff:.4g}, {p.split}, mesh {nodes}, {p.window.name}>"
 
     @alone
     def reserve(
