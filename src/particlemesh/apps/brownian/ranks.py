@@ -186,12 +186,12 @@ class DistributedRPY(RPY):
         """
 
         def drawn() -> tuple[str, tuple[Any, Any]]:
-            dtype, waves, (first, total) = self._ready().dtype, None, self._share
-            z = share_of_rows(generator, batch, first, self.count, total, dtype)
+            near, waves, (first, total) = self._ready(), None, self._share
+            z = share_of_rows(generator, batch, first, self.count, total, near.dtype)
             if method == "split":
                 part = self._far.domain.parts(self.world.rank)[0]
-                waves = share_of_nodes(generator, (*batch, 3), part, self._far.mesh.shape, dtype)
-            return f"noise {batch}, {method=}", tuple(uploaded(self._near.backend, each) for each in (z, waves))
+                waves = share_of_nodes(generator, (*batch, 3), part, self._far.mesh.shape, near.dtype)
+            return f"noise {batch}, {method=}", tuple(uploaded(near.backend, each) for each in (z, waves))
 
         z, waves = self._alike(drawn)
         return self.square_root(z, tolerance=tolerance, method=method, waves=waves, check=False)
