@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3477,
     "apps/mri": 681,
     "apps/nufft": 1674,
-    "apps/pme": 5961,
+    "apps/pme": 5965,
     "arrays": 1046,
     "autograd": 1623,
     "backends": 3362,

@@ -32,6 +32,7 @@ from distributed.landau import LENGTH, STEP
 from harness.tables import RESULTS, Row, read, short, write
 from particlemesh.apps import pme
 from particlemesh.apps.nufft.sizes import Law, Sizes, _gpu_seconds, choose
+from particlemesh.apps.pme import parameters as costs_of_pme
 from particlemesh.distributed import Domain
 from particlemesh.distributed.surroundings import Surroundings
 from particlemesh.distributed.transfer import Transfer, kind_for, layout_of, moves
@@ -221,7 +222,8 @@ def strays(domain: Domain, distance: float) -> Round:
 @functools.cache
 def parameters(gpus: int, count: float) -> Any:
     """Return what PME chooses for so many charges of each GPU, uniform between -1/2 and 1/2."""
-    return pme.PME(box_of(gpus))._chosen(int(count * gpus), SINGLE, GPU, 1.8)
+    costs = costs_of_pme.GPU if GPU else costs_of_pme.CPU  # by which the measured runs chose
+    return pme.PME(box_of(gpus))._chosen(int(count * gpus), SINGLE, costs, 1.8)
 
 
 @functools.cache

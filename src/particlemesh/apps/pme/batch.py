@@ -13,7 +13,7 @@ from particlemesh import kernels
 from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
 from particlemesh.apps.pme.exclusions import KnownPairs, room_for_images, write_images
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
-from particlemesh.apps.pme.parameters import check_vectors, fourth_power
+from particlemesh.apps.pme.parameters import check_vectors, costs_on, fourth_power
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.split import SPLITS
 from particlemesh.kernels import Coordinates, DeviceBoxes, Record, Unread, alone, checks, compile_kernel, lattices
@@ -121,7 +121,7 @@ class PMEBatch(Calculation):
 
     def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Batch:
         each = max(1, round(count / self.systems))
-        p = self._one._chosen(each, dtype, backend.name != "cpu", fourth, **more)
+        p = self._one._chosen(each, dtype, costs_on(backend, dtype), fourth, **more)
         return Batch(
             self.box, p, backend, dtype, self._one.coulomb_constant, gradient="window",
             named=self._named, threads=self._threads, count=each, systems=self.systems,

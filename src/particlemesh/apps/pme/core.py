@@ -22,7 +22,7 @@ from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions, unwrapped
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import CPU, FOURTH, GPU, Parameters, cells, choose, error_of, longest_vectors
+from particlemesh.apps.pme.parameters import FOURTH, Costs, Parameters, cells, choose, error_of, longest_vectors
 from particlemesh.apps.pme.split import Smooth, Split, check_powers, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
@@ -733,12 +733,12 @@ class Calculation(Fixed):
         """Bytes of memory held."""
         return 0 if self._core is None else self._core.nbytes
 
-    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH, **more: float) -> Parameters:
+    def _chosen(self, count: int, dtype: np.dtype, costs: Costs, fourth: float = FOURTH, **more: float) -> Parameters:
         """Return the parameters for so many particles, some of them given, and warn if they miss the accuracy."""
         accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
         numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)} | more
         chosen, expensive = choose(
-            self.box, count, max(accuracy, floor), GPU if on_gpu else CPU, split=self._split, fourth=fourth, **numbers
+            self.box, count, max(accuracy, floor), costs, split=self._split, fourth=fourth, **numbers
         )
         if expensive:
             warnings.warn(expensive, stacklevel=6)

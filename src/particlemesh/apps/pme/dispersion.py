@@ -104,7 +104,7 @@ class Dispersion(Calculation):
         return None if self._core is None else self._core.parameters
 
     def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> LennardJones:
-        p = self._chosen(count, dtype, backend.name != "cpu", fourth, **more)
+        p = self._chosen(count, dtype, parameters.costs_on(backend, dtype), fourth, **more)
         return LennardJones(
             self.box, p, backend, dtype, mixing=self.mixing, shift=self.shift, named=self._named,
             threads=self._threads, count=count,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 import particlemesh as pm
 from particlemesh.apps.pme.split import Inverse, Prolate, Split
 from particlemesh.fourier import good_size
+from particlemesh.kernels import Backend
 
 # Of the accuracy, for each half: where particles are denser than on average, errors are up to twice those expected.
 SHARE = 0.53
@@ -104,8 +105,17 @@ class Costs:
         return count * (self.pair * pairs + self.node * support**3) + self.level * nodes * math.log2(max(nodes, 2))
 
 
-# Of a thread of an EPYC 9005, measured in double precision; of an H200 in single precision, pairs by half sums.
-CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(5.5e-12, 2.7e-12, 1.6e-12, 2e-5)
+# Of a thread of an EPYC 9005, measured in double precision; of an H200, from times of transforms and of spreading.
+CPU, GPU = Costs(2.4e-8, 0.8e-9, 1.5e-9, 1e-3), Costs(9.0e-12, 2.7e-12, 1.6e-12, 2e-5)
+HALVES = replace(GPU, pair=5.5e-12)  # where each pair is computed once: grid/queries/sums.py
+
+
+def costs_on(backend: Backend, dtype: np.dtype) -> Costs:
+    """Return the costs of a backend."""
+    halves = dtype.itemsize == 4 and backend.facts().get("HAS_VECTOR_ATOMIC")
+    return CPU if backend.name == "cpu" else HALVES if halves else GPU
+
+
 _CROWD = 15  # charges in a cube of the cutoff, 64 neighbours
 
 

@@ -357,10 +357,9 @@ class PME(Calculation):
         return core
 
     def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Core:
-        on_gpu = backend.name != "cpu"
-        if on_gpu and self.skin is not None:
+        if backend.name != "cpu" and self.skin is not None:
             raise ValueError("skin is for the CPU: a GPU sums over neighbours without a list. Leave skin out.")
-        chosen = self._chosen(count, dtype, on_gpu, fourth, **more)
+        chosen = self._chosen(count, dtype, parameters.costs_on(backend, dtype), fourth, **more)
         return Core(
             self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions, self.skin,
             named=self._named, threads=self._threads, count=count, applications=self._applications,

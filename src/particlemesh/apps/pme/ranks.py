@@ -18,7 +18,7 @@ from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import Core, native
 from particlemesh.apps.pme.exclusions import Exclusions, Named
 from particlemesh.apps.pme.operators import joined
-from particlemesh.apps.pme.parameters import FOURTH, Parameters
+from particlemesh.apps.pme.parameters import FOURTH, Costs, Parameters, costs_on
 from particlemesh.apps.pme.pme import PME
 from particlemesh.kernels import Coordinates, alone, checks, coordinates
 
@@ -158,14 +158,14 @@ class DistributedPME(PME):
         squares, fourths, counts = sums[:, sums[0] > 0]
         return float((fourths * counts / squares**2).max(initial=0.0)) or FOURTH
 
-    def _chosen(self, count: int, dtype: np.dtype, on_gpu: bool, fourth: float = FOURTH, **more: float) -> Parameters:
+    def _chosen(self, count: int, dtype: np.dtype, costs: Costs, fourth: float = FOURTH, **more: float) -> Parameters:
         choose = super()._chosen
         first = self.world.rank == 0
-        mine = self.world.alike(lambda: ("parameters", choose(count, dtype, on_gpu, fourth, **more) if first else None))
+        mine = self.world.alike(lambda: ("parameters", choose(count, dtype, costs, fourth, **more) if first else None))
         return self.world.allgather(mine)[0]
 
     def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Core:
-        chosen = self._chosen(count, dtype, backend.name != "cpu", fourth, **more)
+        chosen = self._chosen(count, dtype, costs_on(backend, dtype), fourth, **more)
         return RankCore(
             self.world, self.parts, self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions,
             named=None, threads=self._threads, count=count, **self._options,
