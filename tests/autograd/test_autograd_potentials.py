@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Differentiable potentials against the solver, and their derivatives by positions, values, box and parameters."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ WHOLE_GRAPHS = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
     reason="before PyTorch 2.13 the compiler of whole graphs does not take a mesh as a constant",
 )
+COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
 MESHES = {
     "line": pm.Mesh(9, 2.0),
     "odd": pm.Mesh((7, 9), (2.0, 1.5), offset=(0.25, 0.5), origin=(0.5, -1.0)),
@@ -203,7 +206,9 @@ def test_jax_has_the_same_potentials_of_many_systems():
         np.testing.assert_allclose(one, two, atol=1e-9)
 
 
-def test_potentials_are_exported():
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of itself, and of complex numbers
+@pytest.mark.parametrize("ahead", [False, pytest.param(True, marks=COMPILER)])
+def test_potentials_are_exported(ahead, tmp_path):
     mesh = MESHES["triclinic"]
     x, q, cell = (a.detach() for a in arrays(mesh))
 
@@ -211,7 +216,12 @@ def test_potentials_are_exported():
         def forward(self, x, q, cell):
             return potential(x, q, mesh, cell=cell)
 
-    program = torch.export.export(Module(), (x, q, cell)).module()
+    exported = torch.export.export(Module(), (x, q, cell))
+    if ahead:
+        package = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "potential.pt2"))
+        program = torch._inductor.aoti_load_package(package)
+    else:
+        program = exported.module()
     moved = x + 0.1, q * 2, cell * 1.01
     torch.testing.assert_close(program(*moved), potential(moved[0], moved[1], mesh, cell=moved[2]))
 
