@@ -258,8 +258,12 @@ def test_what_is_not_allowed_is_named():
             potential(x, q, MESHES["line"], **options)
     with pytest.raises(ValueError, match="ghosts"):
         potential(x, q, pm.Mesh(9, 2.0, ghosts=3))
-    for more in (dict(cell=torch.tensor([[2.0]])), dict(green="yukawa", kappa=torch.tensor(2.0, requires_grad=True))):
+    tensor = torch.tensor(2.0, requires_grad=True)
+    for more in (dict(cell=tensor[None, None]), dict(green="yukawa", kappa=tensor), dict(zero=np.zeros(()))):
         with pytest.raises(TypeError, match="axis 0 is open, where derivatives are by positions and values only"):
             potential(x, q, MESHES["open line"], **more)
+    potential(x, q, MESHES["open line"], green="yukawa", kappa=1.0)
+    with pytest.raises(TypeError, match="kappa is True"):  # which equals 1
+        potential(x, q, MESHES["open line"], green="yukawa", kappa=True)
     with pytest.raises(TypeError, match="values are complex; give real and imaginary parts"):
         potential(x, q + 0j, MESHES["line"])

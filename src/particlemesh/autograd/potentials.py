@@ -22,7 +22,7 @@ from particlemesh.fourier.solver import Solver
 
 GREENS = ("poisson", "yukawa", "ewald")
 _MARGIN = 8  # of the solver's mesh for moments: 1e-12 of a slope
-_solver = functools.lru_cache(2)(Solver)  # its Green function takes longer than a call
+_solver = functools.lru_cache(2, typed=True)(Solver)  # its Green function takes longer than a call
 
 
 class Library(NamedTuple):
@@ -105,11 +105,11 @@ def potential(
     compensation: str | None, interlaced: bool, options: dict[str, Any], moments: bool, **green: Any,
 ) -> Any:  # fmt: skip
     """Return the potential at the particles: see :func:`particlemesh.autograd.torch.potential`."""
-    closed, numbers = all(mesh.periodic), (green["kappa"], green["alpha"])
+    closed, numbers = all(mesh.periodic), (green["kappa"], green["alpha"], green["zero"])
     if not (closed or (cell is None and system is None and all(isinstance(n, int | float | None) for n in numbers))):
         raise TypeError(
             f"axis {mesh.periodic.index(False)} is open, where derivatives are by positions and values only: leave out "
-            "cell and system, and give kappa and alpha as floats, or make every axis periodic."
+            "cell, system and zero, and give kappa and alpha as floats, or make every axis periodic."
         )
     kind = green["green"]  # torch compiles with numbers as constants, and not with frozen dataclasses
     kind = (kind.bandwidth, kind.cutoff) if isinstance(kind, ProlateGreen) else kind
