@@ -45,7 +45,7 @@ TOP = {
 BUDGET = {
     ".": 918,
     "adapters": 1606,
-    "apps/brownian": 2327,
+    "apps/brownian": 2329,
     "apps/dem": 2836,
     "apps/files": 3477,
     "apps/mri": 681,

@@ -191,7 +191,7 @@ class DistributedRPY(RPY):
             if method == "split":
                 part = self._far.domain.parts(self.world.rank)[0]
                 waves = share_of_nodes(generator, (*batch, 3), part, self._far.mesh.shape, near.dtype)
-            return f"noise {batch}, {method=}", tuple(uploaded(near.backend, each) for each in (z, waves))
+            return f"noise {batch}, {method=}", (self._sent(z), self._sent(waves))
 
         z, waves = self._alike(drawn)
         return self.square_root(z, tolerance=tolerance, method=method, waves=waves, check=False)

@@ -570,11 +570,15 @@ class RPY(kernels.Fixed):
         near = self._ready()
 
         def normal(*shape: int) -> Any:
-            return uploaded(near.backend, generator.standard_normal((*batch, *shape), dtype=near.dtype))
+            return self._sent(generator.standard_normal((*batch, *shape), dtype=near.dtype))
 
         z = normal(self.count, 3)
         waves = normal(3, *self._far.mesh.shape) if method == "split" else None
         return self.square_root(z, tolerance=tolerance, method=method, waves=waves, check=False)
+
+    def _sent(self, numbers: Any) -> Any:
+        """Return random numbers on the device of the spheres; a named backend copies them by itself."""
+        return numbers if self._uploads else uploaded(self._ready().backend, numbers)
 
     # ---- description ----------------------------------------------------------------------------------
 
