@@ -12,6 +12,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import repeat
+from operator import floordiv
 from typing import Any
 
 import numpy as np
@@ -305,9 +307,10 @@ class OpenClBackend(Taping):
     def _strided(self, target: Any, source_array: Any) -> None:
         if target.size == 0:
             return
-        words, pad, in_words = target.dtype.itemsize // 4, 5 - target.ndim, (4).__rfloordiv__
+        words, pad = target.dtype.itemsize // 4, 5 - target.ndim
         shape, none = [1] * pad + list(target.shape) + [words], [0] * pad
-        strides = *none, *map(in_words, target.strides), 1, *none, *map(in_words, source_array.strides), 1
+        to, of = map(floordiv, target.strides, repeat(4)), map(floordiv, source_array.strides, repeat(4))  # in words
+        strides = *none, *to, 1, *none, *of, 1
         layout = Record("=20q", *shape, *strides, target.offset // 4, source_array.offset // 4)
         clears = int(source_array is target)
         kernel = self.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0})
