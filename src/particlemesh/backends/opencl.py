@@ -309,8 +309,11 @@ class OpenClBackend(Taping):
             return
         words, pad = target.dtype.itemsize // 4, 5 - target.ndim
         shape, none = [1] * pad + list(target.shape) + [words], [0] * pad
-        to, of = map(floordiv, target.strides, repeat(4)), map(floordiv, source_array.strides, repeat(4))  # in words
-        strides = *none, *to, 1, *none, *of, 1
+        there, here = (
+            map(floordiv, target.strides, repeat(4)),
+            map(floordiv, source_array.strides, repeat(4)),
+        )  # in words
+        strides = *none, *there, 1, *none, *here, 1
         layout = Record("=20q", *shape, *strides, target.offset // 4, source_array.offset // 4)
         clears = int(source_array is target)
         kernel = self.kernel("backends/strided.c", "strided", {"REAL_IS_DOUBLE": 0})
