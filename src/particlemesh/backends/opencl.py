@@ -309,10 +309,8 @@ class OpenClBackend(Taping):
             return
         words, pad = target.dtype.itemsize // 4, 5 - target.ndim
         shape, none = [1] * pad + list(target.shape) + [words], [0] * pad
-        there, here = (
-            map(floordiv, target.strides, repeat(4)),
-            map(floordiv, source_array.strides, repeat(4)),
-        )  # in words
+        # Strides in words; a generator would add a function for each axis to every call.
+        there, here = map(floordiv, target.strides, repeat(4)), map(floordiv, source_array.strides, repeat(4))
         strides = *none, *there, 1, *none, *here, 1
         layout = Record("=20q", *shape, *strides, target.offset // 4, source_array.offset // 4)
         clears = int(source_array is target)
