@@ -222,7 +222,7 @@ def strays(domain: Domain, distance: float) -> Round:
 @functools.cache
 def parameters(gpus: int, count: float) -> Any:
     """Return what PME chooses for so many charges of each GPU, uniform between -1/2 and 1/2."""
-    costs = costs_of_pme.GPU if GPU else costs_of_pme.CPU  # by which the measured runs chose
+    costs = costs_of_pme.HALVES if GPU else costs_of_pme.CPU
     return pme.PME(box_of(gpus))._chosen(int(count * gpus), SINGLE, costs, 1.8)
 
 

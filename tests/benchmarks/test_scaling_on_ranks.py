@@ -131,14 +131,14 @@ def test_counts_of_two_gpus_are_those_measured():
 def test_predictions_of_two_gpus_are_near_what_was_measured():
     """On the GPUs that calibrate, and on others, whose hosts are slower and of which only one GPU's times are known.
 
-    Each row is predicted without itself. Three miss a tenth: see the page.
+    Each row is predicted without itself. Two miss a tenth: see the page.
     """
     checked = {row["device"]: [] for row in model.predicted()}
     for row in model.predicted():
         if row["measured_s"]:
             checked[row["device"]].append(abs(row["off"]))
     near = [off for off in checked[model.DEVICE] if off < 0.1]
-    assert len(near) == 10 and len(checked[model.DEVICE]) == 13 and max(checked[model.DEVICE]) < 0.2
+    assert len(near) == 11 and len(checked[model.DEVICE]) == 13 and max(checked[model.DEVICE]) < 0.2
     assert len(checked["nvidia-h100-80gb-hbm3"]) >= 8 and max(checked["nvidia-h100-80gb-hbm3"]) < 0.2
 
 
