@@ -3,17 +3,22 @@
 
 On a GPU: float32, B-splines of order 5, cutoff 0.9, 100 charges in a volume of 1, about 9 nodes in a length of 1.
 ``graph_s`` are seconds of captured CUDA graphs. With CUDA both halves run at once; the row "step, one by one" is the
-same with one stream. The rows "step, prolate" and "step, gaussian" choose their parameters from an accuracy that makes
-the ``error`` below about 5e-5. On the CPU: 20,000 ions, whole steps without a list and with one that is kept.
+same with one stream. "step, and Lennard-Jones" has a second sum over the same pairs. The rows "step, prolate" and
+"step, gaussian" choose their parameters from an accuracy that makes the ``error`` below about 5e-5. 23,558 charges are
+a protein in water, if its file is in ``../shared/data``. On the CPU: ions, whole steps without a list and with one that
+is kept.
+
+``pme-batch-DEVICE.csv``: 1,000 systems of 300 charges. Libraries share cutoff, splitting, mesh and window.
 
 Where torch and torch-pme are installed, its `PMECalculator` runs on the same device, in turns with our step. Its list
 of pairs is not timed, and ours is. So do nvalchemi-toolkit-ops, with its list, and OpenMM's CPU platform, beside our
 step with a list, as OpenMM keeps one.
 ``ratio`` is the median of their time over ours, calls and waits for each included; ``ratio_graph`` is their call over
-our graph. ``error`` is the root-mean-square error of forces over their root mean square, against float64 with an
-accuracy of 1e-9, up to 100,000 charges. Each row of ``results/pme-DEVICE.csv`` is written as soon as it is measured.
+our graph. ``error`` is the root-mean-square error of forces over their root mean square, and ``accuracy`` over a
+typical force, as `PME` defines it: both against float64 with an accuracy of 1e-9. ``pairs`` are neighbours of a charge
+within the cutoff. Each row is written as soon as it is measured.
 
-    python benchmarks/apps/pme.py [--backend cuda] [--small] [--out DIR]
+    python benchmarks/apps/pme.py [--backend cuda] [--only water batch] [--small] [--out DIR]
 """
 
 from __future__ import annotations
@@ -38,11 +43,12 @@ from apps.pme_peers import Peer, Problem
 from harness import runs
 from harness.place import Place
 from harness.tables import short
-from particlemesh.apps.pme import PME, Result
+from particlemesh.apps.pme import PME, PMEBatch, Result
 
 DENSITY, CUTOFF, SPLITTING, ORDER, SPACING = 100.0, 0.9, 3.123, 5, 0.115
-EXACT_UP_TO = 100_000
 ACCURACY = 3e-4  # of typical forces; the root mean square of forces is larger, since few charges are close
+PROTEIN = Path(__file__).resolve().parents[3] / "shared" / "data" / "dhfr.npz"  # optional
+SYSTEMS, EACH = 1000, 300
 
 
 @dataclass(frozen=True)
@@ -57,13 +63,22 @@ class Case:
         return f"{self.count:,} charges, {self.dtype}{', virial' * self.virial}"
 
 
-CASES = [Case(92_224, "float32"), Case(92_224, "float32", True), Case(424_000, "float32"), Case(1_066_628, "float32")]
-HOST = [Case(20_000, "float32"), Case(20_000, "float64"), Case(20_000, "float64", True)]
+CASES = [
+    *[Case(23_558, "float32")] * PROTEIN.is_file(), Case(92_224, "float32"), Case(92_224, "float32", True),
+    Case(424_000, "float32"), Case(1_066_628, "float32"),
+]  # fmt: skip
+HOST = [Case(3_000, "float32"), Case(20_000, "float32"), Case(20_000, "float64"), Case(20_000, "float64", True)]
 SMALL = [Case(300, "float32"), Case(300, "float64", True)]
 
 
-def water(case: Case) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the box's length, positions on a disturbed lattice, and charges of both signs without a sum."""
+def cloud(case: Case) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the box's length, positions on a disturbed lattice, and charges of both signs without a sum.
+
+    Those of 23,558 charges are the protein's.
+    """
+    if case.count == 23_558:
+        with np.load(PROTEIN) as file:
+            return float(file["box"][0, 0]), file["positions"].astype(case.dtype), file["charges"].astype(case.dtype)
     rng = np.random.default_rng(1)
     length, side = (case.count / DENSITY) ** (1 / 3), math.ceil(case.count ** (1 / 3))
     sites = rng.permutation(side**3)[: case.count]
@@ -72,17 +87,53 @@ def water(case: Case) -> tuple[float, np.ndarray, np.ndarray]:
     return length, (lattice * length / side).astype(case.dtype), (charges - charges.mean()).astype(case.dtype)
 
 
+class Exact:
+    """Forces in float64 with an accuracy of 1e-9, and errors against them; of systems with a box each if there are."""
+
+    def __init__(self, place: Place, length: float, positions: np.ndarray, charges: np.ndarray, systems: int = 1):
+        x, q = positions.astype(np.float64), charges.astype(np.float64)
+        if systems == 1:
+            exact = PME((length,) * 3, 1e-9, backend=place.name)(x, q, virial=False)
+        else:
+            exact = PMEBatch((length,) * 3, systems, 1e-9, backend=place.name)(x, q, owners(systems), virial=False)
+        self.forces = np.asarray(exact.forces)
+        count = len(charges) / systems
+        self.typical = float((q**2).mean() * (count / length**3) ** (2 / 3))
+
+    def errors(self, forces: np.ndarray) -> dict[str, float]:
+        """Return columns of errors."""
+        exact = self.forces[: len(forces)]  # a peer may compute some
+        off, size = (float(np.sqrt((f**2).sum(1).mean())) for f in (forces - exact, exact))
+        return dict(error=short(off / size), accuracy=short(off / self.typical))
+
+
 @functools.lru_cache(maxsize=1)
-def exact_forces(count: int, dtype: str) -> np.ndarray:
-    """Return forces in float64 with an accuracy of 1e-9, on the host."""
-    length, positions, charges = water(Case(count, dtype))
-    wide = positions.astype(np.float64), charges.astype(np.float64)
-    return np.asarray(PME((length,) * 3, accuracy=1e-9)(*wide, virial=False).forces)
+def exact_of(place: Place, count: int, dtype: str) -> Exact:
+    """Return the forces of a case."""
+    return Exact(place, *cloud(Case(count, dtype)))
+
+
+def owners(systems: int) -> np.ndarray:
+    """Return the system of each charge."""
+    return np.repeat(np.arange(systems, dtype=np.int32), EACH)
+
+
+def pairs_of(pme: Any, count: float, length: float) -> float:
+    """Return the neighbours of a charge within the cutoff."""
+    return 4 / 3 * math.pi * pme.parameters.cutoff**3 * count / length**3
+
+
+LENNARD_JONES = """
+const real s2 = p[1] * p[1] / r2, s6 = s2 * s2 * s2, pull = 24 * p[0] * (s6 - 2 * s6 * s6) / r2;
+sum[0] += 2 * p[0] * (s6 * s6 - s6);
+for (int axis = 0; axis < 3; axis++) sum[1 + axis] += pull * d[axis];
+"""  # energies and forces
+NONE = dict(error=math.nan, accuracy=math.nan)
 
 
 def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     """Yield a row for each half, and for the whole step."""
-    length, positions, charges = water(case)
+    length, positions, charges = cloud(case)
     nodes = pm.fourier.good_size(math.ceil(length / SPACING))
     sizes: dict[str, Any] = dict(cutoff=CUTOFF, splitting=SPLITTING, shape=nodes, window=f"bspline{ORDER}")
     common: dict[str, Any] = dict(sizes, dtype=case.dtype, backend=place.name)
@@ -92,20 +143,19 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     shapes = ((1,), (1, case.count), (1, case.count, 3), (1, 3, 3))
     out = Result(*(empty(shape, case.dtype) for shape in shapes))
     sets = q.reshape(1, case.count)
-    exact = exact_forces(case.count, case.dtype) if case.count <= EXACT_UP_TO else None
+    exact = exact_of(place, case.count, case.dtype)
 
     def row(stage: str, call: Callable[[], Any], forces: Any = None, made: PME = pme) -> dict[str, Any]:
         call()
         once = place.clock.seconds(call)
-        error = math.nan
-        if forces is not None and exact is not None:
-            forces_here = place.download(forces).reshape(exact.shape)
-            error = short(float(np.linalg.norm(forces_here - exact) / np.linalg.norm(exact)))
+        errors = NONE if forces is None else exact.errors(place.download(forces).reshape(-1, 3))
+        p = made.parameters
         return dict(
-            count=case.count, nodes=made.parameters.shape[0], cutoff=short(made.parameters.cutoff),
-            window=made.parameters.window.name, dtype=case.dtype, virial=case.virial, stage=stage, call_s=short(once),
-            graph_s=short(place.clock.captured(call, once)), ratio="", ratio_graph="", error=error,
-            nbytes=made.nbytes if stage.startswith("step") else "", device=place.device, backend=place.name,
+            count=case.count, nodes=p.shape[0], cutoff=short(p.cutoff), window=p.window.name,
+            pairs=short(pairs_of(made, case.count, length)), dtype=case.dtype, virial=case.virial, stage=stage,
+            call_s=short(once), graph_s=short(place.clock.captured(call, once)), ratio="",
+            ratio_graph="", **errors, nbytes=made.nbytes if stage.startswith("step") else "",
+            device=place.device, backend=place.name,
         )  # fmt: skip
 
     def step(made: PME = pme) -> None:
@@ -138,6 +188,15 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
     yield row("real", real)
     ours = row("step", step, out.forces)
     yield ours
+    if place.name != "cpu" and not case.virial:
+        other = pm.PairFunction(LENNARD_JONES, results=4, parameters=(0.65, 0.316))
+        sums_of_other = empty((case.count, 4), case.dtype)
+
+        def both() -> None:
+            step()
+            core.grid.stream(CUTOFF, other, out=sums_of_other)
+
+        yield row("step, and Lennard-Jones", both, out.forces)
     if core.branch is not None:
         branch, core.branch = core.branch, None
         yield row("step, one by one", step, out.forces)
@@ -154,27 +213,61 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         return
     problem = Problem(length, positions, charges, nodes, CUTOFF, SPLITTING, ORDER)
 
-    def beside(made: Peer | str, step: Callable[[], Any], graph: float) -> Iterator[dict[str, Any]]:
-        if isinstance(made, str):
-            print(made)
-            return
-        theirs, ratio = turns(place, step, made)
-        error = math.nan
-        if exact is not None:
-            error = short(float(np.linalg.norm(made.forces() - exact) / np.linalg.norm(exact)))
-        yield {
-            **ours, "stage": made.name, "call_s": short(theirs), "graph_s": math.nan, "ratio": short(ratio),
-            "ratio_graph": short(theirs / graph), "error": error, "nbytes": "",
-        }  # fmt: skip
-
     if place.name == "cpu":
         listed = PME((length,) * 3, **common, skin=0.1)
         calls = {"list": lambda: listed(x, sets, virial=False)}
         yield row("step, list", calls["list"], calls["list"]().forces)
         if case.dtype == "float32":  # OpenMM's CPU platform has no other
-            yield from beside(pme_peers.openmm(problem, place.threads), calls["list"], math.nan)
+            yield from beside(place, pme_peers.openmm(problem, place.threads), calls["list"], ours, exact)
     for peer in (pme_peers.torch_pme, pme_peers.nvalchemi):
-        yield from beside(peer(problem, place.name == "cuda"), step, ours["graph_s"])
+        yield from beside(place, peer(problem, place.name == "cuda"), step, ours, exact)
+
+
+def beside(
+    place: Place, made: Peer | str, step: Callable[[], Any], ours: dict[str, Any], exact: Exact
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of a peer, beside a step of ours and its row; or print why there is none."""
+    if isinstance(made, str):
+        print(made)
+        return
+    theirs, ratio = turns(place, step, made)
+    graph = ours["graph_s"] if place.name == "cuda" else math.nan
+    yield {
+        **ours, "stage": made.name, "call_s": short(theirs), "graph_s": math.nan, "ratio": short(ratio),
+        "ratio_graph": short(theirs / graph), **exact.errors(made.forces()), "nbytes": "",
+    }  # fmt: skip
+
+
+def batch(place: Place, systems: int) -> Iterator[dict[str, Any]]:
+    """Yield rows of many systems in one call: libraries with the same parameters, and ours with those it chooses."""
+    length, rng = (EACH / DENSITY) ** (1 / 3), np.random.default_rng(1)
+    _, positions, charges = cloud(Case(EACH, "float32"))
+    x = np.concatenate([(positions + rng.random(3) * length) % length for _ in range(systems)]).astype(np.float32)
+    q = np.concatenate([rng.permutation(charges) for _ in range(systems)])
+    exact, many = Exact(place, length, x, q, systems), owners(systems)
+    here = place.upload(x), place.upload(q), place.upload(many)
+    rows: dict[str, tuple[dict[str, Any], Any, Any]] = {}
+    for splitting, given in (("gaussian", dict(window=f"bspline{ORDER}")), ("prolate", {})):
+        pme = PMEBatch(
+            (length,) * 3, systems, ACCURACY, splitting=splitting, dtype="float32", backend=place.name, **given
+        )
+        pme.reserve(len(q))
+        out = pme(*here, virial=False)
+        step = functools.partial(pme, *here, virial=False, check=False, out=out)
+        step()
+        once, p = place.clock.seconds(step), pme.parameters
+        row = dict(
+            systems=systems, each=EACH, nodes=p.shape[0], cutoff=short(p.cutoff), window=p.window.name,
+            pairs=short(pairs_of(pme, EACH, length)), stage=splitting, call_s=short(once),
+            graph_s=short(place.clock.captured(step, once)), ratio="", ratio_graph="",
+            **exact.errors(place.download(out.forces)), nbytes=pme.nbytes, device=place.device, backend=place.name,
+        )  # fmt: skip
+        rows[splitting] = row, step, p
+        yield row
+    row, step, p = rows["gaussian"]
+    problem = Problem(length, x, q, p.shape[0], p.cutoff, p.splitting, ORDER, many)
+    for peer in (pme_peers.torch_pme, pme_peers.nvalchemi):
+        yield from beside(place, peer(problem, place.name == "cuda"), step, row, exact)
 
 
 def turns(place: Place, step: Callable[[], Any], peer: Peer) -> tuple[float, float]:
@@ -188,18 +281,22 @@ def turns(place: Place, step: Callable[[], Any], peer: Peer) -> tuple[float, flo
             wait()
             times.append(time.perf_counter() - start)
         if turn > 1:  # the first ones allocate
-            theirs.append(times[1])
-            ratios.append(times[1] / times[0])
+            theirs.append(times[1] * peer.times)
+            ratios.append(theirs[-1] / times[0])
     return statistics.median(theirs), statistics.median(ratios)
 
 
 def main() -> None:
     """Measure what the command line asks for."""
-    asked = runs.parser(__doc__).parse_args()
+    asked = runs.parser(__doc__, ("water", "batch")).parse_args()
     place = Place(asked.backend)
     cases = SMALL if asked.small else HOST if place.name == "cpu" else CASES
+    systems = 3 if asked.small else 50 if place.name == "cpu" else SYSTEMS
+    parts = {"water": ("pme", cases, rows), "batch": ("pme-batch", [systems], batch)}
     with runs.Run(place, asked.out) as run:
-        run.write("pme", run.measure("PME", cases, lambda case: rows(place, case), "pme"))
+        for name in asked.only:
+            file, some, make = parts[name]
+            run.write(file, run.measure(name, some, functools.partial(make, place), file))
     run.finish()
 
 

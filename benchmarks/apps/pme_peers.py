@@ -13,20 +13,26 @@ import numpy as np
 
 import particlemesh as pm
 
+_SYSTEMS = 20  # of many
+
 
 @dataclass
 class Peer:
-    """Another library's step: ``call()`` computes energy and forces, ``wait()`` waits for it, ``forces()`` has them."""
+    """Another library's step: ``call()`` computes energy and forces, ``wait()`` waits for it, ``forces()`` has them.
+
+    ``times`` is the whole work over that of a call, which computes some of many systems.
+    """
 
     name: str
     call: Callable[[], Any]
     wait: Callable[[], Any]
     forces: Callable[[], np.ndarray]
+    times: float = 1.0
 
 
 @dataclass
 class Problem:
-    """Charges in a cube, and the settings that all libraries share."""
+    """Charges in a cube, or in systems with a cube each, and the settings that all libraries share."""
 
     length: float
     positions: np.ndarray
@@ -35,6 +41,7 @@ class Problem:
     cutoff: float
     splitting: float
     order: int
+    owners: np.ndarray | None = None
 
 
 def missing(*modules: str) -> str:
@@ -54,39 +61,38 @@ def torch_pme(problem: Problem, on_gpu: bool) -> Peer | str:
         return "this torch has no CUDA: no rows of torchpme."
     from torchpme import CoulombPotential, PMECalculator
 
-    device, x = "cpu", problem.positions
-    if on_gpu:
-        import cupy
-
-        device, x = "cuda", cupy.asarray(problem.positions)
-    box = (problem.length,) * 3
-    i, j, turns = (
-        torch.from_dlpack(a) for a in pm.neighbour_list("ijS", x, box, problem.cutoff, half=True)
-    )  # fmt: skip
-    dtype = getattr(torch, problem.positions.dtype.name)
+    device, dtype = "cuda" if on_gpu else "cpu", getattr(torch, problem.positions.dtype.name)
     calculator = PMECalculator(
         CoulombPotential(smearing=1 / (math.sqrt(2) * problem.splitting)),
         mesh_spacing=problem.length / problem.nodes, interpolation_nodes=problem.order,
     ).to(device=device, dtype=dtype)  # fmt: skip
     cell = torch.eye(3, dtype=dtype, device=device) * problem.length
-    places = torch.tensor(problem.positions, device=device, requires_grad=True)
-    q, pairs = torch.tensor(problem.charges, device=device)[:, None], torch.stack([i, j], -1).long()
-    shifts = turns.to(dtype) @ cell
-    del i, j, turns, x
-    if on_gpu:
-        cupy.get_default_memory_pool().free_all_blocks()  # for torch
+    # It takes one system a call: some are enough to know the time of all.
+    every: list[Any] = [slice(None)]
+    if problem.owners is not None:
+        every = [problem.owners == k for k in range(min(_SYSTEMS, int(problem.owners[-1]) + 1))]
+    systems = []
+    for some in every:
+        i, j, turns = (
+            torch.from_dlpack(a).to(device)
+            for a in pm.neighbour_list("ijS", problem.positions[some], (problem.length,) * 3, problem.cutoff, half=True)
+        )
+        places = torch.tensor(problem.positions[some], device=device, requires_grad=True)
+        q = torch.tensor(problem.charges[some], device=device)[:, None]
+        systems.append((places, q, torch.stack([i, j], -1).long(), turns.to(dtype) @ cell))
 
     def call() -> None:
-        places.grad = None
-        distances = (places[pairs[:, 1]] - places[pairs[:, 0]] + shifts).norm(dim=1)
-        potential = calculator(q, cell, places, pairs, distances)
-        (q * potential).sum().backward()  # their potentials are halves
+        for places, q, pairs, shifts in systems:
+            places.grad = None
+            distances = (places[pairs[:, 1]] - places[pairs[:, 0]] + shifts).norm(dim=1)
+            potential = calculator(q, cell, places, pairs, distances)
+            (q * potential).sum().backward()  # their potentials are halves
 
     def forces() -> np.ndarray:
-        assert places.grad is not None
-        return -places.grad.cpu().numpy()
+        return np.concatenate([-places.grad.cpu().numpy() for places, *_ in systems])  # type: ignore[union-attr]
 
-    return Peer("torch-pme", call, torch.cuda.synchronize if on_gpu else lambda: None, forces)
+    times = len(problem.charges) / sum(len(q) for _, q, *_ in systems)
+    return Peer("torch-pme", call, torch.cuda.synchronize if on_gpu else lambda: None, forces, times)
 
 
 def nvalchemi(problem: Problem, on_gpu: bool) -> Peer | str:
@@ -107,13 +113,17 @@ def nvalchemi(problem: Problem, on_gpu: bool) -> Peer | str:
 
     x = torch.tensor(problem.positions, device="cuda" if on_gpu else "cpu")
     q = torch.tensor(problem.charges, device=x.device)
-    cell = torch.eye(3, dtype=x.dtype, device=x.device)[None] * problem.length
+    of = None if problem.owners is None else torch.tensor(problem.owners, device=x.device)
+    systems = 1 if problem.owners is None else int(problem.owners[-1]) + 1
+    cell = (torch.eye(3, dtype=x.dtype, device=x.device) * problem.length).repeat(systems, 1, 1)
     shape = (problem.nodes,) * 3
-    longest = int(2 * len(x) * 4.19 * problem.cutoff**3 / problem.length**3) + 32
+    longest = int(2 * len(x) / systems * 4.19 * problem.cutoff**3 / problem.length**3) + 32
     options: dict[str, Any] = dict(max_neighbors=longest, fixed_cell=True)
-    if on_gpu and x.dtype == torch.float32:
+    if systems > 1:
+        options["batch_idx"] = of
+    elif on_gpu and x.dtype == torch.float32:
         options["method"] = "cluster_tile"
-    periodic = torch.ones((1, 3), dtype=torch.bool, device=x.device)
+    periodic = torch.ones((systems, 3), dtype=torch.bool, device=x.device)
     state = prepare_neighbor_list(x, problem.cutoff, cell, periodic, **options)
     orders = [torch.fft.fftfreq(n, 1 / n, dtype=x.dtype, device=x.device) for n in shape[:2]]
     orders += [torch.fft.rfftfreq(shape[2], 1 / shape[2], dtype=x.dtype, device=x.device)]
@@ -126,10 +136,10 @@ def nvalchemi(problem: Problem, on_gpu: bool) -> Peer | str:
     answer: list[Any] = []
 
     def call() -> None:
-        matrix, _, shifts = neighbor_list(x, cell=cell, state=state)
+        matrix, _, shifts = neighbor_list(x, cell=cell, batch_idx=of, state=state)
         answer[:] = particle_mesh_ewald(
-            x, q, cell, problem.splitting, mesh_dimensions=shape, spline_order=problem.order, neighbor_matrix=matrix,
-            neighbor_matrix_shifts=shifts, compute_forces=True, **kept,
+            x, q, cell, problem.splitting, mesh_dimensions=shape, spline_order=problem.order, batch_idx=of,
+            neighbor_matrix=matrix, neighbor_matrix_shifts=shifts, compute_forces=True, **kept,
         )  # fmt: skip
 
     wait = torch.cuda.synchronize if on_gpu else lambda: None

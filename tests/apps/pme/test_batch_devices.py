@@ -46,6 +46,25 @@ def test_an_index_of_no_system_is_an_error_and_leaves_other_systems_alone(backen
     assert (backend.host(result.forces)[8] == 0).all()
 
 
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.parametrize("more", ["charges", "dipoles"])
+def test_a_step_without_virials_has_the_other_results(backend, more):
+    x, q = systems()
+    numbers = {} if more == "charges" else {"dipoles": backend.array(np.random.default_rng(3).normal(size=x.shape))}
+    given = backend.array(x), backend.array(q), backend.array(OWNERS)
+    named = {} if backend.name == "cpu" else dict(backend=backend.name)
+    batch = PMEBatch(TRICLINIC, 4, **COARSE, dtype="float64", **named)
+    for exclusions in ({}, PAIRS):
+        given_here = dict(boxes=boxes_of(SIZES), **numbers, **exclusions)
+        with_virials = batch(*given, **given_here)
+        without = batch(*given, **given_here, virial=False)
+        assert without.virial is None and with_virials.virial is not None
+        for name in ("energy", "energies", "forces"):
+            expected = backend.host(getattr(with_virials, name))
+            off = abs(backend.host(getattr(without, name)) - expected).max()
+            assert off <= 1e-12 * abs(expected).max(), name
+
+
 @pytest.mark.backends("opencl", "cuda")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_totals_of_systems_do_not_depend_on_the_order_of_particles(backend, dtype):

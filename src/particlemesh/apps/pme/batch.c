@@ -11,8 +11,8 @@
 #if MULTIPOLES
 #define TERMS 10  // energy and virial
 #else
-#define TERMS 7     // energy and six terms of the virial
-#define COLUMNS 11  // of sums: potential, field, six terms, particles in one place
+#define TERMS (1 + 6 * VIRIAL)    // energy and six terms of the virial
+#define COLUMNS (5 + 6 * VIRIAL)  // of sums: potential, field, six terms, particles in one place
 #endif
 
 // The first reading finds the largest magnitudes, the second one adds.
@@ -171,7 +171,7 @@ KERNEL totals_of_systems(GLOBAL const u64* RESTRICT words, GLOBAL const coordina
             virial[at.virial + 9 * s + t] = (coordinate)(part + (real)f.coulomb * f.mesh * mesh[9 * s + t]);
         }
 #else
-        for (int t = 0; t < 6; t++) {  // the order is 00, 11, 22, 12, 20, 01
+        for (int t = 0; t < 6 * VIRIAL; t++) {  // the order is 00, 11, 22, 12, 20, 01
             const int a = t < 3 ? t : (t - 2) % 3, b = t < 3 ? t : (t - 1) % 3;
             const real part = total_of(words, systems, TERMS * s + 1 + t, crowd)
                               + (real)f.coulomb * f.mesh * mesh[9 * s + 3 * a + b];

@@ -82,7 +82,7 @@ class PMEBatch(Calculation):
         self._known = KnownPairs()
 
     @alone
-    def reserve(self, count: int, *, quadrupoles: bool = False) -> Self:
+    def reserve(self, count: int, *, virial: bool = True, quadrupoles: bool = False) -> Self:
         """Choose parameters, and allocate for ``count`` particles of all systems; see :meth:`PME.reserve`.
 
         Systems stay where they are: ``system`` is int32 on the device.
@@ -90,6 +90,8 @@ class PMEBatch(Calculation):
         Parameters
         ----------
         count : int
+        virial : bool
+            Also for virials.
         quadrupoles : bool
             Also for calls with dipoles, quadrupoles or widths.
 
@@ -101,9 +103,10 @@ class PMEBatch(Calculation):
         if checks.flag(quadrupoles, "quadrupoles"):
             self._choose_for_dipoles()
         count, core = self._before(count)
-        core.reserve(count, 1, True)
+        virial = checks.flag(virial, "virial")
+        core.reserve(count, 1, virial)
         if quadrupoles:
-            self._steps(core).reserve(count, True)
+            self._steps(core).reserve(count, virial)
         self._core = core
         return self
 
@@ -131,8 +134,8 @@ class PMEBatch(Calculation):
     @alone
     def __call__(
         self, positions: Any, charges: Any, system: Any, *, dipoles: Any = None, quadrupoles: Any = None,
-        widths: Any = None, boxes: Any = None, exclusions: Any = None, factors: Any = 0.0, fields: bool = False,
-        check: bool = True, out: Result | None = None,
+        widths: Any = None, boxes: Any = None, exclusions: Any = None, factors: Any = 0.0, virial: bool = True,
+        fields: bool = False, check: bool = True, out: Result | None = None,
     ) -> Result:  # fmt: skip
         """Return energies, forces and virials of all systems.
 
@@ -153,6 +156,8 @@ class PMEBatch(Calculation):
             Pairs of particles of one system, each once, by their indices among all particles.
         factors : float or array_like (M,)
             What the interaction of their nearest images is multiplied with, as for :class:`PME`.
+        virial : bool
+            Whether the result has virials.
         fields : bool
             Whether the result has potentials and fields; with dipoles, quadrupoles or widths it always has.
         check : bool
@@ -163,7 +168,7 @@ class PMEBatch(Calculation):
         Returns
         -------
         Result
-            Energies (S,), energies of particles (N,), forces (N, 3) and virials (S, 3, 3). Potentials (N,) and fields
+            Energies (S,), energies of particles (N,) and forces (N, 3). Virials (S, 3, 3), potentials (N,) and fields
             (N, 3) if asked for.
 
         Raises
@@ -173,7 +178,7 @@ class PMEBatch(Calculation):
             The first such particle is named, and its system. If a box is too large for the accuracy, unless cutoff,
             splitting, mesh or window are given without an accuracy.
         """
-        checks.flag(fields, "fields")
+        virial, fields = checks.flag(virial, "virial"), checks.flag(fields, "fields")
         given = {"charges": charges, "dipoles": dipoles, "quadrupoles": quadrupoles, "widths": widths}
         numbers = {name: array for name, array in given.items() if array is not None or name == "charges"}
         kind = Result if len(numbers) == 1 else MultipoleResult
@@ -190,7 +195,7 @@ class PMEBatch(Calculation):
             core.owners, core.exclusions = owners, pairs
             try:
                 step = core if kind is Result else self._steps(core)
-                result = core.result(step, kind, taken, x, True, check, out, number=False, fields=fields)
+                result = core.result(step, kind, taken, x, virial, check, out, number=False, fields=fields)
             except ValueError:
                 self._check_positions(core, x)
                 raise
@@ -275,7 +280,8 @@ class Batch(Core):
 
     def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
         many = self.systems
-        return {**super().shapes(count, virial, fields), "energy": (many,), "virial": (many, 3, 3)}
+        shapes = {"energy": (many,), **({"virial": (many, 3, 3)} if virial else {})}
+        return super().shapes(count, virial, fields) | shapes
 
     def reserve(self, count: int, sets: int, virial: bool) -> None:
         super().reserve(count, sets, virial)
@@ -289,8 +295,11 @@ class Batch(Core):
         return self.take("totals of systems", 2 * _TERMS * self.systems, np.dtype(np.uint64))
 
     def fields(self, sets: int, count: int, virial: bool) -> Fields:
-        virials = self.take("virials", 9 * sets * self.systems).reshape(sets, self.systems, 3, 3)
-        return super().fields(sets, count, False)._replace(virial=virials)
+        made = super().fields(sets, count, False)
+        if virial:
+            virials = self.take("virials", 9 * sets * self.systems).reshape(sets, self.systems, 3, 3)
+            made = made._replace(virial=virials)
+        return made
 
     # ---- boxes ----------------------------------------------------------------------------------------
 
@@ -366,7 +375,9 @@ class Batch(Core):
         count, words, crowd = charges.shape[1], self._words(), charges.shape[1].bit_length()  # fewer in a system
         self.backend.clear(words)
         _, shares = self.partial(1, count)
-        results = out["energies"], out["forces"], out["energy"], out["virial"]
+        energy, virial = out["energy"], "virial" in out
+        of_systems = (energy, out["virial"]) if virial else (energy, Unread(energy))
+        results = out["energies"], out["forces"], *of_systems
         asked = [out[name] for name in ("potentials", "fields") if name in out]
         more = asked or [Unread(out["energies"])] * 2
         places, factors = Record("=7q", *map(self.at, (charges, *results, *more))), self.record(*self.factors)
@@ -374,7 +385,7 @@ class Batch(Core):
         real = np.dtype(np.float64 if self.backend.facts().get("HAS_FP64", 1) else np.float32)  # of totals
 
         def kernel(name: str) -> Any:
-            return compile_kernel(self.backend, _FILE, name, real, COORDINATE_IS_DOUBLE=wide)
+            return compile_kernel(self.backend, _FILE, name, real, COORDINATE_IS_DOUBLE=wide, VIRIAL=int(virial))
 
         for reading in range(2):
             kernel("assemble")(
@@ -382,7 +393,15 @@ class Batch(Core):
                 self.owners, self.status, count, self.systems, shares, reading, crowd, len(asked), places, factors,
             )  # fmt: skip
         kernel("totals_of_systems")(
-            self.systems, words, fields.virial, *results[2:], self.status, self.systems, crowd, places, factors
+            self.systems,
+            words,
+            fields.virial if virial else Unread(energy),
+            *of_systems,
+            self.status,
+            self.systems,
+            crowd,
+            places,
+            factors,
         )
 
     def _totals_on_cpu(self, q: np.ndarray, sums: np.ndarray, fields: Fields, out: dict[str, Any]) -> None:
@@ -393,7 +412,8 @@ class Batch(Core):
             return np.bincount(self.owners, values, self.systems)
 
         out["energy"][0] = by_system(out["energies"][0])
-        upper = np.stack([by_system(weight / 2 * sums[:, 4 + n]) for n in range(6)], 1)
-        out["virial"][0] = upper[:, _UPPER] + self.factors[0] * self.factors[1] * fields.virial[0]
+        if "virial" in out:
+            upper = np.stack([by_system(weight / 2 * sums[:, 4 + n]) for n in range(6)], 1)
+            out["virial"][0] = upper[:, _UPPER] + self.factors[0] * self.factors[1] * fields.virial[0]
         self.status[0] = bool((sums[:, -1] > 0).any())
         self.status[1], self.status[3] = word_of(~np.isfinite(out["energy"][0])), word_of(~np.isfinite(q))
