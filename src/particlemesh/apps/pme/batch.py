@@ -278,11 +278,6 @@ class Batch(Core):
         self.systems = systems
         super().__init__(*arguments, systems=systems, **options)
 
-    def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
-        many = self.systems
-        shapes = {"energy": (many,), **({"virial": (many, 3, 3)} if virial else {})}
-        return super().shapes(count, virial, fields) | shapes
-
     def reserve(self, count: int, sets: int, virial: bool) -> None:
         super().reserve(count, sets, virial)
         if self.on_gpu:
@@ -293,13 +288,6 @@ class Batch(Core):
     def _words(self) -> Any:
         """Return memory for the largest terms of systems and their sums, both as integers."""
         return self.take("totals of systems", 2 * _TERMS * self.systems, np.dtype(np.uint64))
-
-    def fields(self, sets: int, count: int, virial: bool) -> Fields:
-        made = super().fields(sets, count, False)
-        if virial:
-            virials = self.take("virials", 9 * sets * self.systems).reshape(sets, self.systems, 3, 3)
-            made = made._replace(virial=virials)
-        return made
 
     # ---- boxes ----------------------------------------------------------------------------------------
 
@@ -375,34 +363,25 @@ class Batch(Core):
         count, words, crowd = charges.shape[1], self._words(), charges.shape[1].bit_length()  # fewer in a system
         self.backend.clear(words)
         _, shares = self.partial(1, count)
-        energy, virial = out["energy"], "virial" in out
-        of_systems = (energy, out["virial"]) if virial else (energy, Unread(energy))
-        results = out["energies"], out["forces"], *of_systems
-        asked = [out[name] for name in ("potentials", "fields") if name in out]
-        more = asked or [Unread(out["energies"])] * 2
+        unread = Unread(out["energy"])
+        results = out["energies"], out["forces"], out["energy"], out.get("virial", unread)
+        more = [out.get(name, unread) for name in ("potentials", "fields")]
         places, factors = Record("=7q", *map(self.at, (charges, *results, *more))), self.record(*self.factors)
-        wide = int(self.dtype.itemsize == 8)
+        facts = dict(COORDINATE_IS_DOUBLE=int(self.dtype.itemsize == 8), VIRIAL=int("virial" in out))
         real = np.dtype(np.float64 if self.backend.facts().get("HAS_FP64", 1) else np.float32)  # of totals
 
         def kernel(name: str) -> Any:
-            return compile_kernel(self.backend, _FILE, name, real, COORDINATE_IS_DOUBLE=wide, VIRIAL=int(virial))
+            return compile_kernel(self.backend, _FILE, name, real, **facts)
 
         for reading in range(2):
             kernel("assemble")(
                 shares * self.backend.group_size, charges, sums, *fields[:2], *results[:2], *more, words,
-                self.owners, self.status, count, self.systems, shares, reading, crowd, len(asked), places, factors,
+                self.owners, self.status, count, self.systems, shares, reading, crowd, int("fields" in out), places, factors,
             )  # fmt: skip
         kernel("totals_of_systems")(
-            self.systems,
-            words,
-            fields.virial if virial else Unread(energy),
-            *of_systems,
-            self.status,
-            self.systems,
-            crowd,
-            places,
-            factors,
-        )
+            self.systems, words, unread if fields.virial is None else fields.virial, *results[2:], self.status,
+            self.systems, crowd, places, factors,
+        )  # fmt: skip
 
     def _totals_on_cpu(self, q: np.ndarray, sums: np.ndarray, fields: Fields, out: dict[str, Any]) -> None:
         """Do what the kernels do."""

@@ -330,10 +330,16 @@ class Core:
         """Prepare the sums over neighbours for positions."""
         self.build(x, check) if self.list is None else self.list.update(x)
 
+    @property
+    def each(self) -> tuple[int, ...]:
+        """The shape of a number of each system."""
+        return (self.systems,) * (self.systems > 0)
+
     def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a result's arrays, by name, for a set of charges."""
         return {
-            "energy": (), "energies": (count,), "forces": (count, 3), **({"virial": (3, 3)} if virial else {}),
+            "energy": self.each, "energies": (count,), "forces": (count, 3),
+            **({"virial": (*self.each, 3, 3)} if virial else {}),
             **({"potentials": (count,), "fields": (count, 3)} if fields else {}),
         }  # fmt: skip
 
@@ -342,7 +348,7 @@ class Core:
         return Fields(
             self.take("potential", sets * count).reshape(sets, count),
             self.take("gradient", 3 * sets * count).reshape(sets, count, 3),
-            self.take("virial", 9 * sets).reshape(sets, 3, 3) if virial else None,
+            self.take("virial", 9 * sets * max(self.systems, 1)).reshape(sets, *self.each, 3, 3) if virial else None,
         )
 
     # ---- memory ---------------------------------------------------------------------------------------
