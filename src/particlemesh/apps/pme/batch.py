@@ -362,8 +362,7 @@ class Batch(Core):
             return
         count, words, crowd = charges.shape[1], self._words(), charges.shape[1].bit_length()  # fewer in a system
         self.backend.clear(words)
-        _, shares = self.partial(1, count)
-        unread = Unread(out["energy"])
+        (_, shares), unread = self.partial(1, count), Unread(out["energy"])
         results = out["energies"], out["forces"], out["energy"], out.get("virial", unread)
         more = [out.get(name, unread) for name in ("potentials", "fields")]
         places, factors = Record("=7q", *map(self.at, (charges, *results, *more))), self.record(*self.factors)
@@ -376,7 +375,8 @@ class Batch(Core):
         for reading in range(2):
             kernel("assemble")(
                 shares * self.backend.group_size, charges, sums, *fields[:2], *results[:2], *more, words,
-                self.owners, self.status, count, self.systems, shares, reading, crowd, int("fields" in out), places, factors,
+                self.owners, self.status, count, self.systems, shares, reading, crowd, int("fields" in out), places,
+                factors,
             )  # fmt: skip
         kernel("totals_of_systems")(
             self.systems, words, unread if fields.virial is None else fields.virial, *results[2:], self.status,
