@@ -103,8 +103,7 @@ class PMEBatch(Calculation):
         if checks.flag(quadrupoles, "quadrupoles"):
             self._choose_for_dipoles()
         count, core = self._before(count)
-        virial = checks.flag(virial, "virial")
-        core.reserve(count, 1, virial)
+        core.reserve(count, 1, checks.flag(virial, "virial"))
         if quadrupoles:
             self._steps(core).reserve(count, virial)
         self._core = core
