@@ -225,13 +225,13 @@ class Core:
         self._functions: dict[Any, pm.PairFunction] = {}
         self.known_boxes: Boxes | None = None
         self._memory: dict[str, Any] = {}
+        self.each = (self.systems,) * (self.systems > 0)  # the shape of a number of each system
         self.branch = branch_of(backend)  # None: one half after the other
         self.status = self.take("status", len(StepErrors._fields), np.dtype(np.uint64))  # words of `StepErrors`
         self.sums: Any = None  # of the last step; their last column says which particles touch others
         self._replays, self.count = _Steps(self), -1  # repeats steps of so many particles
         self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last repeated step
-        self.clean = False  # whether a look at the last step has found nothing wrong
-        self._sized = False  # whether the type holds forces of such charges
+        self.clean = self._sized = False  # whether the last step had nothing wrong; whether the type holds its forces
 
     # ---- what subclasses have of their own ------------------------------------------------------------
 
@@ -329,11 +329,6 @@ class Core:
     def neighbours(self, x: Coordinates, check: bool) -> None:
         """Prepare the sums over neighbours for positions."""
         self.build(x, check) if self.list is None else self.list.update(x)
-
-    @property
-    def each(self) -> tuple[int, ...]:
-        """The shape of a number of each system."""
-        return (self.systems,) * (self.systems > 0)
 
     def shapes(self, count: int, virial: bool, fields: bool) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a result's arrays, by name, for a set of charges."""
