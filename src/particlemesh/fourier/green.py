@@ -180,13 +180,19 @@ def both_signs(function: Callable[..., Any], modes: Modes, of: str, *, parts: bo
     return total
 
 
-def free_space(green: Green, modes: Modes, divisor: Divisor | None, slope: int | None = None) -> Array:
+def free_space(
+    green: Green, modes: Modes, divisor: Divisor | None, slope: int | None = None,
+    strain: tuple[int, int] | None = None,
+) -> Array:  # fmt: skip
     r"""Return the factors of a convolution in free space along the open axes, periodic along the others.
 
     The Green function is cut off beyond the largest distance of two nodes. Its transform is then smooth and known
     [vico2016]_. Its values at the nodes come from a mesh large enough for the cut-off function. The table is the
     transform of these values on the padded mesh. A derivative is odd along its axis: so sums of sines replace those of
     cosines.
+
+    With ``strain``, two axes, it is the derivative of the factors over the volume by this strain of the mesh, times
+    the volume. All nodes move, so what is beyond the cut does not count, and its radius may stay as it is.
     """
     mesh = modes.mesh
     if not mesh.box.orthorhombic:
@@ -207,36 +213,39 @@ def free_space(green: Green, modes: Modes, divisor: Divisor | None, slope: int |
         along.append(modes.along(axis, 2 * np.pi * numbers / (nodes * spacing[axis])))
         if divisor is not None:
             divisors.append(modes.along(axis, divisor(numbers, nodes, axis)))
+    crossed = [k if a in wide else modes.slopes[a] for a, k in enumerate(along)]
     periodic = sum((along[a] ** 2 for a in range(len(along)) if a not in wide), start=np.zeros((1,) * len(along)))
     k = np.sqrt(np.asarray(sum(along[a] ** 2 for a in open_axes)))
-    values = _truncated(len(open_axes), k, np.sqrt(periodic + green.kappa**2), radius)
-    values = values * green.smoothing(periodic + k**2)
+    k2 = periodic + k**2
+    (cut, *slopes), smooth = _truncated(len(open_axes), k, np.sqrt(periodic + green.kappa**2), radius), green.smoothing(k2)
+    values, odd = cut * smooth, () if slope is None else (slope,)
+    if slope is not None:
+        values = values * crossed[slope]
+    elif strain is not None:
+        a, b = strain
+        bent = slopes[wide.keys().isdisjoint(strain)] * smooth + cut * green.smoothing_slope(k2)
+        values = -2 * bent * (along[a] ** 2 if a == b else crossed[a] * crossed[b]) - (a == b) * values
+        odd = strain if a != b else ()
     # Here, not on the padded mesh: there the function has a kink at the largest distance.
     for numbers in divisors:
         values = values / numbers
-    if slope is not None:
-        values = values * (along[slope] if slope in wide else modes.slopes[slope])
     for axis in open_axes:
-        nodes = modes.shape[axis]
-        if axis == slope:
-            inner = np.take(values, range(1, wide[axis] // 2), axis)
-            inner = np.take(scipy.fft.dst(inner, type=1, axis=axis) / wide[axis], range(nodes // 2 - 1), axis)
-            ends = [(int(a == axis), int(a == axis)) for a in range(inner.ndim)]
-            values = np.pad(scipy.fft.dst(inner, type=1, axis=axis), ends)
-            if not modes.half[axis]:
-                numbers = modes.numbers(axis)
-                values = np.take(values, np.abs(numbers).astype(int), axis) * modes.along(axis, np.sign(numbers))
-            continue
         # To the nodes of the wide mesh, of which those within reach are kept, and back on the padded mesh.
-        values = scipy.fft.dct(values, type=1, axis=axis) / wide[axis]
-        inner = np.take(values, range(nodes // 2 + 1), axis)
+        nodes, last = modes.shape[axis], modes.shape[axis] // 2
+        transform, sign, first = (scipy.fft.dst, -1, 1) if axis in odd else (scipy.fft.dct, 1, 0)
+        values = np.take(values, range(first, wide[axis] // 2 + 1 - first), axis)
+        values = transform(values, type=1, axis=axis) / wide[axis]
+        some = np.arange(first, last + 1 - first)
+        inner = np.take(values, some - first, axis)
         if modes.margin:  # the function and its copy beyond the end have no kink
-            copied = np.minimum(range(nodes, nodes // 2 - 1, -1), nodes // 2 + modes.margin)
-            inner += modes.along(axis, _rise(modes.margin, nodes // 2)) * (np.take(values, copied, axis) - inner)
-        values = scipy.fft.dct(inner, type=1, axis=axis)
+            copied = sign * np.take(values, np.minimum(nodes - some, last + modes.margin) - first, axis)
+            inner += modes.along(axis, _rise(modes.margin, last)[some]) * (copied - inner)
+        values = transform(inner, type=1, axis=axis)
+        values = np.pad(values, [(first * (a == axis),) * 2 for a in range(values.ndim)])
         if not modes.half[axis]:
-            folded = np.abs(np.rint(modes.numbers(axis))).astype(int)
-            values = np.take(values, folded, axis)
+            numbers = np.rint(modes.numbers(axis))
+            values = np.take(values, np.abs(numbers).astype(int), axis)
+            values = values * modes.along(axis, np.sign(numbers)) if axis in odd else values
     return np.ascontiguousarray(values)
 
 
@@ -246,27 +255,41 @@ def _rise(margin: int, last: int) -> Array:
     return np.asarray(whole(np.clip((np.arange(last + 1) - last) / margin, -1, 0)) / whole(1))
 
 
-def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> Array:
+def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> tuple[Array, Array, Array]:
     """Return the transform in 1 to 3 dimensions of a Green function that is zero beyond a radius.
 
     ``screening`` is kappa of ``(kappa**2 - laplace)``; where it is 0, the function is ``-|x| / 2``, ``-ln(r) / (2 pi)``
-    or ``1 / (4 pi r)``.
+    or ``1 / (4 pi r)``. Derivatives of the transform by ``k**2`` and by ``kappa**2`` follow; they need not be right
+    where their variable is 0.
     """
     k, s = np.broadcast_arrays(k, screening)
     zero, origin = s == 0, k == 0
     s1, k1_, kr = np.where(zero, 1.0, s), np.where(origin, 1.0, k), k * radius  # safe divisors
-    decay = np.exp(-s1 * radius)
+    decay, rim = np.exp(-s1 * radius), np.zeros(())
+    # Numerators over ``k**2 + kappa**2``, their derivatives by ``k**2``, and radius times that of the transform by it.
     if ndim == 1:
-        plain = (1 - np.cos(kr) - kr * np.sin(kr)) / k1_**2
+        cos, sin = np.cos(kr), np.sin(kr)
+        plain, plain_slope = 1 - cos - kr * sin, -(radius**2) / 2 * cos
         at_origin = -(radius**2) / 2
-        screened = (1 - decay * (np.cos(kr) - k / s1 * np.sin(kr))) / (k**2 + s1**2)
+        screened = 1 - decay * (cos - k / s1 * sin)
+        slope = decay / (2 * s1) * (radius * cos + (1 + s1 * radius) * sin / k1_)
+        rim = decay / s1 * radius * cos
     elif ndim == 2:
-        plain = (1 - j0(kr)) / k1_**2 - radius * np.log(radius) * j1(kr) / k1_
+        j, j_ = j0(kr), j1(kr)
+        k_, k_1 = k0(s1 * radius), k1(s1 * radius)
+        plain, plain_slope = 1 - j - kr * np.log(radius) * j_, radius / 2 * (j_ / k1_ - radius * np.log(radius) * j)
         at_origin = radius**2 / 4 - radius**2 * np.log(radius) / 2
-        screened = 1 + kr * j1(kr) * k0(s1 * radius) - s1 * radius * j0(kr) * k1(s1 * radius)
-        screened = screened / (k**2 + s1**2)
+        screened = 1 + kr * j_ * k_ - s1 * radius * j * k_1
+        slope = radius**2 / 2 * (j * k_ + s1 * j_ / k1_ * k_1)
+        rim = radius**2 * k_ * j
     else:
-        plain = 2 * np.sin(kr / 2) ** 2 / k1_**2
+        sinc = radius * np.sinc(kr / np.pi)
+        plain, plain_slope = 2 * np.sin(kr / 2) ** 2, radius * sinc / 2
         at_origin = radius**2 / 2
-        screened = (1 - decay * (np.cos(kr) + s1 * radius * np.sinc(kr / np.pi))) / (k**2 + s1**2)
-    return np.where(zero, np.where(origin, at_origin, plain), screened)
+        screened = 1 - decay * (np.cos(kr) + s1 * sinc)
+        slope = decay / 2 * (radius * sinc - s1 * (radius * np.cos(kr) - sinc) / k1_**2)
+    squares = np.where(zero, k1_**2, k**2 + s1**2)
+    whole = np.where(zero & origin, at_origin, np.where(zero, plain, screened) / squares)
+    by_k2 = (np.where(zero, plain_slope, slope) - whole) / squares
+    # ``k**2 f`` is a function of k, kappa and 1 / radius without a unit.
+    return whole, by_k2, (rim / 2 - whole - k**2 * by_k2) / s1**2

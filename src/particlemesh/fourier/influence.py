@@ -65,12 +65,10 @@ class Influence:
     def strain(self, modes: Modes, factors: NDArray[Any], dtype: Any = np.float64) -> NDArray[Any]:
         """Return the tables of the virial for the factors of the potential."""
         self.check_virial(modes)
-        return strain_tables(modes, factors, self._slope, self._divisor, dtype)
+        return strain_tables(modes, factors, self._function, self._slope, self._divisor, dtype)
 
     def check_virial(self, modes: Modes) -> None:
         """Raise a ValueError if there is no virial for these modes."""
-        if not all(modes.mesh.periodic):
-            raise ValueError("the virial needs every axis periodic; this mesh has an open one.")
         if self._slope is None:
             raise ValueError("green is a function; for the virial also give Solver its derivative by k2: slope=.")
 

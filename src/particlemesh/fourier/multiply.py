@@ -17,7 +17,7 @@ from particlemesh.arrays.positions import check_size
 from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import default_threads, ranges, run
 from particlemesh.backends.jit import compiled
-from particlemesh.fourier.green import Divisor
+from particlemesh.fourier.green import Divisor, Green, free_space
 from particlemesh.fourier.modes import Modes
 
 _SHARE = 4096  # modes that a thread or group sums at once
@@ -195,8 +195,9 @@ class Projection:
 
 
 def strain_tables(
-    modes: Modes, factors: NDArray[Any], slope: Callable[[NDArray[Any]], Any], divisor: Divisor | None, dtype: Any
-) -> NDArray[Any]:
+    modes: Modes, factors: NDArray[Any], green: Green | None, slope: Callable[[NDArray[Any]], Any],
+    divisor: Divisor | None, dtype: Any,
+) -> NDArray[Any]:  # fmt: skip
     """Return tables (d (d + 1) / 2, modes), rows of the upper triangle, whose sums are the derivative.
 
     Parameters
@@ -205,8 +206,10 @@ def strain_tables(
         With real=True: stored modes count for their opposites.
     factors : array
         Of the potential: Green function over volume and ``divisor``.
+    green : Green or None
+        The Green function where axes are open.
     slope : callable
-        Derivative of the Green function by k**2.
+        Its derivative by k**2.
     divisor : callable or None
         As for :func:`particlemesh.fourier.green.table`.
     dtype : dtype
@@ -215,16 +218,21 @@ def strain_tables(
     ndim = len(modes.shape)
     numbers = modes.numbers(ndim - 1)
     twice = modes.along(ndim - 1, np.where((numbers == 0) | (2 * numbers == modes.shape[-1]), 1.0, 2.0))
+    scale = twice / (np.prod(modes.shape) * modes.mesh.node_volume)
+    pairs = list(itertools.combinations_with_replacement(range(ndim), 2))
+    tables = np.zeros((len(pairs), *modes.spectrum_shape), dtype)
+    if green is not None and not all(modes.mesh.periodic):
+        for row, pair in zip(tables, pairs, strict=True):
+            row[...] = scale / 2 * free_space(green, modes, divisor, strain=pair)
+        return tables.reshape(len(pairs), -1)
     # Of a box along the Cartesian axes, signs change products of two components only, and their mean is 0.
     along = np.count_nonzero(modes.rows) == ndim
     axes = range(0 if along else ndim)
     weights = [modes.share([axis]) for axis in axes]
     if divisor is not None:
         weights += [1 / modes.along(a, divisor(modes.numbers(a), nodes, a)) for a, nodes in enumerate(modes.shape)]
-    weights.append(-twice / (np.prod(modes.shape) * modes.mesh.node_volume))
+    weights.append(-scale)
     weights = [np.broadcast_to(weight, modes.spectrum_shape) for weight in weights]
-    pairs = list(itertools.combinations_with_replacement(range(ndim), 2))
-    tables = np.zeros((len(pairs), *modes.spectrum_shape), dtype)
     halves = np.broadcast_to(twice / 2, modes.spectrum_shape)
 
     def write(signs: tuple[int, ...], region: tuple[slice, ...]) -> None:

@@ -17,6 +17,7 @@ from pme_cases import close, pair_of_dipoles
 LENGTHS = np.array([2.5, 3.0, 2.0])
 FREE = pm.Box(LENGTHS, origin=(-1.0, 0.5, 2.0), periodic=False)
 SLAB = pm.Box((1.0, 1.2, 2.0), periodic=(True, True, False))
+STILL = np.zeros((3, 3))
 PAIRS, FACTORS = np.array([(0, 1), (5, 7), (9, 3), (0, 2)]), np.array([0.0, 0.5, 0.8333, 0.0])
 
 
@@ -156,18 +157,19 @@ def sum_of_pairs(x, *given, pairs=(), factors=()):
     return (weight[i, j] * of_pairs(x[j] - x[i], i, j, *given)).sum()
 
 
-def sum_of_slab(x, q, mu, quad, s):
+def sum_of_slab(x, q, mu, quad, s, strain=STILL):
     """A periodic sum with a gap of four periods, less what planes of dipoles and charges make there."""
     matrix = np.diag((1.0, 1.2, 6.0))
+    matrix[:2] = matrix[:2] @ (np.eye(3) + strain).T
     z = x[:, 2] - x[:, 2].mean()
     first, second = (q * z + mu[:, 2]).sum(), (q * z**2 + 2 * mu[:, 2] * z + quad[:, 2, 2]).sum()
     planes = first**2 - q.sum() * second - (6 * q.sum()) ** 2 / 12
     return of_images(matrix, x, q, mu, quad, s) + 2 * np.pi / np.linalg.det(matrix) * planes
 
 
-def sum_of_wire(x, *given, axis=0, most=3000):
+def sum_of_wire(x, *given, axis=0, most=3000, strain=STILL):
     """All images along an axis; beyond, a neutral wire's are 1e-8."""
-    images = np.arange(-most, most + 1.0)[:, None] * SLAB.matrix[axis]
+    images = np.arange(-most, most + 1.0)[:, None] * (SLAB.matrix[axis] + strain @ SLAB.matrix[axis])
     total = 0.0
     for i in range(len(x)):
         for j in range(len(x)):
@@ -226,6 +228,31 @@ def test_equilibrated_gaussians_in_free_space_solve_the_equations_of_plain_pairs
     np.testing.assert_allclose(result.energy, chi @ q + q @ matrix @ q / 2, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["free", "wire", "slab"])
+@pytest.mark.parametrize("splitting", ["prolate", "gaussian"])
+@pytest.mark.parametrize("numbers", [2, 3, 5], ids=["charges", "dipoles", "all"])
+@pytest.mark.turns(4)
+def test_the_virial_is_the_change_of_plain_sums_by_a_strain(name, splitting, numbers):
+    pme, arrays, _ = in_box(name, splitting)
+    given = arrays[:numbers]
+    result = pme(*given) if numbers == 2 else call(pme, *given) if numbers == 5 else pme(*given[:2], dipoles=given[2])
+    periodic, h = np.array(pme.box.periodic), 2e-3
+    strain = np.random.default_rng(3).uniform(-1, 1, (3, 3)) * ~(periodic & ~periodic[:, None])  # no lattice vector turns
+    whole = given + [0 * a for a in arrays[numbers:]]
+    at = np.array([plain_energy(name, pme.box, *whole, strain=n * h * strain) for n in range(-3, 4)])
+    size = abs(result.virial * strain).sum()
+    np.testing.assert_allclose(
+        (result.virial * strain).sum(), at @ [-1, 9, -45, 0, 45, -9, 1] / (60 * h), rtol=0, atol=1e-6 * size
+    )
+    turns = STILL
+    if numbers > 2:
+        turns = result.fields.T @ given[2]
+    if numbers == 5:
+        turns = turns + np.einsum("nac,ncb->ab", result.field_gradients, given[3])
+    twist = result.virial - result.virial.T - turns + turns.T
+    np.testing.assert_allclose(twist, 0, rtol=0, atol=1e-7 * abs(result.virial).max())
+
+
 @pytest.mark.backends("cpu", "opencl", "cuda")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_multipoles_in_an_open_box_on_every_backend_and_in_every_type(backend, dtype):
@@ -275,13 +302,19 @@ def in_box(name, kind, dtype="f8"):
     return pme, [a.astype(dtype) for a in arrays], steps
 
 
-def plain_energy(name, box, *given):
-    """Energies of plain sums, in which nearest images of listed pairs have factors."""
-    sums = {"free": sum_of_pairs, "slab": sum_of_slab, "wire": lambda *g: sum_of_wire(*g, axis=1, most=1000)}
+def plain_energy(name, box, x, *given, strain=STILL):
+    """Energies of plain sums, in which nearest images of listed pairs have factors; of a strained system."""
     i, j = LISTED.T
-    d = given[0][j] - given[0][i]
-    d = d - np.round(d / box.lengths) * box.periodic * box.lengths
-    return 2 * (sums[name](*given) + ((HALVES - 1) * of_pairs(d, i, j, *given[1:])).sum())
+    turn = (np.eye(3) + strain).T
+    d = x[j] - x[i]
+    d = (d - np.round(d / box.lengths) * box.periodic * box.lengths) @ turn
+    if name == "free":
+        energy = sum_of_pairs(x @ turn, *given)
+    elif name == "slab":
+        energy = sum_of_slab(x @ turn, *given, strain=strain)
+    else:
+        energy = sum_of_wire(x @ turn, *given, axis=1, most=1000, strain=strain)
+    return 2 * (energy + ((HALVES - 1) * of_pairs(d, i, j, *given)).sum())
 
 
 def slopes_along(library, pme, arrays, steps):

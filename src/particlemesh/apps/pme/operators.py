@@ -86,7 +86,7 @@ class Equations(Fixed):
 
     def _solved(self, guess: Any, virial: Any, **given: Any) -> Any:
         """Return the result of a call."""
-        virial = checks.flag(virial, "virial") and self._pme._closed
+        virial = checks.flag(virial, "virial")
         step = self._step(**given)
         with self._in_order(*step.taken.values()):
             step.prepare()

@@ -173,7 +173,7 @@ class PME(Calculation):
         if kinds:
             self._choose_for_dipoles()
         count, core = self._before(count)
-        virial = checks.flag(virial, "virial") and self._closed
+        virial = checks.flag(virial, "virial")
         steps = [self._steps(core, kind) for kind in kinds]
         core.reserve(count, checks.integer(sets, "sets", 1, 2**31 - 1), virial)
         for each in steps:
@@ -265,7 +265,7 @@ class PME(Calculation):
         )
 
         def accepted() -> tuple[str, Any]:
-            flags = checks.flag(virial, "virial") and self._closed, checks.flag(fields, "fields")
+            flags = checks.flag(virial, "virial"), checks.flag(fields, "fields")
             backend, x, taken = self._taken(positions, check, out, kind, sets=len(numbers) == 1, **numbers)
             if len(numbers) > 1 and self._options["gradient"] != "window":
                 raise ValueError(
