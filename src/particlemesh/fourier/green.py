@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,7 @@ def table(
         if of != "k2":
             raise ValueError(f"of is {of!r} beside green={green!r}, which is no function of yours: leave out of.")
         if not all(modes.mesh.periodic):
-            return free_space(function, modes, divisor, slope)
+            return next(free_space(function, modes, divisor, [() if slope is None else (slope,)]))
         values = both_signs(function, modes, "k2", parts=True)
     else:
         if not all(modes.mesh.periodic):
@@ -181,18 +181,18 @@ def both_signs(function: Callable[..., Any], modes: Modes, of: str, *, parts: bo
 
 
 def free_space(
-    green: Green, modes: Modes, divisor: Divisor | None, slope: int | None = None,
-    strain: tuple[int, int] | None = None,
-) -> Array:  # fmt: skip
-    r"""Return the factors of a convolution in free space along the open axes, periodic along the others.
+    green: Green, modes: Modes, divisor: Divisor | None, asked: Sequence[tuple[int, ...]] = ((),)
+) -> Iterator[Array]:  # fmt: skip
+    r"""Yield the factors of a convolution in free space along the open axes, periodic along the others.
 
     The Green function is cut off beyond the largest distance of two nodes. Its transform is then smooth and known
     [vico2016]_. Its values at the nodes come from a mesh large enough for the cut-off function. The table is the
     transform of these values on the padded mesh. A derivative is odd along its axis: so sums of sines replace those of
     cosines.
 
-    With ``strain``, two axes, it is the derivative of the factors over the volume by this strain of the mesh, times
-    the volume. All nodes move, so what is beyond the cut does not count, and its radius may stay as it is.
+    Each item of ``asked`` is a table. An axis asks for the derivative along it, divided by i. Two axes ask for the
+    derivative of factors over the volume by this strain of the mesh, times the volume. Then all nodes move, and the
+    radius of the cut may stay.
     """
     mesh = modes.mesh
     if not mesh.box.orthorhombic:
@@ -216,37 +216,38 @@ def free_space(
     crossed = [k if a in wide else modes.slopes[a] for a, k in enumerate(along)]
     periodic = sum((along[a] ** 2 for a in range(len(along)) if a not in wide), start=np.zeros((1,) * len(along)))
     k = np.sqrt(np.asarray(sum(along[a] ** 2 for a in open_axes)))
-    k2 = periodic + k**2
-    (cut, *slopes), smooth = _truncated(len(open_axes), k, np.sqrt(periodic + green.kappa**2), radius), green.smoothing(k2)
-    values, odd = cut * smooth, () if slope is None else (slope,)
-    if slope is not None:
-        values = values * crossed[slope]
-    elif strain is not None:
-        a, b = strain
-        bent = slopes[wide.keys().isdisjoint(strain)] * smooth + cut * green.smoothing_slope(k2)
-        values = -2 * bent * (along[a] ** 2 if a == b else crossed[a] * crossed[b]) - (a == b) * values
-        odd = strain if a != b else ()
-    # Here, not on the padded mesh: there the function has a kink at the largest distance.
-    for numbers in divisors:
-        values = values / numbers
-    for axis in open_axes:
-        # To the nodes of the wide mesh, of which those within reach are kept, and back on the padded mesh.
-        nodes, last = modes.shape[axis], modes.shape[axis] // 2
-        transform, sign, first = (scipy.fft.dst, -1, 1) if axis in odd else (scipy.fft.dct, 1, 0)
-        values = np.take(values, range(first, wide[axis] // 2 + 1 - first), axis)
-        values = transform(values, type=1, axis=axis) / wide[axis]
-        some = np.arange(first, last + 1 - first)
-        inner = np.take(values, some - first, axis)
-        if modes.margin:  # the function and its copy beyond the end have no kink
-            copied = sign * np.take(values, np.minimum(nodes - some, last + modes.margin) - first, axis)
-            inner += modes.along(axis, _rise(modes.margin, last)[some]) * (copied - inner)
-        values = transform(inner, type=1, axis=axis)
-        values = np.pad(values, [(first * (a == axis),) * 2 for a in range(values.ndim)])
-        if not modes.half[axis]:
-            numbers = np.rint(modes.numbers(axis))
-            values = np.take(values, np.abs(numbers).astype(int), axis)
-            values = values * modes.along(axis, np.sign(numbers)) if axis in odd else values
-    return np.ascontiguousarray(values)
+    k2, screening = periodic + k**2, np.sqrt(periodic + green.kappa**2)
+    cut, *slopes = _truncated(len(open_axes), k, screening, radius)
+    smooth, smooth_slope = green.smoothing(k2), green.smoothing_slope(k2)
+    for axes in asked:
+        values = cut * smooth
+        if len(axes) == 2:
+            product = along[axes[0]] ** 2 if len({*axes}) == 1 else crossed[axes[0]] * crossed[axes[1]]
+            bent = slopes[wide.keys().isdisjoint(axes)] * smooth + cut * smooth_slope
+            values = -2 * product * bent - (len({*axes}) == 1) * values
+        elif axes:
+            values = values * crossed[axes[0]]
+        # Here, not on the padded mesh: there the function has a kink at the largest distance.
+        for numbers in divisors:
+            values = values / numbers
+        for axis in open_axes:
+            # To the nodes of the wide mesh, of which those within reach are kept, and back on the padded mesh.
+            nodes, last, odd = modes.shape[axis], modes.shape[axis] // 2, axes.count(axis) == 1
+            transform, sign = (scipy.fft.dst, -1) if odd else (scipy.fft.dct, 1)
+            values = np.take(values, range(odd, wide[axis] // 2 + 1 - odd), axis)
+            values = transform(values, type=1, axis=axis) / wide[axis]
+            some = np.arange(odd, last + 1 - odd)
+            inner = np.take(values, some - odd, axis)
+            if modes.margin:  # the function and its copy beyond the end have no kink
+                copied = sign * np.take(values, np.minimum(nodes - some, last + modes.margin) - odd, axis)
+                inner += modes.along(axis, _rise(modes.margin, last)[some]) * (copied - inner)
+            values = transform(inner, type=1, axis=axis)
+            values = np.pad(values, [(odd * (a == axis),) * 2 for a in range(values.ndim)])
+            if not modes.half[axis]:
+                numbers = np.rint(modes.numbers(axis))
+                values = np.take(values, np.abs(numbers).astype(int), axis)
+                values = values * modes.along(axis, np.sign(numbers)) if odd else values
+        yield np.ascontiguousarray(values)
 
 
 def _rise(margin: int, last: int) -> Array:

@@ -222,8 +222,8 @@ def strain_tables(
     pairs = list(itertools.combinations_with_replacement(range(ndim), 2))
     tables = np.zeros((len(pairs), *modes.spectrum_shape), dtype)
     if green is not None and not all(modes.mesh.periodic):
-        for row, pair in zip(tables, pairs, strict=True):
-            row[...] = scale / 2 * free_space(green, modes, divisor, strain=pair)
+        for row, values in zip(tables, free_space(green, modes, divisor, pairs), strict=True):
+            row[...] = scale / 2 * values
         return tables.reshape(len(pairs), -1)
     # Of a box along the Cartesian axes, signs change products of two components only, and their mean is 0.
     along = np.count_nonzero(modes.rows) == ndim

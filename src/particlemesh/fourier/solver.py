@@ -364,7 +364,8 @@ class Solver(MeshSolver):
         """Return potential, gradient, and the virial of the energy ``sum(values * potential) / 2``, in one pass.
 
         The virial is the derivative of this energy by a strain of the box and of the particles in it. Positions and
-        lattice vectors x become ``x + strain @ x``. It is exact for the energy of the mesh. Every axis is periodic.
+        lattice vectors x become ``x + strain @ x``. It is exact for the energy of the mesh. Along open axes the mesh is
+        strained with the box, which changes the energy by errors of the mesh only.
 
         Parameters
         ----------
@@ -381,7 +382,7 @@ class Solver(MeshSolver):
         Raises
         ------
         ValueError
-            If an axis is open, or the Green function is the user's and `slope` is not given.
+            If the Green function is the user's and `slope` is not given.
 
         Examples
         --------
@@ -459,7 +460,7 @@ class Solver(MeshSolver):
         Raises
         ------
         ValueError, TypeError
-            As for :meth:`potential_field`, and if an axis is open.
+            As for :meth:`potential_field` and :meth:`potential_gradient_virial`.
 
         Examples
         --------

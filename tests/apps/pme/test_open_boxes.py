@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Charges in free space along open axes: plain sums of pairs, and the sum of Parry for two periodic axes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import erf
@@ -11,7 +13,7 @@ import particlemesh as pm
 from differentiating import in_both, in_each
 from multipole_ewald import energy as of_images
 from multipole_ewald import gaussian, pair, system
-from particlemesh.apps.pme import PME, ChargeEquilibration
+from particlemesh.apps.pme import PME, ChargeEquilibration, InducedDipoles
 from pme_cases import close, pair_of_dipoles
 
 LENGTHS = np.array([2.5, 3.0, 2.0])
@@ -31,14 +33,15 @@ def cluster(count=30):
 
 
 def plain(x, q, pairs=(), factors=()):
-    """Energy, forces and energies of particles by Coulomb's law."""
+    """Energy, forces, energies of particles and virial by Coulomb's law."""
     weight = np.ones((len(x), len(x)))
     for (i, j), f in zip(pairs, factors, strict=True):
         weight[i, j] = weight[j, i] = f
     d = x - x[:, None]
     r = np.linalg.norm(d, axis=-1) + np.diag(np.full(len(x), np.inf))
     u = weight * q * q[:, None] / r
-    return u.sum() / 2, -((u / r**2)[..., None] * d).sum(1), u.sum(1) / 2
+    forces = -((u / r**2)[..., None] * d).sum(1)
+    return u.sum() / 2, forces, u.sum(1) / 2, -x.T @ forces
 
 
 @pytest.mark.parametrize("options", [{}, {"skin": 0.2}], ids=["stream", "list"])
@@ -51,11 +54,11 @@ def test_a_cluster_is_the_plain_sum_of_its_pairs(options, pairs):
     pme = PME(FREE, accuracy=1e-11, coulomb_constant=2.0, **options)
     for moved in (x, x[::-1].copy()):  # from one face to the other is no turn of an open axis
         result = pme(moved, q)
-        energy, forces, energies = plain(moved, q, *listed)
-        assert result.virial is None
+        energy, forces, energies, virial = plain(moved, q, *listed)
         assert abs(result.energy - 2 * energy) <= 1e-10 * abs(energies).sum()
         np.testing.assert_allclose(result.forces, 2 * forces, rtol=0, atol=1e-9 * abs(forces).max())
         np.testing.assert_allclose(result.energies, 2 * energies, rtol=0, atol=1e-9 * abs(energies).max())
+        np.testing.assert_allclose(result.virial, 2 * virial, rtol=0, atol=1e-9 * abs(virial).max())
 
 
 def relative(forces, exact, q):
@@ -71,7 +74,7 @@ def test_the_accuracy_asked_for_is_reached_by_a_few_charges(count, dtype, accura
     for seed in range(6):
         rng = np.random.default_rng(seed)
         x, q = (FREE.origin + rng.random((count, 3)) * LENGTHS).astype(dtype), rng.normal(size=count).astype(dtype)
-        _, exact, _ = plain(*(a.astype(float) for a in (x, q)))
+        _, exact, *_ = plain(*(a.astype(float) for a in (x, q)))
         assert relative(pme(x, q).forces, exact, q) <= accuracy, seed
 
 
@@ -184,14 +187,13 @@ def test_multipoles_in_free_space_are_the_plain_sum_of_their_pairs(splitting, li
     given = molecule()
     pme = PME(FREE, accuracy=1e-11, splitting=splitting, coulomb_constant=2.0, **listed)
     result = call(pme, *given)
-    assert result.virial is None
     named = dict(pairs=listed.get("exclusions", ()), factors=listed.get("factors", ()))
     check_slopes(result, lambda *g: 2 * sum_of_pairs(*g, **named), *given)
     np.testing.assert_allclose(result.energy, 2 * sum_of_pairs(*given, **named), rtol=1e-9)
     if not listed:
         charges, both = PME(FREE, accuracy=1e-11, splitting=splitting), given[:2]
         before = charges(*both)
-        close(call(charges, *given), call(charges, *given, virial=False), 1e-13)
+        close(replace(call(charges, *given), virial=None), call(charges, *given, virial=False), 1e-13)
         close(charges(*both), before, 1e-9)  # with the mesh of multipoles
 
 
@@ -229,6 +231,18 @@ def test_equilibrated_gaussians_in_free_space_solve_the_equations_of_plain_pairs
 
 
 @pytest.mark.parametrize("name", ["free", "wire", "slab"])
+@pytest.mark.parametrize("net", [0.0, 1.3])
+def test_the_trace_of_the_virial_follows_from_the_energy(name, net):
+    pme, (x, q, *_), _ = in_box(name, None)
+    q = q - q.mean() + net / 5
+    for virial in (pme(x, q).virial, pme(x, np.stack([q, 2 * q])).virial[1] / 4):
+        # A wire has the potential of ``-2 ln(r)`` of its charge per length: in another unit of r it has another zero.
+        trace = -pme(x, q).energy - (2 * net**2 / pme.box.lengths[1] if name == "wire" else 0.0)
+        np.testing.assert_allclose(np.trace(virial), trace, rtol=0, atol=1e-8 * abs(virial).max())
+        np.testing.assert_array_equal(virial, virial.T)
+
+
+@pytest.mark.parametrize("name", ["free", "wire", "slab"])
 @pytest.mark.parametrize("splitting", ["prolate", "gaussian"])
 @pytest.mark.parametrize("numbers", [2, 3, 5], ids=["charges", "dipoles", "all"])
 @pytest.mark.turns(4)
@@ -237,7 +251,9 @@ def test_the_virial_is_the_change_of_plain_sums_by_a_strain(name, splitting, num
     given = arrays[:numbers]
     result = pme(*given) if numbers == 2 else call(pme, *given) if numbers == 5 else pme(*given[:2], dipoles=given[2])
     periodic, h = np.array(pme.box.periodic), 2e-3
-    strain = np.random.default_rng(3).uniform(-1, 1, (3, 3)) * ~(periodic & ~periodic[:, None])  # no lattice vector turns
+    strain = np.random.default_rng(3).uniform(-1, 1, (3, 3)) * ~(
+        periodic & ~periodic[:, None]
+    )  # no lattice vector turns
     whole = given + [0 * a for a in arrays[numbers:]]
     at = np.array([plain_energy(name, pme.box, *whole, strain=n * h * strain) for n in range(-3, 4)])
     size = abs(result.virial * strain).sum()
@@ -251,6 +267,25 @@ def test_the_virial_is_the_change_of_plain_sums_by_a_strain(name, splitting, num
         turns = turns + np.einsum("nac,ncb->ab", result.field_gradients, given[3])
     twist = result.virial - result.virial.T - turns + turns.T
     np.testing.assert_allclose(twist, 0, rtol=0, atol=1e-7 * abs(result.virial).max())
+
+
+@pytest.mark.parametrize("model", [InducedDipoles, ChargeEquilibration])
+def test_virials_of_models_are_slopes_of_their_energies(model):
+    pme, (x, q, *_), _ = in_box("slab", None)
+    more = (0.01,) if model is InducedDipoles else (9.0,)
+    strain = np.random.default_rng(1).uniform(-1, 1, 3)  # of lengths, and along z all is free to shear
+
+    def solved(h):
+        box = pm.Box(pme.box.lengths * (1 + h * strain * (1, 1, 0)), pme.box.origin, periodic=pme.box.periodic)
+        moved = (x - box.origin) * (1 + h * strain) + box.origin
+        moved[:, :2] += h * strain[:2] * (x - box.origin)[:, 2:] * 0.5
+        kept = dict(cutoff=1.3, splitting=3.4, shape=(24, 28, 40), window="bspline10")
+        return model(PME(box, **kept), 1e-12)(moved, q, *more)
+
+    h, virial = 1e-4, solved(0.0).virial
+    change = (solved(h).energy - solved(-h).energy) / (2 * h)
+    along = virial.diagonal() @ strain + virial[:2, 2] @ strain[:2] * 0.5
+    np.testing.assert_allclose(along, change, rtol=0, atol=1e-6 * abs(virial).max())
 
 
 @pytest.mark.backends("cpu", "opencl", "cuda")
@@ -273,7 +308,7 @@ def test_kernels_equal_the_cpu(backend, dtype):
     pme = PME(FREE, **options, dtype=dtype, backend=backend.name).reserve(30)
     result = pme(backend.array(x), backend.array(q))
     tolerance = 5e-6 if dtype == "float32" else 1e-12
-    for name in ("energy", "energies", "forces"):
+    for name in ("energy", "energies", "forces", "virial"):
         exact = getattr(expected, name)
         np.testing.assert_allclose(
             backend.host(getattr(result, name)), exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name

@@ -132,7 +132,7 @@ class ChargeEquilibration(Equations):
         guess : array (..., N), optional
             Charges to start from, as those of an earlier time step; their sums may differ from the total.
         virial : bool
-            Whether the result has a virial; those of boxes with open axes have none.
+            Whether the result has a virial.
 
         Returns
         -------

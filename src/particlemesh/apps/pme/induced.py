@@ -151,7 +151,7 @@ class InducedDipoles(Equations):
         guess : array (N, 3), optional
             Induced dipoles to start from, as those of an earlier time step.
         virial : bool
-            Whether the result has a virial; those of boxes with open axes have none.
+            Whether the result has a virial.
 
         Returns
         -------

@@ -27,7 +27,7 @@ class PME(Calculation):
     medium conducts ("tin foil").
 
     Along the open axes of a :class:`particlemesh.Box` charges are in free space, with nothing around them. The mesh has
-    twice the nodes there, particles stay within the box, and there is no virial.
+    twice the nodes there, and particles stay within the box.
 
     By default everything follows from `accuracy`, at the first call, from the number of particles. What is given is
     kept, and the rest is chosen for it. :meth:`explain` tells what was chosen and why.
@@ -213,7 +213,7 @@ class PME(Calculation):
             of ``1 / r``, with ``w**2 = 2 * (s_i**2 + s_j**2)``. A particle's own Gaussian is left out. At the cutoff
             they have to be points. The result is a :class:`MultipoleResult`.
         virial : bool
-            Whether the result has a virial; those of boxes with open axes have none.
+            Whether the result has a virial.
         fields : bool
             Whether the result has potentials and fields; with dipoles, quadrupoles or widths it always has.
         check : bool
