@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 855,
     "command": 3125,
     "distributed": 3978,
-    "fourier": 3157,
+    "fourier": 3177,
     "grid": 8774,
     "interpolate": 3415,
     "kernels": 267,

@@ -48,32 +48,29 @@ def test_the_virial_is_the_derivative_of_the_energy_by_strain(matrix, shape, gre
     np.testing.assert_allclose(slope, (4 * first - second) / 3, rtol=0, atol=2e-8 * abs(virial).max())
 
 
-@pytest.mark.parametrize(
-    "periodic", [(True, False), (False, False), (True, True, False), (False, True, False), (False,) * 3]
-)
+@pytest.mark.parametrize("periodic", [(True, False), (True, True, False), (True, False, False), (False,) * 3])
 @pytest.mark.parametrize("green", ["ewald", "ik", "yukawa"])
 def test_the_virial_of_open_boxes(green, periodic):
-    """Along open axes the box does not count, but nodes do: errors of the mesh are seen."""
-    ndim = len(periodic)
+    """The box counts along periodic axes, and positions along open ones."""
+    ndim, opened = len(periodic), ~np.array(periodic)
     fractions, q = problem(np.eye(ndim))
-    lengths = np.array([1.5, 2.0, 1.7])[:ndim]
+    lengths = np.array([2.4, 0.8, 0.5])[:ndim]  # thin slabs and wires feel where Green functions are cut off
 
-    def solved(*strain):
-        box = pm.Box(lengths * (1 + np.array(strain)), periodic=periodic)
-        solver = Solver(pm.Mesh((16, 20, 18)[:ndim], box), "bspline6", **GREENS[green] | {"zero": None})
+    def solved(strain):
+        box = pm.Box(lengths * (1 + strain), periodic=periodic)
+        solver = Solver(pm.Mesh((40, 16, 12)[:ndim], box), "bspline8", **GREENS[green] | {"zero": None})
         phi, slope, virial = solver.set_positions(fractions * box.lengths).potential_gradient_virial(q)
         return (q * phi).sum(-1) / 2, slope, virial
 
-    _, slope, virial = solved(*np.zeros(ndim))
-    strain = np.random.default_rng(2).uniform(0.3, 1, ndim)
-    first, second = ((solved(*1e-4 * n * strain)[0] - solved(*-1e-4 * n * strain)[0]) / (2e-4 * n) for n in (1, 2))
-    atol = 1e-5 * abs(virial).max()
-    np.testing.assert_allclose(virial.diagonal(0, 1, 2) @ strain, (4 * first - second) / 3, rtol=0, atol=atol)
+    _, slope, virial = solved(np.zeros(ndim))
+    strain = np.random.default_rng(2).uniform(0.3, 1, ndim) * periodic
+    first, second = ((solved(1e-4 * n * strain)[0] - solved(-1e-4 * n * strain)[0]) / (2e-4 * n) for n in (1, 2))
+    size = abs(virial).max()
+    np.testing.assert_allclose(virial.diagonal(0, 1, 2) @ strain, (4 * first - second) / 3, rtol=0, atol=2e-8 * size)
+    np.testing.assert_array_equal(virial, virial.transpose(0, 2, 1))
     if green == "ewald":  # of others particles pull themselves
         along = np.einsum("cn,cna,nb->cab", q, slope, fractions * lengths)
-        opened = ~np.array(periodic)
-        np.testing.assert_allclose(virial[..., opened], along[..., opened], rtol=0, atol=3e-4 * abs(virial).max())
-    np.testing.assert_array_equal(virial, virial.transpose(0, 2, 1))
+        np.testing.assert_allclose(virial[..., opened], along[..., opened], rtol=0, atol=1e-4 * size)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -243,10 +243,8 @@ def free_space(
                 inner += modes.along(axis, _rise(modes.margin, last)[some]) * (copied - inner)
             values = transform(inner, type=1, axis=axis)
             values = np.pad(values, [(odd * (a == axis),) * 2 for a in range(values.ndim)])
-            if not modes.half[axis]:
-                numbers = np.rint(modes.numbers(axis))
-                values = np.take(values, np.abs(numbers).astype(int), axis)
-                values = values * modes.along(axis, np.sign(numbers)) if odd else values
+            numbers = np.rint(modes.numbers(axis))
+            values = np.take(values, abs(numbers).astype(int), axis) * modes.along(axis, np.sign(numbers) ** odd)
         yield np.ascontiguousarray(values)
 
 
