@@ -64,10 +64,9 @@ class Result:
         Of each particle: half of that of its pairs. They sum to the energy.
     forces : array (..., N, 3)
     virial : array (..., 3, 3) or None
-        Derivative of the energy by a strain, with which positions and lattice vectors x become ``x + strain @ x``; open
-        axes have none. Its trace is minus the energy of charges, for a wire of period L and charge Q besides minus
-        ``coulomb_constant * Q**2 / L``. It is -6 times that of ``-c_i c_j / r**6`` (:class:`Dispersion`). The
-        pressure's part is ``-trace(virial) / (3 volume)``.
+        Derivative of the energy by a strain: positions and periodic lattice vectors x become ``x + strain @ x``. Its
+        trace is minus the energy of charges, but in wires with a net charge. It is -6 times that of
+        ``-c_i c_j / r**6`` (:class:`Dispersion`). The pressure's part is ``-trace(virial) / (3 volume)``.
     potentials : array (..., N) or None
         Derivative of the energy by a charge, in units of ``coulomb_constant * charge / length``, if asked for. The
         particle's own charge and its excluded partners are left out. Scaled partners are scaled. Further images of all
