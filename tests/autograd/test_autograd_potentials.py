@@ -150,6 +150,27 @@ def test_potentials_compile(where):
     torch.testing.assert_close(slopes, expected)
 
 
+@WHOLE_GRAPHS
+@COMPILER
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of complex numbers
+def test_a_model_with_potentials_is_compiled_by_inductor():
+    """Charges come from a layer, and the loss trains it: one graph forwards, one back."""
+    mesh = MESHES["triclinic"]
+    x, _, cell = arrays(mesh, 9)
+    layer = torch.nn.Linear(mesh.ndim, 1, dtype=F64)
+
+    class Model(torch.nn.Module):
+        def forward(self, x, cell):
+            q = layer(torch.sin(x)).squeeze(-1)
+            return (q * potential(x, q - q.mean(), mesh, cell=cell)).sum()
+
+    plain, given = Model(), (x, cell, *layer.parameters())
+    value = torch.compile(plain, fullgraph=True)(x, cell)
+    torch.testing.assert_close(value, plain(x, cell))
+    expected = torch.autograd.grad(plain(x, cell), given)
+    torch.testing.assert_close(torch.autograd.grad(value, given), expected)
+
+
 def in_systems():
     """Three systems, of which one is empty, in boxes of their own; their particles are mixed."""
     mesh = MESHES["triclinic"]
