@@ -94,12 +94,13 @@ class Mesh(Ghosted):
         for axis in range(box.ndim):
             if not box.periodic[axis]:
                 checks.open_offset(axis, offsets[axis], nodes[axis])
-        object.__setattr__(self, "shape", nodes)
-        object.__setattr__(self, "box", box)
-        object.__setattr__(self, "offset", tuple(x + 0.0 for x in offsets))
-        object.__setattr__(self, "ghosts", checks.ghost_widths(ghosts, nodes))
-        object.__setattr__(self, "start", (0,) * box.ndim)
-        object.__setattr__(self, "_whole", None)
+        offsets, widths = tuple(x + 0.0 for x in offsets), checks.ghost_widths(ghosts, nodes)
+        self._set(shape=nodes, box=box, offset=offsets, ghosts=widths, start=(0,) * box.ndim, _whole=None)
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        _ = self.ndim, self.periodic  # torch cannot compile their locks, which Python 3.11 has
 
     def __repr__(self) -> str:
         if self._whole is not None:
@@ -142,11 +143,9 @@ class Mesh(Ghosted):
         (array([0.5 , 0.75, 1.  ]), (6,))
         """
         first, shape = checks.node_range(start, stop, self.shape)
-        part = object.__new__(type(self))
+        part, widths = object.__new__(type(self)), checks.ghost_widths(ghosts, shape)
         first = tuple(a + b for a, b in zip(first, self.start, strict=True))
-        values = {"shape": shape, "box": self.box, "offset": self.offset, "start": first, "_whole": self.whole}
-        for name, value in (values | {"ghosts": checks.ghost_widths(ghosts, shape)}).items():
-            object.__setattr__(part, name, value)
+        part._set(shape=shape, box=self.box, offset=self.offset, ghosts=widths, start=first, _whole=self.whole)
         return part
 
     @property
