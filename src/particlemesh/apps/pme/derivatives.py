@@ -170,16 +170,16 @@ def check_systems(pairs: Any, system: Any) -> None:
         )
 
 
-def matrix_of(pme: Any, cell: Any, like: Callable[[Any], Any], by_cell: bool = False) -> Any:
+def matrix_of(pme: Any, cell: Any, like: Callable[[Any], Any]) -> Any:
     """Return lattice vectors as rows, (3, 3) or (S, 3, 3), of the PME's box or of the user's lengths or vectors.
 
     Those of open axes are long enough for nearest images; there are no derivatives by cell.
     """
     batch = () if isinstance(pme, PME) else (pme.systems,)
-    if (by_cell or cell is not None) and not all(pme.box.periodic):
+    if cell is not None and not all(pme.box.periodic):
         raise ValueError(
-            f"the box is periodic along {pme.box.periodic}; derivatives by cell, and those of induced dipoles and "
-            "equilibrated charges, need three periodic axes."
+            f"the box is periodic along {pme.box.periodic}; derivatives by cell need three periodic axes: leave out "
+            "cell."
         )
     if cell is None:
         return like([pme._rows] * pme.systems if batch else pme._rows)
@@ -414,7 +414,7 @@ def matrix_for(model: Any, kind: Any, x: Any, numbers: Any, cell: Any, like: Cal
         raise TypeError(f"model is of type {type(model).__name__}; give a particlemesh.apps.pme.{kind.__name__}.")
     check(model._pme, x, numbers, None, ())
     facts_of(model._pme, x.shape[0], name_of(x), x)
-    return matrix_of(model._pme, cell, like, True)
+    return matrix_of(model._pme, cell, like)
 
 
 def pair_sums(

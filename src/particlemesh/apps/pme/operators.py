@@ -74,7 +74,7 @@ class Equations(Fixed):
         matrix = np.asarray(kernels.to_host(cell, "cell"))
         known = [one for one in (self, self._other) if one is not None]
         for one in known:
-            if np.array_equal(matrix, one._pme.box.matrix.astype(matrix.dtype)):
+            if np.array_equal(matrix, np.array(one._pme._rows, matrix.dtype)):
                 return one
         pme = PME(**{**self.pme.arguments, "box": pm.Box(matrix.astype(np.float64))})
         self._other = type(self)(pme, **self._arguments)

@@ -236,7 +236,7 @@ def induced_dipoles(
     Parameters
     ----------
     model : InducedDipoles
-        Its box is periodic. Parameters that are not given are chosen at the first call.
+        Parameters that are not given are chosen at the first call.
     positions : tensor (N, 3)
         Float32 or float64.
     charges, polarizabilities : tensor (N,)
@@ -244,7 +244,7 @@ def induced_dipoles(
     dipoles : tensor (N, 3), optional
     field : tensor (3,) or (N, 3), optional
     cell : tensor (3,) or (3, 3), optional
-        As for :func:`energy`. Each new cell makes tables.
+        As for :func:`energy`. Each new cell makes tables. Needs three periodic axes.
 
     Returns
     -------
@@ -289,7 +289,7 @@ def equilibrated_charges(
     Parameters
     ----------
     model : ChargeEquilibration
-        Its box is periodic. Parameters that are not given are chosen at the first call.
+        Parameters that are not given are chosen at the first call.
     positions : tensor (N, 3)
         Float32 or float64.
     electronegativities, hardness : tensor (N,)
@@ -298,7 +298,7 @@ def equilibrated_charges(
         Constant, as `total`.
     total : float
     cell : tensor (3,) or (3, 3), optional
-        As for :func:`energy`. Each new cell makes tables.
+        As for :func:`energy`. Each new cell makes tables. Needs three periodic axes.
 
     Returns
     -------
