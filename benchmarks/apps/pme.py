@@ -3,11 +3,11 @@
 
 On a GPU: float32, B-splines of order 5, cutoff 0.9, 100 charges in a volume of 1, about 9 nodes in a length of 1.
 ``call_s`` are seconds of plain calls back to back, in batches of 20 on a GPU. ``whole_s`` are those of one call and the
-wait for it, the host's time included. ``graph_s`` are seconds of captured CUDA graphs. With CUDA both halves run at once; the row "step, one by one" is the
-same with one stream. "step, and Lennard-Jones" has a second sum over the same pairs. The rows "step, prolate" and
-"step, gaussian" choose their parameters from an accuracy that makes the ``error`` below about 5e-5. 23,558 charges are
-a protein in water, if its file is in ``../shared/data``. On the CPU: ions, whole steps without a list and with one that
-is kept.
+wait for it, the host's time included. ``graph_s`` are seconds of captured CUDA graphs. With CUDA both halves run at
+once; the row "step, one by one" is the same with one stream. "step, and Lennard-Jones" has a second sum over the same
+pairs. The rows "step, prolate" and "step, gaussian" choose their parameters from an accuracy that makes the ``error``
+below about 5e-5. 23,558 charges are a protein in water, if its file is in ``../shared/data``. On the CPU: ions, whole
+steps without a list and with one that is kept.
 
 ``pme-batch-DEVICE.csv``: 1,000 systems of 300 charges. Libraries share cutoff, splitting, mesh and window.
 
@@ -148,14 +148,12 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
 
     def row(stage: str, call: Callable[[], Any], forces: Any = None, made: PME = pme) -> dict[str, Any]:
         call()
-        once = back_to_back(place, call)
         errors = NONE if forces is None else exact.errors(place.download(forces).reshape(-1, 3))
         p = made.parameters
         return dict(
             count=case.count, nodes=p.shape[0], cutoff=short(p.cutoff), window=p.window.name,
             pairs=short(pairs_of(made, case.count, length)), dtype=case.dtype, virial=case.virial, stage=stage,
-            call_s=short(once), whole_s=short(place.clock.wall(call, 9)), graph_s=short(place.clock.captured(call, once)),
-            ratio="", ratio_graph="", **errors, nbytes=made.nbytes if stage.startswith("step") else "",
+            **times(place, call), ratio="", ratio_graph="", **errors, nbytes=made.nbytes if stage.startswith("step") else "",
             device=place.device, backend=place.name,
         )  # fmt: skip
 
@@ -234,8 +232,8 @@ def beside(
     theirs, ratio = turns(place, step, made)
     graph = ours["graph_s"] if place.name == "cuda" else math.nan
     yield {
-        **ours, "stage": made.name, "call_s": math.nan, "whole_s": short(theirs), "graph_s": math.nan, "ratio": short(ratio),
-        "ratio_graph": short(theirs / graph), **exact.errors(made.forces()), "nbytes": "",
+        **ours, "stage": made.name, "call_s": math.nan, "whole_s": short(theirs), "graph_s": math.nan,
+        "ratio": short(ratio), "ratio_graph": short(theirs / graph), **exact.errors(made.forces()), "nbytes": "",
     }  # fmt: skip
 
 
@@ -256,11 +254,11 @@ def batch(place: Place, systems: int) -> Iterator[dict[str, Any]]:
         out = pme(*here, virial=False)
         step = functools.partial(pme, *here, virial=False, check=False, out=out)
         step()
-        once, p = back_to_back(place, step), pme.parameters
+        p = pme.parameters
         row = dict(
             systems=systems, each=EACH, nodes=p.shape[0], cutoff=short(p.cutoff), window=p.window.name,
-            pairs=short(pairs_of(pme, EACH, length)), stage=splitting, call_s=short(once),
-            whole_s=short(place.clock.wall(step, 9)), graph_s=short(place.clock.captured(step, once)), ratio="", ratio_graph="",
+            pairs=short(pairs_of(pme, EACH, length)), stage=splitting, **times(place, step),
+            ratio="", ratio_graph="",
             **exact.errors(place.download(out.forces)), nbytes=pme.nbytes, device=place.device, backend=place.name,
         )  # fmt: skip
         rows[splitting] = row, step, p
@@ -271,9 +269,11 @@ def batch(place: Place, systems: int) -> Iterator[dict[str, Any]]:
         yield from beside(place, peer(problem, place.name == "cuda"), step, row, exact)
 
 
-def back_to_back(place: Place, call: Callable[[], Any]) -> float:
-    """Return the seconds of a call after others."""
-    return place.clock.calls(call) if place.name == "cuda" else place.clock.seconds(call)
+def times(place: Place, call: Callable[[], Any]) -> dict[str, float]:
+    """Return columns of times."""
+    once = place.clock.calls(call) if place.name == "cuda" else place.clock.seconds(call)
+    captured = place.clock.captured(call, once)
+    return dict(call_s=short(once), whole_s=short(place.clock.wall(call, 9)), graph_s=short(captured))
 
 
 def turns(place: Place, step: Callable[[], Any], peer: Peer) -> tuple[float, float]:
