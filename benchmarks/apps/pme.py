@@ -153,8 +153,8 @@ def rows(place: Place, case: Case) -> Iterator[dict[str, Any]]:
         return dict(
             count=case.count, nodes=p.shape[0], cutoff=short(p.cutoff), window=p.window.name,
             pairs=short(pairs_of(made, case.count, length)), dtype=case.dtype, virial=case.virial, stage=stage,
-            **times(place, call), ratio="", ratio_graph="", **errors, nbytes=made.nbytes if stage.startswith("step") else "",
-            device=place.device, backend=place.name,
+            **times(place, call), ratio="", ratio_graph="", **errors,
+            nbytes=made.nbytes if stage.startswith("step") else "", device=place.device, backend=place.name,
         )  # fmt: skip
 
     def step(made: PME = pme) -> None:
