@@ -2,7 +2,7 @@
 """A step of particle-mesh Ewald at the density of water: both halves alone, and the whole step.
 
 On a GPU: float32, B-splines of order 5, cutoff 0.9, 100 charges in a volume of 1, about 9 nodes in a length of 1.
-``call_s`` are seconds of plain calls back to back, in batches of 20 on a GPU. ``whole_s`` are those of one call and the
+``call_s`` are seconds of plain calls back to back. ``whole_s`` are those of one call and the
 wait for it, the host's time included. ``graph_s`` are seconds of captured CUDA graphs. With CUDA both halves run at
 once; the row "step, one by one" is the same with one stream. "step, and Lennard-Jones" has a second sum over the same
 pairs. The rows "step, prolate" and "step, gaussian" choose their parameters from an accuracy that makes the ``error``
@@ -271,7 +271,7 @@ def batch(place: Place, systems: int) -> Iterator[dict[str, Any]]:
 
 def times(place: Place, call: Callable[[], Any]) -> dict[str, float]:
     """Return columns of times."""
-    once = place.clock.calls(call) if place.name == "cuda" else place.clock.seconds(call)
+    once = place.clock.seconds(call)
     captured = place.clock.captured(call, once)
     return dict(call_s=short(once), whole_s=short(place.clock.wall(call, 9)), graph_s=short(captured))
 

@@ -79,7 +79,7 @@ class Clock:
         once = self.wall(call, 1)
         repeats = max(2, min(repeats, int(budget / once)))
         batch = max(1, min(50, int(budget / once / repeats)))
-        if self.name == "opencl":  # the wait at the end of a batch takes as long as a short call
+        if self.name != "cpu":  # the host's work before a batch, and the wait at its end, take as long as a short call
             batch = max(batch, min(20, int(WAIT / once)))
         return statistics.median(self._batch(call, batch) for _ in range(repeats))
 
