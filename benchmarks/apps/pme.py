@@ -11,6 +11,9 @@ steps without a list and with one that is kept.
 
 ``pme-batch-DEVICE.csv``: 1,000 systems of 300 charges. Libraries share cutoff, splitting, mesh and window.
 
+``pme-dispersion-DEVICE.csv``: steps of ``Dispersion`` for the oxygens of water at usual cutoffs. ``share`` is what the
+mesh takes of a step one half after the other: the most that a split with a coarser mesh could gain.
+
 Where torch and torch-pme are installed, its `PMECalculator` runs on the same device, in turns with our step. Its list
 of pairs is not timed, and ours is. So do nvalchemi-toolkit-ops, with its list, and OpenMM's CPU platform, beside our
 step with a list, as OpenMM keeps one.
@@ -19,7 +22,7 @@ our graph. ``error`` is the root-mean-square error of forces over their root mea
 typical force, as `PME` defines it: both against float64 with an accuracy of 1e-9. ``pairs`` are neighbours of a charge
 within the cutoff. Each row is written as soon as it is measured.
 
-    python benchmarks/apps/pme.py [--backend cuda] [--only water batch] [--small] [--out DIR]
+    python benchmarks/apps/pme.py [--backend cuda] [--only water batch dispersion] [--small] [--out DIR]
 """
 
 from __future__ import annotations
@@ -44,12 +47,13 @@ from apps.pme_peers import Peer, Problem
 from harness import runs
 from harness.place import Place
 from harness.tables import short
-from particlemesh.apps.pme import PME, PMEBatch, Result
+from particlemesh.apps.pme import PME, Dispersion, PMEBatch, Result
 
 DENSITY, CUTOFF, SPLITTING, ORDER, SPACING = 100.0, 0.9, 3.123, 5, 0.115
 ACCURACY = 3e-4  # of typical forces; the root mean square of forces is larger, since few charges are close
 PROTEIN = Path(__file__).resolve().parents[3] / "shared" / "data" / "dhfr.npz"  # optional
 SYSTEMS, EACH = 1000, 300
+OXYGENS = 33.4  # in a volume of 1 nm^3
 
 
 @dataclass(frozen=True)
@@ -269,6 +273,31 @@ def batch(place: Place, systems: int) -> Iterator[dict[str, Any]]:
         yield from beside(place, peer(problem, place.name == "cuda"), step, row, exact)
 
 
+def dispersion(place: Place, case: tuple[int, float, float]) -> Iterator[dict[str, Any]]:
+    """Yield the row of a number of particles, a cutoff and an accuracy."""
+    count, cutoff, accuracy = case
+    _, positions, _ = cloud(Case(count, "float32"))
+    length = (count / OXYGENS) ** (1 / 3)
+    positions *= length / (count / DENSITY) ** (1 / 3)
+    x, c = place.upload(positions), place.upload(np.ones(count, np.float32))
+    model = Dispersion((length,) * 3, accuracy, cutoff=cutoff, dtype="float32", backend=place.name)
+    model(x, c)
+    core, p = model._core, model.parameters
+    branch, core.branch = core.branch, None
+    step = place.clock.seconds(lambda: model(x, c, check=False))
+    core.branch = branch
+
+    def mesh() -> None:
+        core.solver.set_positions(x, check=False)
+        core.solver.potential_gradient_virial(c)
+
+    smooth = place.clock.seconds(mesh)
+    yield dict(
+        count=count, cutoff=cutoff, accuracy=accuracy, nodes=p.shape[0], window=p.window.name, mesh_s=short(smooth),
+        step_s=short(step), share=short(smooth / step), device=place.device, backend=place.name,
+    )  # fmt: skip
+
+
 def times(place: Place, call: Callable[[], Any]) -> dict[str, float]:
     """Return columns of times."""
     once = place.clock.seconds(call)
@@ -294,11 +323,16 @@ def turns(place: Place, step: Callable[[], Any], peer: Peer) -> tuple[float, flo
 
 def main() -> None:
     """Measure what the command line asks for."""
-    asked = runs.parser(__doc__, ("water", "batch")).parse_args()
+    asked = runs.parser(__doc__, ("water", "batch", "dispersion")).parse_args()
     place = Place(asked.backend)
     cases = SMALL if asked.small else HOST if place.name == "cpu" else CASES
     systems = 3 if asked.small else 50 if place.name == "cpu" else SYSTEMS
-    parts = {"water": ("pme", cases, rows), "batch": ("pme-batch", [systems], batch)}
+    many = 500 if asked.small else 7_000 if place.name == "cpu" else 141_000
+    sizes = [(many, cutoff, accuracy) for cutoff in (0.9, 1.0, 1.2) for accuracy in (1e-3, 1e-4)]
+    parts: dict[str, tuple[str, list[Any], Any]] = {
+        "water": ("pme", cases, rows), "batch": ("pme-batch", [systems], batch),
+        "dispersion": ("pme-dispersion", sizes[:1] if asked.small else sizes, dispersion),
+    }  # fmt: skip
     with runs.Run(place, asked.out) as run:
         for name in asked.only:
             file, some, make = parts[name]
