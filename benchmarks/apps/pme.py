@@ -9,9 +9,9 @@ pairs. The rows "step, prolate" and "step, gaussian" choose their parameters fro
 below about 5e-5. 23,558 charges are a protein in water, if its file is in ``../shared/data``. On the CPU: ions, whole
 steps without a list and with one that is kept.
 
-``pme-batch-DEVICE.csv``: 1,000 systems of 300 charges. Libraries share cutoff, splitting, mesh and window.
+``batched-pme-DEVICE.csv``: 1,000 systems of 300 charges. Libraries share cutoff, splitting, mesh and window.
 
-``pme-dispersion-DEVICE.csv``: steps of ``Dispersion`` for the oxygens of water at usual cutoffs. ``share`` is what the
+``dispersion-DEVICE.csv``: steps of ``Dispersion`` for the oxygens of water at usual cutoffs. ``share`` is what the
 mesh takes of a step one half after the other: the most that a split with a coarser mesh could gain.
 
 Where torch and torch-pme are installed, its `PMECalculator` runs on the same device, in turns with our step. Its list
@@ -330,8 +330,8 @@ def main() -> None:
     many = 500 if asked.small else 7_000 if place.name == "cpu" else 141_000
     sizes = [(many, cutoff, accuracy) for cutoff in (0.9, 1.0, 1.2) for accuracy in (1e-3, 1e-4)]
     parts: dict[str, tuple[str, list[Any], Any]] = {
-        "water": ("pme", cases, rows), "batch": ("pme-batch", [systems], batch),
-        "dispersion": ("pme-dispersion", sizes[:1] if asked.small else sizes, dispersion),
+        "water": ("pme", cases, rows), "batch": ("batched-pme", [systems], batch),
+        "dispersion": ("dispersion", sizes[:1] if asked.small else sizes, dispersion),
     }  # fmt: skip
     with runs.Run(place, asked.out) as run:
         for name in asked.only:

@@ -42,7 +42,7 @@ SCRIPTS = {  # arguments beside --small and --out, and the files that a script w
     "grid.cliffs": (CPU, ("grid-cliffs",)),
     "grid.systems": (CPU, ("grid-systems",)),
     "apps.poisson": (CPU, ("poisson",)),
-    "apps.pme": (CPU, ("pme", "pme-batch", "pme-dispersion")),
+    "apps.pme": (CPU, ("pme", "batched-pme", "dispersion")),
     "apps.pme_errors": (CPU, ("pme-errors", "pme-nodes", "pme-dipoles")),
     "apps.induced": (CPU, ("induced-spread", "induced-solve")),
     "apps.dem": (CPU, ("dem-steps",)),
