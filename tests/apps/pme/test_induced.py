@@ -205,6 +205,40 @@ def test_all_backends_and_types_agree(backend, dtype):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=atol, err_msg=name)
 
 
+@pytest.mark.backends("cpu", "opencl", "cuda")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("thole", [None, 0.39])
+@pytest.mark.parametrize("shape", [(1,), (2,), (7,), (2, 2)], ids=str)
+@pytest.mark.turns(4)
+def test_sets_are_those_of_single_calls_and_stop_by_themselves(backend, dtype, thole, shape):
+    x, q, m, alpha = (a.astype(dtype) for a in system())
+    rng = np.random.default_rng(4)
+    charges = (q * rng.uniform(0, 2, (*shape, 6))).astype(dtype)
+    fields = rng.normal(size=(*shape, 6, 3)) * (rng.random(shape) < 0.5)[..., None, None]  # some need more iterations
+    of_each = rng.normal(size=(*shape, 6, 3)).astype(dtype)
+    pme = PME(BOX, **COARSE, **PAIRS, coulomb_constant=2.0, dtype=dtype, backend=backend.name)
+    together = InducedDipoles(pme, 1e-3, thole=thole)
+    for moments in (m, of_each):
+        given = [backend.array(a) for a in (x, charges)]
+        result = together(*given, alpha, dipoles=backend.array(moments), field=fields)
+        again = together(*given, alpha, dipoles=backend.array(moments), field=fields, guess=result.induced)
+        assert again.iterations == 0
+        counts, residuals = [], []
+        for k in np.ndindex(shape):
+            more = dict(dipoles=backend.array(moments if moments is m else moments[k]), field=fields[k])
+            one = together(given[0], backend.array(charges[k]), alpha, **more)
+            counts.append(one.iterations)
+            residuals.append(one.residual)
+            for name, exact in vars(one).items():
+                if name not in ("iterations", "residual"):
+                    exact, mine = (np.asarray(backend.host(a)) for a in (exact, getattr(result, name)))
+                    tolerance = 1e-5 if dtype == "float32" else 1e-12
+                    np.testing.assert_allclose(mine[k], exact, rtol=0, atol=tolerance * abs(exact).max(), err_msg=name)
+        assert result.iterations == max(counts)
+        np.testing.assert_allclose(result.residual, max(residuals), rtol=1e-4)
+        assert min(counts) < max(counts) or len(counts) < 7 or thole
+
+
 def test_bad_arguments_are_explained():
     x, q, m, alpha = system()
     pme = PME(BOX, **COARSE)
@@ -223,7 +257,9 @@ def test_bad_arguments_are_explained():
         (r"polarizabilities has shape \(5,\)", (x, q, alpha[:5]), {}),
         (r"field has shape \(2,\)", (x, q, alpha), dict(field=np.ones(2))),
         ("field is not finite", (x, q, alpha), dict(field=np.full(3, np.inf))),
-        ("one set", (x, np.stack([q, q]), alpha), {}),
+        (r"dipoles have shape \(3, 6, 3\)", (x, np.stack([q, q]), alpha), dict(dipoles=np.stack([m] * 3))),
+        (r"field has shape \(3, 6, 3\)", (x, np.stack([q, q]), alpha), dict(field=np.stack([m] * 3))),
+        (r"guess has shape \(6, 3\); \(2, 6, 3\)", (x, np.stack([q, q]), alpha), dict(guess=m)),
         (r"guess has shape \(6, 2\)", (x, q, alpha), dict(guess=m[:, :2])),
         ("charges are not finite; the first is that of particle 0", (x, q * np.nan, alpha), {}),
         ("on top of each other", (x[[0, 0]], q[:2], 0.01), {}),
@@ -256,6 +292,7 @@ TABLE = (1.0, 0.2, 10.0, 0.0, 14.0, 0.0, 20.0, 0.0, 20.0, 0.0, 20.0)  # of two p
 FUNCTIONS = {
     "slopes of dipoles": lambda: operators._slopes(Gaussian(2.0), 1.2, True, None),
     "damped slopes": lambda: operators._slopes(Gaussian(2.0), 1.2, True, 0.39),
+    "damped slopes of sets": lambda: operators._slopes(Gaussian(2.0), 1.2, True, 0.39, 3),
     "damped moments": lambda: damping.moments(0.39),
     "listed moments": lambda: damping.listed(0.39, 0.2),
     "listed charges": lambda: direct.listed(2, True, 0.2),

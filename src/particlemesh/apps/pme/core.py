@@ -848,7 +848,7 @@ class Calculation(Fixed):
             )
         taken = {
             name: kernels.take(
-                array, (x.count, *_CORES.get(name, ())), name, batch=name not in _CORES, dtype=x.dtype,
+                array, (x.count, *_CORES.get(name, ())), name, batch=sets or name not in _CORES, dtype=x.dtype,
                 backend=backend, upload=upload, dense=False,
             )
             for name, array in numbers.items()

@@ -96,13 +96,14 @@ def _thole(at: int) -> Any:
     return numba.njit(nogil=True, error_model="numpy", forceinline=True)(damp)
 
 
-def slopes(smooth: Smooth, cutoff: float, a: float) -> pm.PairFunction:
+def slopes(smooth: Smooth, cutoff: float, a: float, sets: int) -> pm.PairFunction:
     """Return the pair function of slopes of potentials of damped dipoles, minus the smooth part up to the cutoff.
 
-    Its values are a dipole and the root of a polarizability. Beyond the cutoff it has what damping adds to points.
+    Its values are a dipole of each set and the root of a polarizability. Beyond the cutoff it has what damping adds to
+    points.
     """
     more = *_parameters(a), cutoff**2
-    at, rows = MORE, MORE + len(more)
+    at, rows, last = MORE, MORE + len(more), 3 * sets
     head = f"""
 real c1 = r2 > 0 ? (real)0 : -p[4], c2 = 0;
 if (r2 > 0) {{
@@ -112,15 +113,15 @@ if (r2 > 0) {{
         c1 = p1 - s1;
         c2 = p2 - s2;
     }}
-    if (p[{at}] * r2 * sqrt(r2) < p[{at + 1}] * a[3] * b[3]) {{  // few pairs
-        {_DAMP.replace("LAST", "3").replace("AT + 1", str(at + 1)).replace("AT", str(at))}
+    if (p[{at}] * r2 * sqrt(r2) < p[{at + 1}] * a[{last}] * b[{last}]) {{  // few pairs
+        {_DAMP.replace("LAST", str(last)).replace("AT + 1", str(at + 1)).replace("AT", str(at))}
         c1 = within ? k1 - s1 : -e1 * p1;
         c2 = within ? 3 * k2 - s2 : -e2 * p2;
     }}
-}} else if (a[3] * b[3] > 0) c1 += p[{at}] / (a[3] * b[3]);
+}} else if (a[{last}] * b[{last}] > 0) c1 += p[{at}] / (a[{last}] * b[{last}]);
 """
     parameters = parameters_of(smooth, close.ALL, *more)
-    return slopes_of(head, _damped(smooth.coefficients.shape[1], at, rows), 4, parameters)
+    return slopes_of(head, _damped(smooth.coefficients.shape[1], at, rows), sets, last + 1, parameters)
 
 
 @functools.cache
@@ -129,11 +130,11 @@ def _damped(terms: int, at: int, rows: int) -> Any:
 
     def c1_and_c2(r2, i, j, a, b, p):
         if r2 <= 0:
-            size = a[3] * b[3]
+            size = a[-1] * b[-1]
             return (p[at] / size if size > 0 else size) - p[4], r2
         _, p1, p2, _, _, s1, s2, _ = of_pair(r2, i, j, p)
         within = r2 <= p[at + 8]
-        if p[at] * r2 * np.sqrt(r2) < p[at + 1] * a[3] * b[3]:  # few pairs
+        if p[at] * r2 * np.sqrt(r2) < p[at + 1] * a[-1] * b[-1]:  # few pairs
             e1, e2, _, k1, k2, _, _, _ = damp(r2, a, b, p)
             if within:
                 return k1 - s1, p[at + 5] * k2 - s2

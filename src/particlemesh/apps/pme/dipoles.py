@@ -352,8 +352,10 @@ def _function(width: int, terms: int, kind: int) -> Callable[..., None]:
     return dipole_pair
 
 
-def slopes_of(head: str, of_pair: Callable[..., Any], values: int, parameters: Sequence[float]) -> pm.PairFunction:
-    """Return the pair function of slopes of potentials of dipoles, the first values.
+def slopes_of(
+    head: str, of_pair: Callable[..., Any], sets: int, values: int, parameters: Sequence[float]
+) -> pm.PairFunction:  # fmt: skip
+    """Return the pair function of slopes of potentials of sets of dipoles, the first values.
 
     Parameters
     ----------
@@ -364,18 +366,21 @@ def slopes_of(head: str, of_pair: Callable[..., Any], values: int, parameters: S
     """
     source = f"""
 {head}
-const real along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * c2;
-for (int n = 0; n < 3; n++) sum[n] += c1 * b[n] - along * d[n];
+for (int k = 0; k < {3 * sets}; k += 3) {{
+    const real along = (b[k] * d[0] + b[k + 1] * d[1] + b[k + 2] * d[2]) * c2;
+    for (int n = 0; n < 3; n++) sum[k + n] += c1 * b[k + n] - along * d[n];
+}}
 """
-    return pm.PairFunction(source, _slopes(of_pair), 3, values, parameters)
+    return pm.PairFunction(source, _slopes(of_pair, 3 * sets), 3 * sets, values, parameters)
 
 
 @functools.cache
-def _slopes(of_pair: Callable[..., Any]) -> Callable[..., None]:
+def _slopes(of_pair: Callable[..., Any], results: int) -> Callable[..., None]:
     def slopes_of_dipole(r2, d, i, j, a, b, p, sum):  # noqa: A002 - the names that a pair function has
         c1, c2 = of_pair(r2, i, j, a, b, p)
-        along = (b[0] * d[0] + b[1] * d[1] + b[2] * d[2]) * c2
-        for n in range(3):
-            sum[n] += c1 * b[n] - along * d[n]
+        for k in range(0, results, 3):
+            along = (b[k] * d[0] + b[k + 1] * d[1] + b[k + 2] * d[2]) * c2
+            for n in range(3):
+                sum[k + n] += c1 * b[k + n] - along * d[n]
 
     return slopes_of_dipole

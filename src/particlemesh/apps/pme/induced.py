@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,19 +36,19 @@ class InducedResult(DipoleResult):
 
     Parameters
     ----------
-    energy, energies, forces, virial : array (), (N,), (N, 3), (3, 3)
+    energy, energies, forces, virial : array (...), (..., N), (..., N, 3), (..., 3, 3)
         As for :class:`DipoleResult`. The energy includes ``induced**2 / (2 polarizability)``, which it takes to induce
         dipoles. Since it is least for these dipoles, forces and virial are those at fixed dipoles.
-    potentials : array (N,)
+    potentials : array (..., N)
         Derivative of the energy by a charge.
-    fields : array (N, 3)
+    fields : array (..., N, 3)
         Minus the derivative of the energy by a permanent dipole.
-    torques : array (N, 3)
+    torques : array (..., N, 3)
         Permanent dipole times field.
-    induced : array (N, 3)
+    induced : array (..., N, 3)
         Induced dipoles.
     iterations : int
-        Applications of the mesh and sums over pairs that they took.
+        Applications of the mesh and sums over pairs that they took, the most of all sets.
     residual : float
         What is left of the equations, relative to the field of the permanent moments; below the tolerance.
 
@@ -140,15 +141,17 @@ class InducedDipoles(Equations):
         Parameters
         ----------
         positions : array (N, 3), or tuple of 3 arrays (N,)
-        charges : array (N,)
+        charges : array (..., N)
+            Leading axes are sets at the same positions, which are solved together. An iteration makes one pass over the
+            mesh for all sets, and one over pairs for six. Each set stops by itself.
         polarizabilities : array (N,) or float
             Volumes (length**3) where Coulomb's constant is 1, else these over the constant: ``induced = polarizability
             * field``, with the field in units of energy per charge and length. Particles with 0 have no induced dipole.
-        dipoles : array (N, 3), optional
-            Permanent ones.
-        field : array (3,) or (N, 3), optional
+        dipoles : array (N, 3) or (..., N, 3), optional
+            Permanent ones, of all sets or of each.
+        field : array (3,), (N, 3) or (..., N, 3), optional
             Of the outside, at permanent and induced dipoles. Charges do not feel it: their energy is not periodic.
-        guess : array (N, 3), optional
+        guess : array (..., N, 3), optional
             Induced dipoles to start from, as those of an earlier time step.
         virial : bool
             Whether the result has a virial.
@@ -172,9 +175,9 @@ class InducedDipoles(Equations):
 
 
 class _Step(Step):
-    """One set of positions, charges, permanent dipoles, polarizabilities and field."""
+    """One set of positions and polarizabilities, with sets of charges, permanent dipoles and fields."""
 
-    kind, name = InducedResult, "induced"
+    kind, name, sets = InducedResult, "induced", True
 
     def __init__(
         self, model: InducedDipoles, positions: Any, charges: Any, polarizabilities: Any, dipoles: Any, field: Any
@@ -183,23 +186,32 @@ class _Step(Step):
         super().__init__(model, positions, charges=charges, **more)
         self.thole, count = model.thole, self.x.count
         self.alpha, self.row = numbers(polarizabilities, count, "polarizabilities", 0.0), (count, 3)
+        self.batch, whole = self.like.batch, (*self.like.batch, count, 3)
+        for operand in self.taken.values():
+            if operand.batch not in ((), self.batch):
+                raise ValueError(f"dipoles have shape {operand.user.shape}; {(count, 3)} or {whole} is needed.")
         outside = np.zeros(3) if field is None else np.asarray(kernels.to_host(field, "field"), np.float64)
-        if outside.shape not in ((3,), (count, 3)):
-            raise ValueError(f"field has shape {outside.shape}; (3,) or ({count}, 3) is needed.")
+        if outside.shape not in ((3,), (count, 3), whole):
+            allowed = " or ".join(dict.fromkeys(map(str, ((3,), (count, 3), whole))))
+            raise ValueError(f"field has shape {outside.shape}; {allowed} is needed.")
         if not np.isfinite(outside).all():
             raise ValueError("field is not finite; give finite numbers.")
-        self.outside = np.broadcast_to(outside, (count, 3))
+        self.outside = np.broadcast_to(outside, whole).reshape(math.prod(self.batch), count, 3)
 
     def prepare(self) -> None:
         self.take_core(self.like.native)
-        core, count = self.core, self.x.count
+        core, count, sets = self.core, self.x.count, len(self.outside)
         self.unit = core.constant
-        self.q = core.dense("charges", self.like.native, (count,), copy=True)
-        self.permanent = self.upload(np.zeros((count, 3)))
+        self.q = core.dense("charges", self.like.native, (sets, count), copy=True)
+        self.permanent = self.upload(np.zeros((sets, count, 3)))
         if "dipoles" in self.taken:
-            core.backend.copy(self.permanent, self.taken["dipoles"].native)
-        self.vectors, self.scalars = Vectors(core, 1, 3 * count), Vectors(core, 1, count)
-        self.unknown = self.vectors.take("of induced dipoles").reshape(count, 3)
+            given = self.taken["dipoles"]
+            rows = core.dense("dipoles", given.native, (math.prod(given.batch), count, 3), copy=True)
+            for c in range(sets):
+                core.backend.copy(self.permanent[c], rows[min(c, len(rows) - 1)])
+        self.vectors, self.scalars = Vectors(core, sets, 3 * count), Vectors(core, 1, count)
+        self.one = Vectors(core, 1, 3 * count)  # vectors of one set
+        self.unknown = self.vectors.take("of induced dipoles").reshape(sets, count, 3)
         self.field = self.upload(self.outside)
         self.reach, volumes = 0.0, np.zeros(count)  # 0: listed pairs are not damped, either
         if self.thole is not None and count:
@@ -212,27 +224,39 @@ class _Step(Step):
     def solve_from(self, guess: Any) -> Solution:
         # The field is that of charges, permanent dipoles and the outside.
         core, count = self.core, self.x.count
-        start: Any = self.pme(native(self.x), self.q, dipoles=self.permanent, virial=False)
         right = self.vectors.take("of fields")
         core.backend.clear(right)
-        self.vectors.add(right, self.of_result(start.fields).reshape(1, -1), 1 / core.constant)
-        self.vectors.add(right, self.field.reshape(1, -1), 1 / core.constant)
-        if self.reach:
-            core.backend.clear(self.unknown)
-            extra = self.extra(self.unknown)
-            self.vectors.add_columns(right, extra, -1.0, columns=3, first=damping.INDUCED)
+        self.vectors.add(right, self.field.reshape(right.shape), 1 / core.constant)
+        core.backend.clear(self.unknown)
+        for c in range(len(right)):
+            q, permanent = (self.of_set(a, c) for a in (self.q, self.permanent))
+            start: Any = self.pme(native(self.x), q, dipoles=permanent, virial=False)
+            self.one.add(right[c : c + 1], self.of_result(start.fields).reshape(1, -1), 1 / core.constant)
+            if self.reach:
+                extra = self.extra(q, permanent, self.unknown[0])
+                self.one.add_columns(right[c : c + 1], extra, -1.0, columns=3, first=damping.INDUCED)
         if guess is not None:
             if not np.isfinite(kernels.to_host(guess, "guess")).all():
                 raise ValueError("guess is not finite; give finite numbers.")
-            given = kernels.take(guess, (count, 3), "guess", like=self.like, batch=False)
-            core.backend.copy(self.unknown, given.native)
-            flat = self.unknown.reshape(1, -1)
+            given = kernels.take(guess, (count, 3), "guess", like=self.like)
+            if given.batch != self.batch:
+                raise ValueError(f"guess has shape {given.user.shape}; {(*self.batch, count, 3)} is needed.")
+            core.backend.copy(self.unknown.reshape(given.native.shape), given.native)
+            flat = self.unknown.reshape(right.shape)
             self.vectors.scale(flat, self.upload(np.repeat(self.alpha > 0, 3)), flat)  # the others have none
         return self.solve(right, self.unknown, guessed=guess is not None, probe=True)
 
     def of_result(self, array: Any) -> Any:
         """Return a result of the PME as a dense native array."""
         return array if self.core.on_gpu else np.ascontiguousarray(array)
+
+    def of_set(self, array: Any, c: int) -> Any:
+        """Return the numbers of a set as a dense native array, which begins its memory."""
+        if not (c and self.core.on_gpu):
+            return array[c]
+        row = self.upload(np.zeros(array.shape[1:]))
+        self.core.backend.copy(row, array[c])
+        return row
 
     def solve(self, right: Any, x: Any, *, guessed: bool = False, probe: bool = False) -> Solution:
         core, count, model = self.core, self.x.count, self.model
@@ -247,15 +271,15 @@ class _Step(Step):
             operator.dipoles(p, self.vectors, image, self.thole, self.root, self.reach)
 
         return self.vectors.solve(
-            operate, right, x.reshape(1, -1), weights, guessed=guessed, tolerance=model.tolerance,
+            operate, right, x.reshape(right.shape), weights, guessed=guessed, tolerance=model.tolerance,
             most=model.iterations, indefinite=_catastrophe(self.thole, core.constant), probe=probe,
         )  # fmt: skip
 
-    def extra(self, induced: Any) -> Any:
-        """Return the columns of `damping.moments` for all particles, without Coulomb's constant."""
+    def extra(self, q: Any, permanent: Any, induced: Any) -> Any:
+        """Return the columns of `damping.moments` for all particles of a set, without Coulomb's constant."""
         core, a, count, near = self.core, self.thole or 1.0, self.x.count, close.reach(self.core)
 
-        rows = joined(core, count, damping.VALUES, self.q.reshape(-1, 1), self.permanent, induced, self.root)
+        rows = joined(core, count, damping.VALUES, q.reshape(-1, 1), permanent, induced, self.root)
         reach = max(self.reach, near) if len(core.exclusions) else self.reach
         function = close.function(
             core, ("moments", a), count, functools.partial(damping.moments, a), damping.AT + close.HEAD
@@ -266,16 +290,31 @@ class _Step(Step):
         return sums
 
     def slopes(self, induced: Any, virial: bool) -> dict[str, Any]:
-        """As described there. All arrays are of the whole set.
+        """As described there.
 
         ``stretch`` is the derivative by the logarithms of polarizabilities at fixed dipoles, without that of the energy
         that it takes to induce dipoles. ``acting`` is the field at induced dipoles.
         """
-        core, c, count, scalars, vectors = self.core, self.core.constant, self.x.count, self.scalars, self.vectors
+        given = self.q, self.permanent, self.field, induced
+        sets = [self._slopes(virial, *(self.of_set(a, c) for a in given)) for c in range(len(induced))]
+        return {name: self._stacked([one[name] for one in sets]) for name in sets[0]}
+
+    def _stacked(self, rows: list[Any]) -> Any:
+        """Return one array of those of all sets."""
+        if rows[0] is None or isinstance(rows[0], (float, np.ndarray)):  # of the CPU, or a total
+            return None if rows[0] is None else np.stack(rows)
+        whole = self.upload(np.zeros((len(rows), *rows[0].shape)))
+        for target, row in zip(whole, rows, strict=True):
+            self.core.backend.copy(target, row)
+        return whole
+
+    def _slopes(self, virial: bool, q: Any, permanent: Any, field: Any, induced: Any) -> dict[str, Any]:
+        """Return these of one set."""
+        core, c, count, scalars, vectors = self.core, self.core.constant, self.x.count, self.scalars, self.one
         total = self.upload(np.zeros((count, 3)))
-        for part in (self.permanent, induced):
+        for part in (permanent, induced):
             vectors.add(total, part)
-        result: Any = self.pme(native(self.x), self.q, dipoles=total, virial=virial)
+        result: Any = self.pme(native(self.x), q, dipoles=total, virial=virial)
         names = ("energies", "forces", "potentials", "fields")
         out = {name: self.of_result(getattr(result, name)) for name in names}
         stretch, acting = self.upload(np.zeros(count)), self.upload(np.zeros((count, 3)))
@@ -283,12 +322,12 @@ class _Step(Step):
         strained = vectors.take("of strained dipoles")
         vectors.scale(strained, stiff, induced.reshape(1, -1))
         scalars.dots(out["energies"], induced, strained.reshape(count, 3), 0.5)
-        scalars.dots(out["energies"], total, self.field, -1.0)
-        vectors.add(out["fields"], self.field)
+        scalars.dots(out["energies"], total, field, -1.0)
+        vectors.add(out["fields"], field)
         vectors.add(acting, out["fields"])
         whole = self.core.backend.download(result.virial).astype(np.float64) if virial else None
         if self.reach or len(core.exclusions.pairs):
-            extra = self.extra(induced)
+            extra = self.extra(q, permanent, induced)
             scalars.add_columns(out["energies"], extra, c)
             scalars.add_columns(out["potentials"], extra, c, first=damping.POTENTIAL)
             scalars.add_columns(stretch, extra, -c / 2, first=damping.BY_W)
@@ -301,5 +340,5 @@ class _Step(Step):
         if not np.isfinite(energy):
             raise ValueError("the energy is not finite: numbers are too large, or particles too near each other.")
         torques = self.upload(np.zeros((count, 3)))
-        vectors.cross(torques, self.permanent, out["fields"])
+        vectors.cross(torques, permanent, out["fields"])
         return out | dict(energy=energy, virial=whole, stretch=stretch, torques=torques, acting=acting)

@@ -215,15 +215,15 @@ class Operator:
     def dipoles(
         self, mu: Any, vectors: Vectors, out: Any, thole: float | None = None, roots: Any = None, reach: float = 0.0
     ) -> None:  # fmt: skip
-        """Add the slopes of the potentials of dipoles, both (N, 3), without Coulomb's constant.
+        """Add the slopes of the potentials of sets of dipoles, both (sets, 3 N), without Coulomb's constant.
 
         They are damped up to a reach, if roots (N, 1) of polarizabilities are given.
         """
         core, count = self.core, self.x.count
-        mu, nodes = mu.reshape(count, 3), core.solver.plan.mesh.field_shape
+        mu, nodes = mu.reshape(len(mu), count, 3), core.solver.plan.mesh.field_shape
         density, field, slopes = (
             core.take(f"{name} of induced dipoles", int(np.prod(shape))).reshape(shape)
-            for name, shape in (("density", nodes), ("field", nodes), ("slopes", (count, 3)))
+            for name, shape in (("density", (len(mu), *nodes)), ("field", (len(mu), *nodes)), ("slopes", mu.shape))
         )
         core.solver.plan.spread_gradient(mu, out=density)
         core.solver.potential_field(density, out=field)
@@ -231,10 +231,18 @@ class Operator:
         vectors.add(out, slopes.reshape(out.shape), core.split.mesh)
         vectors.add(out, mu.reshape(out.shape), -core.split.at_zero(1))
         cutoff = core.parameters.cutoff
-        function = _slopes(core.split, cutoff, core.dtype.itemsize == 4, thole)
-        values = mu if thole is None else joined(core, count, 4, mu, roots)
-        core.grid.stream(max(cutoff, reach), function, values, out=slopes)
-        vectors.add(out, slopes.reshape(out.shape))
+        one = Vectors(core, 1, 3 * count)
+        for begin in range(0, len(mu), core.together):
+            rows = [mu[c] for c in range(begin, min(begin + core.together, len(mu)))]
+            function = _slopes(core.split, cutoff, core.dtype.itemsize == 4, thole, len(rows))
+            damped = [roots] * (thole is not None)
+            values = (
+                joined(core, count, 3 * len(rows) + len(damped), *rows, *damped) if len(mu) > 1 or damped else mu[0]
+            )
+            sums = core.take("near slopes", count * 3 * len(rows)).reshape(count, 3 * len(rows))
+            core.grid.stream(max(cutoff, reach), function, values, out=sums)
+            for c in range(len(rows)):
+                one.add_columns(out[begin + c : begin + c + 1], sums, columns=3, first=3 * c)
 
 
 def joined(core: Core, count: int, width: int, *parts: Any) -> Any:
@@ -318,11 +326,11 @@ def _potentials_of(split: Split, cutoff: float, single: bool, one: bool, sets: i
 
 
 @functools.lru_cache(maxsize=32)
-def _slopes(split: Split, cutoff: float, single: bool, thole: float | None) -> pm.PairFunction:
+def _slopes(split: Split, cutoff: float, single: bool, thole: float | None, sets: int = 1) -> pm.PairFunction:
     """Return the pair function of slopes of potentials of dipoles, for ``1 / r`` minus a smooth part, and damped."""
     smooth = with_derivatives(split, cutoff, single)
     if thole is not None:
-        return damping.slopes(smooth, cutoff, thole)
+        return damping.slopes(smooth, cutoff, thole, sets)
     head = f"""
 real c1 = -p[4], c2 = 0;
 if (r2 > 0) {{
@@ -331,7 +339,7 @@ if (r2 > 0) {{
     c2 = p2 - s2;
 }}
 """
-    return slopes_of(head, _of_points(smooth.coefficients.shape[1]), 3, parameters_of(smooth))
+    return slopes_of(head, _of_points(smooth.coefficients.shape[1]), sets, 3 * sets, parameters_of(smooth))
 
 
 @functools.cache

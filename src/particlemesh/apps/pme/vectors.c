@@ -105,12 +105,14 @@ KERNEL direct(GLOBAL const real* RESTRICT z, GLOBAL real* RESTRICT p, GLOBAL con
     }
 }
 
-// x += square / curve * p, residual -= square / curve * image.
+// x += square / curve * p, residual -= square / curve * image, of sets that move.
 KERNEL advance(GLOBAL real* RESTRICT x, GLOBAL real* RESTRICT residual, GLOBAL const real* RESTRICT p,
                GLOBAL const real* RESTRICT image, GLOBAL const real* RESTRICT square,
-               GLOBAL const real* RESTRICT curve, const i64 count, const i64 sets, const i64 shares)
+               GLOBAL const real* RESTRICT curve, GLOBAL const real* RESTRICT moves, const i64 count,
+               const i64 sets, const i64 shares)
 {
     for (i64 share = GROUP_ID; share < sets * shares; share += GROUP_COUNT) {
+        if (moves[share / shares] == 0) continue;
         const real bend = total(curve, share / shares, shares);
         const real step = bend > 0 ? total(square, share / shares, shares) / bend : (real)0;
         OF_SHARE(share, k) {

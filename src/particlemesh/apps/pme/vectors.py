@@ -48,6 +48,7 @@ class Vectors:
 
     def __init__(self, core: Core, sets: int, count: int) -> None:
         self.core, self.sets, self.count = core, sets, count
+        self._moves = self._moving = None  # which sets the last step of conjugate gradients moved
         self.shares = min(max(1, -(-count // _SHARE)), _MOST_SHARES)
 
     def take(self, name: str) -> Any:
@@ -166,11 +167,15 @@ class Vectors:
             p *= _quotient(square, former, p)
             p += z
 
-    def _advance(self, x: Any, residual: Any, p: Any, image: Any, square: Any, curve: Any) -> None:
+    def _advance(self, x: Any, residual: Any, p: Any, image: Any, square: Any, curve: Any, moves: np.ndarray) -> None:
         if self.core.on_gpu:
-            self._launch("advance", x, residual, p, image, square, curve, self.count, self.sets, self.shares)
+            if not np.array_equal(moves, self._moves):
+                self._moves, self._moving = moves, self.core.upload(moves)
+            self._launch(
+                "advance", x, residual, p, image, square, curve, self._moving, self.count, self.sets, self.shares
+            )
         else:
-            step = _quotient(square, curve, p)
+            step = _quotient(square * moves, curve, p)
             x += step * p
             residual -= step * image
 
@@ -181,6 +186,7 @@ class Vectors:
     ) -> Solution:  # fmt: skip
         """Solve equations with a symmetric positive operator by conjugate gradients [hestenes1952]_.
 
+        Sets stop one by one, so that others change nothing of a set's solution.
         Between iterations the host waits for the norm of the residual and for nothing else. Residuals that iterations
         update know nothing of the rounding of solutions. So the last one is that of the solution itself, and iterations
         go on from it while it falls.
@@ -252,15 +258,15 @@ class Vectors:
                 raise ValueError("residuals are not finite: numbers are too large, or particles too near each other.")
             if any((c < 0).any() for c in curves):
                 raise ValueError(indefinite)
-            residual = math.sqrt(
-                float(np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0).max(initial=0))
-            )
+            ratios = np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0)
+            residual = math.sqrt(float(ratios.max(initial=0)))
             if residual <= tolerance and not is_true:
                 look()
                 former, curve, is_true = None, None, True
                 square = self.weigh(right, weights, z, inverse, names[iteration % 2])
                 (sizes,) = self.on_host(square)
-                residual = math.sqrt(float(np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0).max()))
+                ratios = np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0)
+                residual = math.sqrt(float(ratios.max()))
                 if tolerance < residual >= true / 2:
                     raise RuntimeError(
                         f"the residual no longer falls: it is {residual:.2g} of the right side, and tolerance is "
@@ -275,7 +281,7 @@ class Vectors:
             self._direct(z, p, square, former)
             replays("operate", (p, image), lambda: operate(p, image))
             curve = self.products(p, image, "of curves")
-            self._advance(x, right, p, image, square, curve)
+            self._advance(x, right, p, image, square, curve, ratios > tolerance**2)
             former = square
         raise RuntimeError(
             f"after {most} iterations the residual is {residual:.2g} of the right side, and tolerance is {tolerance:g}"
