@@ -49,6 +49,16 @@ def test_sets_of_electronegativities_are_solved_as_each_alone(widths):
     np.testing.assert_allclose(together.charges.sum(1), totals, atol=1e-13)
 
 
+def test_sets_stop_by_themselves():
+    chi, totals = np.stack([CHI, 0 * CHI + 0.3, np.sin(np.arange(6.0))]), np.array([0.7, 1.0, 0.0])
+    together, counts = model(1e-2)(X, chi, ETA, total=totals), set()
+    for k in range(3):
+        alone = model(1e-2)(X, chi[k], ETA, total=totals[k])
+        counts.add(alone.iterations)
+        np.testing.assert_allclose(together.charges[k], alone.charges, rtol=0, atol=1e-13)
+    assert together.iterations == max(counts) > min(counts)
+
+
 def test_equal_atoms_share_the_total():
     crystal = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 2
     fine = dict(cutoff=0.9, splitting=6.0, shape=32, window="bspline10")

@@ -187,6 +187,8 @@ class _Step(Step):
         self.thole, count = model.thole, self.x.count
         self.alpha, self.row = numbers(polarizabilities, count, "polarizabilities", 0.0), (count, 3)
         self.batch, whole = self.like.batch, (*self.like.batch, count, 3)
+        if 0 in self.batch:
+            raise ValueError(f"charges have shape {self.like.user.shape}; give at least one set.")
         for operand in self.taken.values():
             if operand.batch not in ((), self.batch):
                 raise ValueError(f"dipoles have shape {operand.user.shape}; {(count, 3)} or {whole} is needed.")
@@ -228,10 +230,14 @@ class _Step(Step):
         core.backend.clear(right)
         self.vectors.add(right, self.field.reshape(right.shape), 1 / core.constant)
         core.backend.clear(self.unknown)
+        charged: Any = None
+        if "dipoles" not in self.taken:
+            charged = self.pme(native(self.x), self.q, virial=False, fields=True)
         for c in range(len(right)):
             q, permanent = (self.of_set(a, c) for a in (self.q, self.permanent))
-            start: Any = self.pme(native(self.x), q, dipoles=permanent, virial=False)
-            self.one.add(right[c : c + 1], self.of_result(start.fields).reshape(1, -1), 1 / core.constant)
+            start: Any = charged or self.pme(native(self.x), q, dipoles=permanent, virial=False)
+            fields = self.of_result(start.fields[c] if charged else start.fields)
+            self.one.add(right[c : c + 1], fields.reshape(1, -1), 1 / core.constant)
             if self.reach:
                 extra = self.extra(q, permanent, self.unknown[0])
                 self.one.add_columns(right[c : c + 1], extra, -1.0, columns=3, first=damping.INDUCED)
@@ -239,8 +245,8 @@ class _Step(Step):
             if not np.isfinite(kernels.to_host(guess, "guess")).all():
                 raise ValueError("guess is not finite; give finite numbers.")
             given = kernels.take(guess, (count, 3), "guess", like=self.like)
-            if given.batch != self.batch:
-                raise ValueError(f"guess has shape {given.user.shape}; {(*self.batch, count, 3)} is needed.")
+            if given.batch != self.like.batch:
+                raise ValueError(f"guess has shape {given.user.shape}; {(*self.like.batch, count, 3)} is needed.")
             core.backend.copy(self.unknown.reshape(given.native.shape), given.native)
             flat = self.unknown.reshape(right.shape)
             self.vectors.scale(flat, self.upload(np.repeat(self.alpha > 0, 3)), flat)  # the others have none

@@ -231,18 +231,16 @@ class Operator:
         vectors.add(out, slopes.reshape(out.shape), core.split.mesh)
         vectors.add(out, mu.reshape(out.shape), -core.split.at_zero(1))
         cutoff = core.parameters.cutoff
-        one = Vectors(core, 1, 3 * count)
+        damped = [] if thole is None else [roots]
         for begin in range(0, len(mu), core.together):
-            rows = [mu[c] for c in range(begin, min(begin + core.together, len(mu)))]
+            rows = [mu[c] for c in range(len(mu))[begin : begin + core.together]]
+            width, values = 3 * len(rows), mu[0]
+            if len(mu) > 1 or damped:
+                values = joined(core, count, width + len(damped), *rows, *damped)
+            sums = core.take("near slopes", count * width).reshape(count, width)
             function = _slopes(core.split, cutoff, core.dtype.itemsize == 4, thole, len(rows))
-            damped = [roots] * (thole is not None)
-            values = (
-                joined(core, count, 3 * len(rows) + len(damped), *rows, *damped) if len(mu) > 1 or damped else mu[0]
-            )
-            sums = core.take("near slopes", count * 3 * len(rows)).reshape(count, 3 * len(rows))
             core.grid.stream(max(cutoff, reach), function, values, out=sums)
-            for c in range(len(rows)):
-                one.add_columns(out[begin + c : begin + c + 1], sums, columns=3, first=3 * c)
+            Vectors(core, len(rows), 3 * count).add_columns(out[begin : begin + len(rows)], sums, columns=3)
 
 
 def joined(core: Core, count: int, width: int, *parts: Any) -> Any:

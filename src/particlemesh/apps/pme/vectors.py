@@ -48,7 +48,8 @@ class Vectors:
 
     def __init__(self, core: Core, sets: int, count: int) -> None:
         self.core, self.sets, self.count = core, sets, count
-        self._moves = self._moving = None  # which sets the last step of conjugate gradients moved
+        # The sets that the last step moved, and this where the core works.
+        self._moves, self._moving = np.zeros(0, bool), None
         self.shares = min(max(1, -(-count // _SHARE)), _MOST_SHARES)
 
     def take(self, name: str) -> Any:
@@ -70,13 +71,12 @@ class Vectors:
             target += target.dtype.type(factor) * source
 
     def add_columns(self, target: Any, rows: Any, factor: float = 1.0, *, columns: int = 1, first: int = 0) -> None:
-        """Add a multiple of columns of rows (N, ...): so many for each particle, or one for each of several sets."""
+        """Add a multiple of columns of rows (N, ...): so many for each particle, of one set after the other."""
         if self.core.on_gpu:
-            self._add(target, rows, factor, columns, 1, rows.shape[1], first)
-        elif self.sets > 1:
-            target += target.dtype.type(factor) * rows[:, first : first + self.sets].T
+            self._add(target, rows, factor, columns, columns, rows.shape[1], first)
         else:
-            target += target.dtype.type(factor) * rows[:, first : first + columns].reshape(target.shape)
+            of_sets = rows[:, first : first + columns * self.sets].reshape(len(rows), self.sets, columns)
+            target += target.dtype.type(factor) * of_sets.swapaxes(0, 1).reshape(target.shape)
 
     def _add(
         self, target: Any, source: Any, factor: float, columns: int, of_set: int, of_row: int, first: int
@@ -187,6 +187,7 @@ class Vectors:
         """Solve equations with a symmetric positive operator by conjugate gradients [hestenes1952]_.
 
         Sets stop one by one, so that others change nothing of a set's solution.
+
         Between iterations the host waits for the norm of the residual and for nothing else. Residuals that iterations
         update know nothing of the rounding of solutions. So the last one is that of the solution itself, and iterations
         go on from it while it falls.
@@ -248,6 +249,9 @@ class Vectors:
             self.core.backend.copy(right, given)
             self.add(right, image, -1.0)
 
+        def relative(sizes: np.ndarray) -> np.ndarray:
+            return np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0)
+
         if guessed:
             look()
         names, former, curve = ("of squares", "of other squares"), None, None
@@ -258,14 +262,14 @@ class Vectors:
                 raise ValueError("residuals are not finite: numbers are too large, or particles too near each other.")
             if any((c < 0).any() for c in curves):
                 raise ValueError(indefinite)
-            ratios = np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0)
+            ratios = relative(sizes)
             residual = math.sqrt(float(ratios.max(initial=0)))
             if residual <= tolerance and not is_true:
                 look()
                 former, curve, is_true = None, None, True
                 square = self.weigh(right, weights, z, inverse, names[iteration % 2])
                 (sizes,) = self.on_host(square)
-                ratios = np.divide(sizes, scale, out=np.zeros_like(sizes), where=scale > 0)
+                ratios = relative(sizes)
                 residual = math.sqrt(float(ratios.max()))
                 if tolerance < residual >= true / 2:
                     raise RuntimeError(
