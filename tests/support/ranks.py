@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks that are threads of one process: every law of distributed work can be tested without MPI."""
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -69,22 +70,37 @@ class Threads(Transport):
         return self.room.gather(self.rank, thing)
 
 
-def on_threads(size, work):
-    """Call ``work(world)`` on every rank, and return the results; the first error is raised."""
+def outcomes(size, work, grace=0.0):
+    """Call ``work(world)`` on every rank; return the results, and the errors, None where there is none.
+
+    Ranks that wait for one that has raised get a BrokenBarrierError after so many seconds.
+    """
     room, results, errors = _Room(size), [None] * size, [None] * size
+    ended = threading.Barrier(size)
 
     def call(rank):
         try:
             results[rank] = work(World.over(Threads(room, rank)))
         except BaseException as error:
             errors[rank] = error
+            with contextlib.suppress(threading.BrokenBarrierError):
+                ended.wait(grace)
             room.barrier.abort()
+        else:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                ended.wait(PATIENCE)
 
     threads = [threading.Thread(target=call, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return results, errors
+
+
+def on_threads(size, work):
+    """Call ``work(world)`` on every rank, and return the results; the first error is raised."""
+    results, errors = outcomes(size, work)
     failed = [e for e in errors if e is not None and not isinstance(e, threading.BrokenBarrierError)]
     for error in failed or [e for e in errors if e is not None]:
         raise error

@@ -108,7 +108,17 @@ class FFT(checks.Fixed):
         self, domain: Any, world: Any, real: bool = True, *, parts: str = AUTO, deterministic: bool = False,
         numbers: Any = None, check: bool = True, threads: int | None = None,
     ) -> None:  # fmt: skip
-        self.busy, self.domain, self.world, self.mesh = threading.RLock(), domain, world, domain.mesh
+        self.busy, self.world = threading.RLock(), world
+        with world.agreement(f"FFT(cuts {hash_of(domain)}, {real=}, {parts=}, {deterministic=}, {check=})"):
+            threads = at_most_cores(checks.threads(threads, None))
+            self._lay_out(domain, real, parts, deterministic, numbers, check)
+        fair = fair_threads(world)  # all ranks ask, also where one of them names a number
+        self.threads = fair if threads is None else threads
+        self._plans: dict[Any, Any] = {}  # of cuFFT, by device, dtype and lengths
+        self._indices: dict[Any, Any] = {}  # of modes that are kept, by library, device and axes
+
+    def _lay_out(self, domain: Any, real: bool, parts: str, deterministic: bool, numbers: Any, check: bool) -> None:
+        self.domain, self.mesh, world = domain, domain.mesh, self.world
         self.real, self.deterministic = checks.flag(real, "real"), checks.flag(deterministic, "deterministic")
         self._check = checks.flag(check, "check")
         checks.one_of(parts, "parts", (AUTO, SLABS, PENCILS))
@@ -133,11 +143,6 @@ class FFT(checks.Fixed):
         self._gather, self._scatter = Transfer(nodes, first, rank), Transfer(first, nodes, rank)
         self._spectra = after[-1]
         self.part: Part = self._spectra.parts[rank][0]
-        fair = fair_threads(world)  # all ranks ask, also where one of them names a number
-        threads = at_most_cores(checks.threads(threads, None))
-        self.threads = fair if threads is None else threads
-        self._plans: dict[Any, Any] = {}  # of cuFFT, by device, dtype and lengths
-        self._indices: dict[Any, Any] = {}  # of modes that are kept, by library, device and axes
 
     def __repr__(self) -> str:
         kind = "real" if self.real else "complex"
@@ -459,11 +464,13 @@ class Remap(checks.Fixed):
     """
 
     def __init__(self, source: Any, target: Any, world: Any, *, check: bool = True) -> None:
-        self.world, self._check = world, checks.flag(check, "check")
-        before, after = layout_of(source, world), layout_of(target, world)
-        if before.shape != after.shape:
-            raise ValueError(f"the domains have {before.shape} and {after.shape} nodes; give one mesh.")
-        self._transfer = Transfer(before, after, world.rank)
+        self.world = world
+        with world.agreement("Remap"):
+            self._check = checks.flag(check, "check")
+            before, after = layout_of(source, world), layout_of(target, world)
+            if before.shape != after.shape:
+                raise ValueError(f"the domains have {before.shape} and {after.shape} nodes; give one mesh.")
+            self._transfer = Transfer(before, after, world.rank)
         self._alike = str(zlib.crc32(repr((before, after)).encode()))
 
     def __call__(self, field: Any) -> Any:

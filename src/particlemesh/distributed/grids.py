@@ -87,12 +87,13 @@ class UniformGrid(checks.Fixed):
     def __init__(
         self, domain: Domain, world: World, radius: float, *, cell_size: Any = None, check: bool = True, **options: Any
     ) -> None:
-        check_ranks(domain, world)
-        if "systems" in options:
-            raise TypeError("grids over ranks have no systems: leave out systems.")
         self.busy, self.domain, self.world = threading.RLock(), domain, world
-        self.radius = checks.at_least_zero(radius, "radius")
-        self._check = checks.flag(check, "check")
+        with world.agreement(f"UniformGrid({check=})"):
+            check_ranks(domain, world)
+            if "systems" in options:
+                raise TypeError("grids over ranks have no systems: leave out systems.")
+            self.radius = checks.at_least_zero(radius, "radius")
+            self._check = checks.flag(check, "check")
         self._cell_size, self._options = self.radius if cell_size is None else cell_size, options
         self._grids: dict[Any, Local] = {}  # by dtype and place of the positions
         self._held: OwnedParticles | None = None

@@ -83,6 +83,7 @@ class VectorSolver(checks.Fixed):
         name = type(green).__name__ if callable(green) else green
         with self.world.agreement(f"VectorSolver({name}, {kappa=}, {alpha=}, {of=}, {zero=}, {onto=}, {parts=})"):
             checks.all_periodic(self.mesh.periodic)
+            forms = forms if callable(forms) else tuple(forms)
             self._onto = checks.one_of(onto, "onto", PROJECTIONS)
         self.fft = FFT(
             domain, self.world, parts=parts, deterministic=options.get("deterministic", False), check=self._check,

@@ -276,12 +276,11 @@ class BrownianDynamics(Fixed):
             )
         self._rest = mobility  # in the box without strain
         self._forces = _one(forces)
-        temperature = checks.at_least_zero(temperature, "temperature")
         time_step = checks.positive(time_step, "time_step")
         self.integrator = checks.one_of(integrator, "integrator", tuple(SCHEMES))
         seed = secrets.randbits(128) if seed is None else seed
         self.difference = None if difference is None else checks.positive(difference, "difference")
-        self._check_drift(temperature)
+        temperature = self._checked_temperature(temperature)
         if self.difference is not None and getattr(mobility, "divergence_free", False):
             raise ValueError(
                 f"difference is {difference!r}, and the divergence of {type(mobility).__name__} vanishes: leave it out."
@@ -314,13 +313,15 @@ class BrownianDynamics(Fixed):
     def _noise(self, seed: Any) -> Noise:
         return Noise(checks.integer(seed, "seed", 0, SEED_LIMIT - 1), self._module, self._dtype)
 
-    def _check_drift(self, temperature: float) -> None:
+    def _checked_temperature(self, given: Any) -> float:
+        temperature = checks.at_least_zero(given, "temperature")
         if temperature and self.difference is None and not getattr(self._rest, "divergence_free", False):
             raise ValueError(
                 f"{type(self._rest).__name__} does not say that its divergence vanishes: give difference=, the "
                 "length of a random finite difference, such as 1e-4 radii, or let the mobility have "
                 "divergence_free = True."
             )
+        return temperature
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = "positions", "forces", "temperature", "time_step", "integrator", "seed", "difference", "shear_rate"
@@ -352,6 +353,10 @@ class BrownianDynamics(Fixed):
     def shear_rate(self, value: float) -> None:
         self._shear(value)
 
+    def _set(self, name: str, change: Callable[[], Problem]) -> None:
+        """Obey what a user sets, once it is right; over ranks, once it is right and alike on all."""
+        self._problem = change()
+
     @property
     def strain(self) -> float:
         """The sum of ``shear_rate * time_step`` over all steps; ``box`` leans by as much, less whole edges."""
@@ -365,9 +370,7 @@ class BrownianDynamics(Fixed):
     @temperature.setter
     @alone
     def temperature(self, value: float) -> None:
-        value = checks.at_least_zero(value, "temperature")
-        self._check_drift(value)
-        self._problem = self._problem._replace(temperature=value)
+        self._set("temperature", lambda: self._problem._replace(temperature=self._checked_temperature(value)))
 
     @property
     def time_step(self) -> float:
@@ -377,9 +380,9 @@ class BrownianDynamics(Fixed):
     @time_step.setter
     @alone
     def time_step(self, value: float) -> None:
-        value = checks.positive(value, "time_step")
-        self._since = self._step, self.time
-        self._problem = self._problem._replace(time_step=value)
+        since = self._step, self.time
+        self._set("time_step", lambda: self._problem._replace(time_step=checks.positive(value, "time_step")))
+        self._since = since
 
     @property
     def forces(self) -> Callable[[Any], Any] | None:
@@ -389,10 +392,12 @@ class BrownianDynamics(Fixed):
     @forces.setter
     @alone
     def forces(self, value: Any) -> None:
-        forces = _one(value)
-        deformed = sheared(forces, self.strain) if self.strain or self.shear_rate else forces
-        self._forces = forces
-        self._problem = self._problem._replace(force=self._force_of(deformed))
+        def change() -> Problem:
+            deformed = sheared(_one(value), self.strain) if self.strain or self.shear_rate else _one(value)
+            return self._problem._replace(force=self._force_of(deformed))
+
+        self._set("forces", change)
+        self._forces = _one(value)
 
     @property
     def seed(self) -> int:
@@ -402,7 +407,7 @@ class BrownianDynamics(Fixed):
     @seed.setter
     @alone
     def seed(self, value: int) -> None:
-        self._problem = self._problem._replace(noise=self._noise(value))
+        self._set("seed", lambda: self._problem._replace(noise=self._noise(value)))
 
     @property
     def folded(self) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from particlemesh import distributed as pmd
 from particlemesh.apps.brownian.arrays import to_host
 from particlemesh.apps.brownian.drag import Drag
-from particlemesh.apps.brownian.dynamics import BrownianDynamics, Noise, read_state, remade
+from particlemesh.apps.brownian.dynamics import BrownianDynamics, Noise, Problem, read_state, remade
 from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
 from particlemesh.apps.brownian.free import FreeRPY
 from particlemesh.apps.brownian.ranks import DistributedRPY, share_of_rows
@@ -33,7 +33,7 @@ class DistributedBrownianDynamics(BrownianDynamics):
     those of rank 0, then those of rank 1. A particle has the random numbers of its number, so that motion is that of
     one device within rounding, on any number of ranks.
 
-    All methods are collective, except `step`, `time` and the properties. If a rank raises, all others raise a
+    All methods are collective, except `step`, `time` and reading a property: all ranks set one to the same. If a rank raises, all others raise a
     :class:`particlemesh.distributed.RankError` that names it. Shear is not served. Particles move on the device of
     their arrays.
 
@@ -80,17 +80,12 @@ class DistributedBrownianDynamics(BrownianDynamics):
         time_step: float, integrator: str = "euler", seed: int | None = None, difference: float | None = None,
     ) -> None:  # fmt: skip
         self.world, self._shows = world, world.rank == 0
-        if seed is None:
-            seed = world.allgather(secrets.randbits(128))[0]
         said = f"{type(mobility).__name__}, {temperature=}, {time_step=}, {integrator=}, {seed=}, {difference=}"
+        drawn = world.allgather(secrets.randbits(128))[0]  # also where a rank names a seed
+        seed = drawn if seed is None else seed
 
         def accepted() -> tuple[str, None]:
-            for thing in (mobility, *_all_of(forces)):
-                if isinstance(thing, _WHOLE) and not isinstance(thing, DistributedRPY):
-                    raise TypeError(
-                        f"a {type(thing).__name__} sees the particles of one rank only: give DistributedRPY or Drag as "
-                        "mobility, and forces that sum over ranks, such as those of distributed.UniformGrid.stream."
-                    )
+            _check_over_ranks(mobility)
             self._accept(positions, mobility, forces, temperature, time_step, integrator, seed, difference)
             return f"DistributedBrownianDynamics({said}) of {self._module.__name__} in {self._dtype}", None
 
@@ -114,8 +109,20 @@ class DistributedBrownianDynamics(BrownianDynamics):
         return noise
 
     def _shear(self, rate: Any) -> None:
-        if rate:
-            raise ValueError(f"shear_rate is {rate!r}; over ranks boxes do not shear: use BrownianDynamics.")
+        with self.world.agreement("shear_rate"):
+            if rate != 0:
+                raise ValueError(f"shear_rate is {rate!r}; over ranks boxes do not shear: use BrownianDynamics.")
+
+    def _set(self, name: str, change: Callable[[], Problem]) -> None:
+        def changed() -> tuple[str, Problem]:
+            problem = change()
+            return f"{name}: {problem.temperature}, {problem.time_step}, {problem.noise.seed}", problem
+
+        self._problem = self.world.alike(changed)
+
+    def _force_of(self, forces: Any) -> Any:
+        _check_over_ranks(*_all_of(forces))
+        return super()._force_of(forces)
 
     # ---- motion ---------------------------------------------------------------------------------------
 
@@ -263,6 +270,15 @@ class _Frames:
         with self._world.agreement("a frame"):
             if self._file is not None:
                 self._file.write(frame)
+
+
+def _check_over_ranks(*things: Any) -> None:
+    for thing in things:
+        if isinstance(thing, _WHOLE) and not isinstance(thing, DistributedRPY):
+            raise TypeError(
+                f"a {type(thing).__name__} sees the particles of one rank only: give DistributedRPY or Drag as "
+                "mobility, and forces that sum over ranks, such as those of distributed.UniformGrid.stream."
+            )
 
 
 def _all_of(forces: Any) -> list[Any]:
