@@ -45,7 +45,7 @@ TOP = {
 BUDGET = {
     ".": 918,
     "adapters": 1606,
-    "apps/brownian": 2329,
+    "apps/brownian": 2339,
     "apps/dem": 2836,
     "apps/files": 3477,
     "apps/mri": 681,
@@ -56,7 +56,7 @@ BUDGET = {
     "backends": 3365,
     "choosing": 855,
     "command": 3125,
-    "distributed": 3978,
+    "distributed": 3986,
     "fourier": 3177,
     "grid": 8774,
     "interpolate": 3415,

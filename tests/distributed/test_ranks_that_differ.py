@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks whose arguments differ where they must be alike: every rank raises, and none reads the wrong numbers."""
 
+import inspect
+import itertools
+import threading
+from queue import Empty
+
 import numpy as np
 import pytest
 
 import particlemesh as pm
 from particlemesh import distributed as pmd
+from particlemesh.apps import brownian, dem, nufft, pme
 from particlemesh.distributed import routes
-from ranks import on_threads
+from ranks import on_threads, outcomes
 
 MESH = pm.Mesh((8, 6), (1.0, 1.0))
 
@@ -129,3 +135,77 @@ def test_arrays_of_the_user():
     same = np.lib.stride_tricks.as_strided(np.zeros(6), (8, 6), (0, 8))
     with pytest.raises(ValueError, match="share memory"):
         plan.spread(np.ones(2), out=same)
+
+
+# What makes each public class over ranks, beside the world and what `inspect` shows as a default.
+MADE = {
+    pmd.FFT: dict(domain=...),
+    pmd.Plan: dict(domain=..., window="cic"),
+    pmd.Remap: dict(source=..., target=...),
+    pmd.Route: dict(parts=np.arange(8) % 2),
+    pmd.Solver: dict(domain=...),
+    pmd.UniformGrid: dict(domain=..., radius=0.2),
+    pmd.VectorSolver: dict(domain=...),
+    pmd.power_spectrum: dict(positions=np.arange(16.0).reshape(8, 2) / 16, values=np.ones(8), domain=...),
+    pmd.whole_field: dict(field=..., domain=...),
+    nufft.DistributedPlan: dict(nufft_type=1, n_modes_or_dim=(8, 6)),
+    pme.DistributedPME: dict(box=(4.0,) * 3),
+    brownian.DistributedRPY: dict(box=(20.0,) * 3),
+    brownian.DistributedBrownianDynamics: dict(positions=np.eye(3), mobility=brownian.Drag(), time_step=0.1),
+    dem.DistributedSimulation: dict(
+        positions=..., radii=0.1, density=1.0, contact=dem.LinearSpring(10.0), walls=[dem.Plane((0, 0, -9), (0, 0, 1))],
+        time_step=1e-3,
+    ),
+}  # fmt: skip
+WRONG = (None, object(), "nonsense", -1, float("nan"), [[1], [1, 2]], np.zeros((2, 3), complex))
+
+
+def arguments(kind, world):
+    domain = pmd.Domain(MESH, world.size)
+    own = dict(field=np.zeros(domain.parts(world.rank)[0].shape), positions=np.eye(3) + 4 * world.rank)
+    given = {name: own.get(name, domain) if value is ... else value for name, value in MADE[kind].items()}
+    known = [p for p in inspect.signature(kind).parameters.values() if p.default is not p.empty and p.name != "world"]
+    return {p.name: p.default for p in known} | given
+
+
+def check_that_none_waits(call, what):
+    """Let one rank of two give something wrong: all end alike, and what the others raise names it."""
+    for culprit, wrong in itertools.product((0, 1), WRONG):
+        _, errors = outcomes(2, lambda world, w=wrong, c=culprit: call(world, world.rank == c, w), 5.0)
+        said = f"{what} is {wrong!r} on rank {culprit}: {errors!r}"
+        assert not any(isinstance(e, (threading.BrokenBarrierError, Empty)) for e in errors), said
+        assert len({e is None for e in errors}) == 1, said
+        assert isinstance(errors[1 - culprit], pmd.RankError | None), said
+
+
+def test_all_that_takes_a_world_is_walked():
+    things = [vars(module)[name] for module in (pmd, brownian, dem, nufft, pme) for name in module.__all__]
+    errors = [thing for thing in things if inspect.isclass(thing) and issubclass(thing, Exception)]
+    calls = [thing for thing in things if callable(thing) and thing not in errors]
+    assert {call for call in calls if "world" in inspect.signature(call).parameters} == MADE.keys()
+
+
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
+def test_a_wrong_argument_on_one_rank_lets_none_wait(kind):
+    on_threads(2, lambda world: kind(world=world, **arguments(kind, world)))
+    for name in arguments(kind, pmd.World()):
+
+        def call(world, bad, wrong, name=name):
+            kind(world=world, **arguments(kind, world) | ({name: wrong} if bad else {}))
+
+        check_that_none_waits(call, name)
+
+
+SETTERS = [(kind, n) for kind in MADE for n, p in inspect.getmembers(kind, lambda p: isinstance(p, property)) if p.fset]
+
+
+@pytest.mark.parametrize(("kind", "name"), SETTERS, ids=lambda thing: getattr(thing, "__name__", thing))
+def test_a_wrong_attribute_on_one_rank_lets_none_wait(kind, name):
+    def call(world, bad, wrong):
+        thing = kind(world=world, **arguments(kind, world))
+        now = getattr(thing, name)
+        setattr(thing, name, wrong if bad else now)
+        world.allgather("all have set it")
+
+    assert len(SETTERS) >= 12
+    check_that_none_waits(call, name)

@@ -228,8 +228,12 @@ def test_shear_copies_and_other_seeds_are_refused():
             copy.copy(dynamics)
         with pytest.raises(ValueError, match="give trajectory="):
             dynamics.run(1, every=2)
-        dynamics.seed = world.rank
-        with pytest.raises(pmd.RankError, match="calls run"):
-            dynamics.run(1)
+        with pytest.raises(pmd.RankError, match="calls seed"):
+            dynamics.seed = world.rank
+        wca = WCA(BOX)
+        with pytest.raises(TypeError if world.rank else pmd.RankError, match="of one rank only"):
+            dynamics.forces = wca if world.rank else None
+        with pytest.raises(pmd.RankError, match="seed="):
+            DistributedBrownianDynamics(world, start(), Drag(), time_step=0.1, seed=None if world.rank else 1)
 
     on_threads(2, work)

@@ -393,8 +393,8 @@ class BrownianDynamics(Fixed):
     @alone
     def forces(self, value: Any) -> None:
         def change() -> Problem:
-            deformed = sheared(_one(value), self.strain) if self.strain or self.shear_rate else _one(value)
-            return self._problem._replace(force=self._force_of(deformed))
+            forces, moves = _one(value), self.strain or self.shear_rate
+            return self._problem._replace(force=self._force_of(sheared(forces, self.strain) if moves else forces))
 
         self._set("forces", change)
         self._forces = _one(value)

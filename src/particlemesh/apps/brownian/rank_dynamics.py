@@ -33,9 +33,9 @@ class DistributedBrownianDynamics(BrownianDynamics):
     those of rank 0, then those of rank 1. A particle has the random numbers of its number, so that motion is that of
     one device within rounding, on any number of ranks.
 
-    All methods are collective, except `step`, `time` and reading a property: all ranks set one to the same. If a rank raises, all others raise a
-    :class:`particlemesh.distributed.RankError` that names it. Shear is not served. Particles move on the device of
-    their arrays.
+    All methods are collective, and so is setting an attribute; `step`, `time` and reading are not. If a rank raises,
+    all others raise a :class:`particlemesh.distributed.RankError` that names it. Shear is not served. Particles move
+    on the device of their arrays.
 
     Parameters
     ----------
@@ -85,7 +85,6 @@ class DistributedBrownianDynamics(BrownianDynamics):
         seed = drawn if seed is None else seed
 
         def accepted() -> tuple[str, None]:
-            _check_over_ranks(mobility)
             self._accept(positions, mobility, forces, temperature, time_step, integrator, seed, difference)
             return f"DistributedBrownianDynamics({said}) of {self._module.__name__} in {self._dtype}", None
 
@@ -121,7 +120,12 @@ class DistributedBrownianDynamics(BrownianDynamics):
         self._problem = self.world.alike(changed)
 
     def _force_of(self, forces: Any) -> Any:
-        _check_over_ranks(*_all_of(forces))
+        for thing in (self._rest, *_all_of(forces)):
+            if isinstance(thing, _WHOLE) and not isinstance(thing, DistributedRPY):
+                raise TypeError(
+                    f"a {type(thing).__name__} sees the particles of one rank only: give DistributedRPY or Drag as "
+                    "mobility, and forces that sum over ranks, such as those of distributed.UniformGrid.stream."
+                )
         return super()._force_of(forces)
 
     # ---- motion ---------------------------------------------------------------------------------------
@@ -270,15 +274,6 @@ class _Frames:
         with self._world.agreement("a frame"):
             if self._file is not None:
                 self._file.write(frame)
-
-
-def _check_over_ranks(*things: Any) -> None:
-    for thing in things:
-        if isinstance(thing, _WHOLE) and not isinstance(thing, DistributedRPY):
-            raise TypeError(
-                f"a {type(thing).__name__} sees the particles of one rank only: give DistributedRPY or Drag as "
-                "mobility, and forces that sum over ranks, such as those of distributed.UniformGrid.stream."
-            )
 
 
 def _all_of(forces: Any) -> list[Any]:

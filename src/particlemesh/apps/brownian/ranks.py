@@ -75,7 +75,7 @@ class DistributedRPY(RPY):
     ) -> None:  # fmt: skip
         self.world = self._ranks = world
         said = f"{box}, {viscosity}, {accuracy}, {splitting=}, {cutoff=}, {shape=}, {window}, {applications=}"
-        size = radius if np.isscalar(radius) else "of each"
+        size = "of each" if isinstance(radius, (list, tuple)) or np.ndim(radius) else radius
         with world.agreement(f"DistributedRPY({said}, {vectors=}, {backend=}, {parts=}, {options}, radius={size})"):
             super().__init__(
                 box, radius, viscosity, accuracy, splitting=splitting, cutoff=cutoff, shape=shape, window=window,
