@@ -209,7 +209,7 @@ def test_all_backends_and_types_agree(backend, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("thole", [None, 0.39])
 @pytest.mark.parametrize("shape", [(1,), (2,), (7,), (2, 2)], ids=str)
-@pytest.mark.turns(4)
+@pytest.mark.turns(8)
 def test_sets_are_those_of_single_calls_and_stop_by_themselves(backend, dtype, thole, shape):
     x, q, m, alpha = (a.astype(dtype) for a in system())
     rng = np.random.default_rng(4)

@@ -232,6 +232,7 @@ def test_equilibrated_gaussians_in_free_space_solve_the_equations_of_plain_pairs
 
 @pytest.mark.parametrize("name", ["free", "wire", "slab"])
 @pytest.mark.parametrize("net", [0.0, 1.3])
+@pytest.mark.turns(3)
 def test_the_trace_of_the_virial_follows_from_the_energy(name, net):
     pme, (x, q, *_), _ = in_box(name, None)
     q = q - q.mean() + net / 5
@@ -245,7 +246,7 @@ def test_the_trace_of_the_virial_follows_from_the_energy(name, net):
 @pytest.mark.parametrize("name", ["free", "wire", "slab"])
 @pytest.mark.parametrize("splitting", ["prolate", "gaussian"])
 @pytest.mark.parametrize("numbers", [2, 3, 5], ids=["charges", "dipoles", "all"])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_virial_is_the_change_of_plain_sums_by_a_strain(name, splitting, numbers):
     pme, arrays, _ = in_box(name, splitting)
     given = arrays[:numbers]
