@@ -50,7 +50,7 @@ BUDGET = {
     "apps/files": 3477,
     "apps/mri": 681,
     "apps/nufft": 1674,
-    "apps/pme": 6018,
+    "apps/pme": 6162,
     "arrays": 1046,
     "autograd": 1623,
     "backends": 3365,

@@ -299,7 +299,7 @@ apps.pme.Dispersion: accuracy cutoff splitting shape shift
 apps.pme.InducedDipoles: tolerance thole iterations
 apps.pme.PMEBatch: accuracy cutoff splitting shape coulomb_constant
 apps.pme.slab_correction: axis coulomb_constant fields
-apps.pme.PME.__call__: dipoles quadrupoles widths virial fields
+apps.pme.PME.__call__: dipoles quadrupoles widths virial fields error
 apps.pme.PME.core apps.pme.DistributedPME.core apps.pme.Dispersion.core apps.pme.PMEBatch.core: fourth
 apps.pme.PME.reserve: sets virial dipoles quadrupoles
 apps.pme.ChargeEquilibration.__call__: widths total guess virial

@@ -2,6 +2,7 @@
 """Programs on the pages of PME give what the pages say, and each formula there has a test."""
 
 import csv
+import math
 import re
 import textwrap
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_each_formula_is_there_with_its_test(name):
 
 
 def test_the_table_of_nodes_is_that_of_the_benchmark():
-    with (ROOT / "benchmarks/results/pme-nodes-amd-epyc-2-threads.csv").open(encoding="utf-8") as file:
+    with (ROOT / "benchmarks/results/pme-nodes-intel-r-xeon-r-processor-1-threads.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     table = page("guide/pme.rst").split("list-table:: Fewest nodes")[1].split("\n\nAccuracy")[0]
     cells = re.findall(r"^ +(?:\* )?- (.+)$", table, re.MULTILINE)
@@ -75,6 +76,30 @@ def test_the_table_of_nodes_is_that_of_the_benchmark():
     for window, nodes in by_window.items():
         measured = [row for row in rows if row["window"] == window]
         assert nodes == [f"{r['gaussian_nodes']} / {r['prolate_nodes']}" if r["ratio"] else "–" for r in measured]
+
+
+def test_the_errors_of_clouds_are_those_of_the_benchmark():
+    with (ROOT / "benchmarks/results/pme-errors-intel-r-xeon-r-processor-1-threads.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+
+    def reached(*clouds):
+        errors = [float(r["ratio"]) for r in rows if not clouds or r["cloud"] in clouds]
+        return f"{min(errors):.2f} to {max(errors):.2f} times"
+
+    count = len({(r["cloud"], r["seed"]) for r in rows})
+    assert count == 1008
+    assert all(0.3 <= float(r["ratio"]) <= 1.3 for r in rows)
+    text = " ".join(page("guide/pme.rst").split()).replace("e-", "e-0")
+    assert f"Errors of 1,008 clouds were {reached()} the accuracy asked for, from 1e-02 to 1e-06." in text
+    assert f"Those of clusters were {reached('clusters')}, of slabs {reached('slab')}." in text
+    energies = {r["cloud"]: [] for r in rows}
+    for r in rows:
+        if float(r["asked"]) == 1e-4:
+            energies[r["cloud"]].append(float(r["energy"]))
+    others = [e for cloud, each in energies.items() if cloud != "water" for e in each]
+    above = sum(e > 4e-5 for e in others)
+    assert f"Of {len(others):,} others {above} were above 4e-05, and the largest was {max(others):.1e}." in text
+    assert f"relative errors were below {1e-7 * math.ceil(1e7 * max(energies['water'])):.0e} for water" in text
 
 
 def test_the_table_of_drifts_is_that_of_the_benchmark():

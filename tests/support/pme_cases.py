@@ -113,24 +113,25 @@ def ewald(matrix, positions, charges, alpha=2.0, reach=6.0):
     return energy, forces
 
 
-def ewald_sum(matrix, x, q, alpha=2.0, reach=6.0):
-    """The same of a few charges, without loops."""
+def ewald_sum(matrix, x, q, alpha=2.0, reach=6.0, rows=slice(None)):
+    """The same of a few charges, without loops; forces of some rows."""
     inverse, volume = np.linalg.inv(matrix), abs(np.linalg.det(matrix))
     x = (x @ inverse % 1) @ matrix
     most = np.ceil(reach / alpha * np.linalg.norm(inverse, axis=0)).astype(int) + 1
-    d = x[None] - x[:, None] + _integers(most)[:, None, None] @ matrix
+    d = x[None] - x[rows, None] + _integers(most)[:, None, None] @ matrix
     r = np.sqrt((d**2).sum(-1))
     r[r == 0] = np.inf
-    pairs = np.multiply.outer(q, q) * erfc(alpha * r) / r
-    gauss = np.multiply.outer(q, q) * 2 * alpha / np.sqrt(np.pi) * np.exp(-((alpha * r) ** 2))
+    pairs = np.multiply.outer(q[rows], q) * erfc(alpha * r) / r
+    gauss = np.multiply.outer(q[rows], q) * 2 * alpha / np.sqrt(np.pi) * np.exp(-((alpha * r) ** 2))
     forces = -(((pairs + gauss) / r**2)[..., None] * d).sum((0, 2))
-    rows, highest = 2 * np.pi * inverse.T, 2 * reach * alpha
-    k = _integers(np.ceil(highest * np.linalg.norm(matrix, axis=1) / (2 * np.pi)).astype(int)) @ rows
+    highest = 2 * reach * alpha
+    k = _integers(np.ceil(highest * np.linalg.norm(matrix, axis=1) / (2 * np.pi)).astype(int)) @ (2 * np.pi * inverse.T)
     k2 = (k**2).sum(1)
-    k, k2 = k[k2 > 0], k2[k2 > 0]
+    inside = (k2 > 0) & (k2 <= highest**2)
+    k, k2 = k[inside], k2[inside]
     phases = np.exp(1j * k @ x.T)
     structure, weight = phases @ q, 4 * np.pi / volume * np.exp(-k2 / (4 * alpha**2)) / k2
-    forces += q[:, None] * ((weight[:, None] * np.imag(phases * structure.conj()[:, None])).T @ k)
+    forces += q[rows, None] * ((weight[:, None] * np.imag(phases[:, rows] * structure.conj()[:, None])).T @ k)
     energy = pairs.sum() / 2 + (weight * abs(structure) ** 2).sum() / 2
     return energy - alpha / np.sqrt(np.pi) * (q**2).sum() - np.pi * q.sum() ** 2 / (2 * volume * alpha**2), forces
 

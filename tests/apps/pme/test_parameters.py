@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import particlemesh as pm
-from particlemesh.apps.pme import PME, Dispersion, PMEBatch
+from particlemesh import distributed as pmd
+from particlemesh.apps.pme import PME, Dispersion, DistributedPME, PMEBatch
 from particlemesh.apps.pme.parameters import CPU, choose, spacing_for
 from particlemesh.apps.pme.split import Gaussian, Prolate, SixthPower
 from particlemesh.window.window import WINDOWS
@@ -269,3 +270,32 @@ def test_errors_of_moments_are_as_explained(sizes, split, dtype):
     assert "2 systems; lattice vectors of boxes up to " in batch.explain()
     pme(x.astype(dtype), q.astype(dtype) + 1)
     assert "moments" not in pme.explain()
+
+
+def explained():
+    """Explanations with all that they can say."""
+    rng = np.random.default_rng(3)
+    heaps = np.repeat(rng.random((4, 3)), 15, 0) + rng.normal(scale=0.02, size=(60, 3))
+    x, q, mu = heaps @ BOX, np.tile([1.0, -1.0], 30), rng.normal(size=(60, 3))
+    given = dict(cutoff=0.4, bandwidth=12.0, shape=(30, 31, 32), window="bspline6")
+    pairs = dict(exclusions=[(0, 1), (2, 3)], factors=0.5)
+    made = [PME(BOX, 1e-3, **given, **pairs, skin=0.2), PME(BOX, 1e-3, deterministic=True, gradient="ik")]
+    made += [PME(BOX, 1e-3, **pairs), DistributedPME(pmd.World(), BOX, 1e-3, **pairs)]
+    for pme in made[:2]:
+        pme(x, q)
+    for pme in made[2:]:
+        pme(x, q, dipoles=mu)
+    batch = PMEBatch(BOX, 2, 1e-3, **given)
+    batch(x, q, np.arange(60) // 30, dipoles=mu, boxes=np.stack([BOX, BOX[[1, 2, 0]]]))
+    return [*(pme.explain() for pme in made), batch.explain()]
+
+
+def test_explanations_have_ten_lines():
+    for text in (texts := explained()):
+        lines = text.splitlines()
+        assert 7 <= len(lines) <= 10
+        assert max(map(len, lines)) <= 120
+        assert "crowded" in text
+    assert sum("moments" in text for text in texts) == 2  # a rank knows moments of its own
+    assert "a list, made 1 times" in texts[0]
+    assert "2 systems" in texts[-1]

@@ -2,7 +2,6 @@
 """Electrostatics of periodic systems by particle-mesh Ewald."""
 
 from particlemesh.apps.pme.batch import PMEBatch
-from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.dipoles import DipoleResult
 from particlemesh.apps.pme.dispersion import Dispersion
 from particlemesh.apps.pme.equilibration import ChargeEquilibration, EquilibrationResult
@@ -10,6 +9,7 @@ from particlemesh.apps.pme.induced import InducedDipoles, InducedResult
 from particlemesh.apps.pme.multipoles import MultipoleResult
 from particlemesh.apps.pme.pme import PME
 from particlemesh.apps.pme.ranks import DistributedPME
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.slab import slab_correction
 
 __all__ = [

@@ -10,11 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from particlemesh import kernels
-from particlemesh.apps.pme.core import Calculation, Core, Fields, Result, native, word_of
+from particlemesh.apps.pme.core import Calculation, Core, Fields, native, word_of
 from particlemesh.apps.pme.exclusions import KnownPairs, room_for_images, write_images
 from particlemesh.apps.pme.multipoles import MultipoleResult, Multipoles
-from particlemesh.apps.pme.parameters import check_vectors, costs_on, fourth_power
+from particlemesh.apps.pme.parameters import Parameters, check_vectors, fourth_power
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.split import SPLITS
 from particlemesh.kernels import Coordinates, DeviceBoxes, Record, Unread, alone, checks, compile_kernel, lattices
 
@@ -27,8 +28,9 @@ class PMEBatch(Calculation):
     """Electrostatics of many periodic systems in one call, with particles and boxes of their own.
 
     All systems share cutoff, splitting, mesh shape and window. They are chosen for ``box`` and the mean number of
-    particles, so give the largest box. In much larger ones the mesh would miss the accuracy, and a call raises an
-    error. For small systems one call takes much less time than a call for each.
+    particles, so give the largest box. The most crowded system of the first call decides how small errors have to be.
+    In much larger boxes the mesh would miss the accuracy, and a call raises an error. For small systems one call takes
+    much less time than a call for each.
 
     Parameters
     ----------
@@ -85,6 +87,8 @@ class PMEBatch(Calculation):
     def reserve(self, count: int, *, virial: bool = True, quadrupoles: bool = False) -> Self:
         """Choose parameters, and allocate for ``count`` particles of all systems; see :meth:`PME.reserve`.
 
+        Positions are not known, so charges are taken to be at random places, as there.
+
         Systems stay where they are: ``system`` is int32 on the device.
 
         Parameters
@@ -121,9 +125,12 @@ class PMEBatch(Calculation):
         core.multipoles = core.multipoles or Multipoles(core)
         return core.multipoles
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Batch:
+    def _best(self, count: int, *given: Any, **more: Any) -> tuple[Parameters, str]:
+        return self._one._best(max(1, round(count / self.systems)), *given, **more)
+
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: Any) -> Batch:
         each = max(1, round(count / self.systems))
-        p = self._one._chosen(each, dtype, costs_on(backend, dtype), fourth, **more)
+        p = self._one._chosen(each, dtype, backend, fourth, **more)
         return Batch(
             self.box, p, backend, dtype, self._one.coulomb_constant, gradient="window",
             named=self._named, threads=self._threads, count=each, systems=self.systems,
@@ -183,11 +190,16 @@ class PMEBatch(Calculation):
         kind = Result if len(numbers) == 1 else MultipoleResult
         backend, x, taken = self._taken(positions, check, out, kind, **numbers)
         pairs = self._known.of(exclusions, factors, x.count)
+
+        def systems() -> dict[str, Any]:
+            rows = lattices([self._rows] * self.systems if boxes is None else boxes, self.systems, 3)
+            return dict(owners=backend.read(owners)[0], rows=rows)
+
         with self._in_order(*taken.values()):
             owners = kernels.indices(system, x.count, self.systems, backend, upload=True)
             if kind is MultipoleResult:
                 self._choose_for_dipoles()
-            core = self._core_for(x, backend, fourth_power, taken["charges"].native, owners)
+            core = self._core_for(x, backend, fourth_power, taken["charges"].native, owners, systems=systems)
             if "widths" in taken:
                 core = self._for_widths(core, x.count, taken["widths"].native)
             core.set_boxes(boxes)
@@ -205,7 +217,7 @@ class PMEBatch(Calculation):
 
     @alone
     def explain(self) -> str:
-        """Return the parameters in use, the errors and the time of a system expected, and the stages of the solver.
+        """Return the parameters in use, and the errors and the time of a system expected, in ten lines at most.
 
         Examples
         --------

@@ -9,8 +9,8 @@ import numpy as np
 from ase.calculators.calculator import Calculator, all_changes
 from ase.units import Bohr, Hartree
 
-from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.slab import slab_correction
 
 __all__ = ["PMECalculator"]

@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, Self
@@ -20,9 +20,11 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import close, direct
+from particlemesh.apps.pme import parameters as choosing
 from particlemesh.apps.pme.exclusions import Boxes, Exclusions, unwrapped
 from particlemesh.apps.pme.lists import SkinList
-from particlemesh.apps.pme.parameters import FOURTH, Costs, Parameters, cells, choose, error_of, longest_vectors
+from particlemesh.apps.pme.parameters import FOURTH, Parameters, cells
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.split import Smooth, Split, check_powers, polynomials, widest
 from particlemesh.fourier import ProlateGreen, Solver
 from particlemesh.kernels import (
@@ -50,58 +52,6 @@ _NEAR = 1 / 3  # of the reach: where pairs of charges are close, whose powers of
 _ALONE = contextlib.nullcontext()
 _CORES = {"dipoles": (3,), "quadrupoles": (3, 3)}  # shapes of numbers of a particle that have axes
 _UPPER = (0, 1, 2, 1, 2, 0), (0, 1, 2, 2, 0, 1)  # the six terms of a virial
-
-
-@dataclass(repr=False)
-class Result:
-    """Energy, forces and virial of sets of charges; leading axes are those of the charges.
-
-    Parameters
-    ----------
-    energy : array (...,)
-        In units of ``coulomb_constant * charge**2 / length``.
-    energies : array (..., N)
-        Of each particle: half of that of its pairs. They sum to the energy.
-    forces : array (..., N, 3)
-    virial : array (..., 3, 3) or None
-        Derivative of the energy by a strain: positions and periodic lattice vectors x become ``x + strain @ x``. Its
-        trace is minus the energy of charges, but in wires with a net charge. It is -6 times that of
-        ``-c_i c_j / r**6`` (:class:`Dispersion`). The pressure's part is ``-trace(virial) / (3 volume)``.
-    potentials : array (..., N) or None
-        Derivative of the energy by a charge, in units of ``coulomb_constant * charge / length``, if asked for. The
-        particle's own charge and its excluded partners are left out. Scaled partners are scaled. Further images of all
-        are included. A charge of zero is a probe, which others do not see.
-    fields : array (..., N, 3) or None
-        Force on a unit charge in the place of the particle, from the same charges.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from particlemesh.apps.pme import PME
-    >>> atoms = np.array([[0.1, 0.5, 0.5], [0.6, 0.5, 0.5]])
-    >>> result = PME((2.0, 2.0, 2.0), accuracy=1e-6)(atoms, np.array([1.0, -1.0]))
-    >>> round(float(result.energies.sum() / result.energy), 6), round(float(np.trace(result.virial) / result.energy), 6)
-    (1.0, -1.0)
-    """
-
-    energy: Any
-    energies: Any
-    forces: Any
-    virial: Any = None
-    potentials: Any = None
-    fields: Any = None
-
-    def __repr__(self) -> str:
-        """Return one line for each field that there is; arrays on devices are not read."""
-        lines = [f"  {name}: {_described(value)}" for name, value in vars(self).items() if value is not None]
-        return "\n".join([f"<{type(self).__name__}", *lines]) + ">"
-
-
-def _described(value: Any) -> str:
-    """Return a number, or shape and dtype of an array."""
-    if isinstance(value, (int, float, np.number)) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        return f"{value:.8g}"
-    return f"array {tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
 
 
 class StepErrors(NamedTuple):
@@ -652,6 +602,12 @@ def native(x: Coordinates) -> Any:
     return x.arrays[0] if x.arrays[0].ndim == 2 else x.arrays
 
 
+def on_host(x: Coordinates, backend: Any) -> np.ndarray:
+    """Return positions (N, 3) on the host; waits."""
+    arrays = native(x)
+    return np.column_stack(backend.read(*(arrays if isinstance(arrays, tuple) else (arrays,))))
+
+
 # ---- calculations with a core: arguments, the way in of a call, and checks after it -------------------------
 
 
@@ -734,13 +690,17 @@ class Calculation(Fixed):
         """Bytes of memory held."""
         return 0 if self._core is None else self._core.nbytes
 
-    def _chosen(self, count: int, dtype: np.dtype, costs: Costs, fourth: float = FOURTH, **more: float) -> Parameters:
-        """Return the parameters for so many particles, some of them given, and warn if they miss the accuracy."""
-        accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
+    def _best(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: Any) -> tuple[Parameters, str]:
+        """Return the parameters for so many particles, some of them given, and a warning or ""."""
+        accuracy = max(self.accuracy or _DEFAULT[dtype], FLOOR[dtype])
         numbers = {name: value for name, value in self._given.items() if not isinstance(value, str)} | more
-        chosen, expensive = choose(
-            self.box, count, max(accuracy, floor), costs, split=self._split, fourth=fourth, **numbers
-        )
+        costs = choosing.costs_on(backend, dtype)
+        return choosing.choose(self.box, count, accuracy, costs, split=self._split, fourth=fourth, **numbers)
+
+    def _chosen(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: Any) -> Parameters:
+        """Return the same, and warn if they miss the accuracy."""
+        accuracy, floor = self.accuracy or _DEFAULT[dtype], FLOOR[dtype]
+        chosen, expensive = self._best(count, dtype, backend, fourth, **more)
         if expensive:
             warnings.warn(expensive, stacklevel=6)
         reached = math.hypot(chosen.error, floor)
@@ -753,13 +713,18 @@ class Calculation(Fixed):
             )  # fmt: skip
         if self.accuracy is None and any(v is not None for v in self._given.values()):
             return chosen  # they are the user's
-        return replace(chosen, longest=longest_vectors(chosen, self.box, count, 2 * max(accuracy, reached)))
+        return replace(chosen, longest=choosing.longest_vectors(chosen, self.box, count, 2 * max(accuracy, reached)))
 
     # ---- what classes have of their own ---------------------------------------------------------------
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Core:
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: Any) -> Core:
         """Return what a step needs, with parameters for so many particles, whose charges have a mean fourth power."""
         raise NotImplementedError
+
+    def _make_for(self, x: np.ndarray, dtype: np.dtype, backend: Any, fourth: float, **systems: Any) -> Any:
+        """Return the same for positions (N, 3) on the host, with what `crowding` takes of systems."""
+        known, _ = self._best(len(x), dtype, backend, fourth)
+        return self._make(len(x), dtype, backend, fourth, crowd=choosing.crowding(known, x, self.box, **systems))
 
     def _check(self, core: Any) -> None:
         """Raise what is wrong with the last step."""
@@ -770,6 +735,9 @@ class Calculation(Fixed):
     @alone
     def reserve(self, count: int) -> Self:
         """Choose parameters, and allocate for ``count`` particles, of all systems if there are several.
+
+        Positions are not known, so particles are taken to be at random places. Crowded ones have larger errors: call
+        once instead.
 
         After that, and one call with the same arrays, calls with ``check=False`` and ``out`` allocate nothing and
         never wait. A CUDA graph can capture them. Systems and their boxes stay where they are: ``system`` is int32 on
@@ -859,10 +827,14 @@ class Calculation(Fixed):
                 raise ValueError(f"{name} has shape {operand.user.shape}; one set ({x.count},) is needed{why}.")
         return backend, x, taken
 
-    def _core_for(self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any) -> Any:
+    def _core_for(
+        self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any,
+        systems: Callable[[], dict[str, Any]] = dict,
+    ) -> Any:  # fmt: skip
         """Return what a step needs: what there is, or what is made for these particles.
 
-        ``fourth`` returns the mean fourth power of charges from arrays on the host.
+        ``fourth`` returns the mean fourth power of charges from arrays on the host, and ``systems`` what `crowding`
+        takes of them.
         """
         core = self._core
         if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
@@ -870,7 +842,7 @@ class Calculation(Fixed):
                 self._look_at_error(core.parameters, x.count)
             return core
         self._fewest = x.count
-        return self._make(x.count, x.dtype, backend, fourth(*backend.read(*charges)))
+        return self._make_for(on_host(x, backend), x.dtype, backend, fourth(*backend.read(*charges)), **systems())
 
     def _for_widths(self, core: Any, count: int, widths: Any) -> Any:
         """Return the core, or one with a longer cutoff for Gaussians of widths (N,), if it is free and new."""
@@ -883,7 +855,7 @@ class Calculation(Fixed):
             needed = 1.01 * largest / widest(1.0, max(p.error, FLOOR[core.dtype]))
             if not p.cutoff < needed < most:
                 break
-            core = self._make(count, core.dtype, core.owner, p.fourth, cutoff=needed)
+            core = self._make(count, core.dtype, core.owner, p.fourth, crowd=p.crowd, cutoff=needed)
         return core
 
     def _look_at_error(self, known: Parameters, count: int) -> None:
@@ -891,7 +863,7 @@ class Calculation(Fixed):
         self._fewest = count
         if self.accuracy is None and any(value is not None for value in self._given.values()):
             return  # they are the user's
-        reached = error_of(known, self.box, count / getattr(self, "systems", 1))
+        reached = choosing.error_of(known, self.box, count / getattr(self, "systems", 1))
         if reached > 1.5 * max(known.error, self.accuracy or 0.0):
             warnings.warn(
                 f"the parameters were chosen for more particles: with {count} the error is about {reached:.1e} of a "

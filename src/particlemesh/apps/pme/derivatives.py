@@ -105,15 +105,26 @@ class Facts(NamedTuple):
     near: float  # the largest distance below which excluded pairs are close
 
 
-def choose(pme: Any, charges: Any, system: Any, moments: bool, widths: Any = None) -> None:
-    """Choose the parameters of a PME that has none, for charges whose numbers are known, and perhaps other moments."""
+def choose(
+    pme: Any, positions: Any, charges: Any, system: Any, matrix: Any, moments: bool, widths: Any = None
+) -> None:  # fmt: skip
+    """Choose the parameters of a PME that has none, for charges whose numbers are known, and perhaps other moments.
+
+    Positions are None if their numbers are not known, and the matrix if it is that of the box.
+    """
     if moments:
         pme._choose_for_dipoles()
     if pme._core is None:
         owners = None if system is None else kernels.to_host(system, "system")
         fourth = fourth_power(kernels.to_host(charges, "charges"), owners)
         kind: Any = kind_of(charges)
-        core = pme._make(charges.shape[0], np.dtype(name_of(charges)), kind.backend(charges), fourth)
+        numbers = np.dtype(name_of(charges)), kind.backend(charges), fourth
+        if positions is None:
+            core = pme._make(charges.shape[0], *numbers)
+        else:
+            cells = (pme.box.matrix if matrix is None else kernels.to_host(matrix, "cell")).reshape(-1, 3, 3)
+            rows = np.broadcast_to(cells, (getattr(pme, "systems", 1), 3, 3))
+            core = pme._make_for(kernels.to_host(positions, "positions"), *numbers, rows=rows, owners=owners)
         if widths is not None:
             core = pme._for_widths(core, charges.shape[0], kernels.to_host(widths, "widths"))
         pme._core = core

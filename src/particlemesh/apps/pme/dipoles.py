@@ -20,7 +20,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh.apps.pme import close
-from particlemesh.apps.pme.core import Core, Result, word_of
+from particlemesh.apps.pme.core import Core, word_of
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.split import NONE, Smooth, check_powers, with_derivatives
 from particlemesh.kernels import Coordinates, Record, compile_kernel
 

@@ -18,8 +18,9 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import parameters
-from particlemesh.apps.pme.core import Calculation, Core, Result, word_of
+from particlemesh.apps.pme.core import Calculation, Core, word_of
 from particlemesh.apps.pme.exclusions import KnownPairs, boxes
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.split import SixthPower, Smooth, polynomials
 from particlemesh.kernels import Coordinates, Unread, alone, checks, compile_kernel
 
@@ -103,8 +104,8 @@ class Dispersion(Calculation):
         """Cutoff, splitting, mesh and window in use, and the errors expected; None before the first call."""
         return None if self._core is None else self._core.parameters
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> LennardJones:
-        p = self._chosen(count, dtype, parameters.costs_on(backend, dtype), fourth, **more)
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: Any) -> LennardJones:
+        p = self._chosen(count, dtype, backend, fourth, **more)
         return LennardJones(
             self.box, p, backend, dtype, mixing=self.mixing, shift=self.shift, named=self._named,
             threads=self._threads, count=count,
@@ -117,9 +118,9 @@ class Dispersion(Calculation):
             return "parameters are chosen at the first call"
         nodes = " x ".join(map(str, p.shape))
         return (
-            f"cutoff {p.cutoff:.4g}, {p.split}, {nodes} nodes, {p.window.name}, "
-            f"mixing {self.mixing}; "
+            f"cutoff {p.cutoff:.4g}, {p.split}, {nodes} nodes, {p.window.name}, mixing {self.mixing}; "
             f"expected errors: pairs within the cutoff {p.real_error:.1e}, mesh {p.mesh_error:.1e}"
+            + (f", {p.crowd}" if p.crowd != parameters.NOT_CROWDED else "")
         )
 
     @alone

@@ -11,9 +11,10 @@ import numpy as np
 
 from particlemesh import kernels
 from particlemesh.apps.pme import damping
-from particlemesh.apps.pme.core import Result, native
+from particlemesh.apps.pme.core import native
 from particlemesh.apps.pme.operators import Equations, Operator, Step, joined, near_sums, numbers, virial_of
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.vectors import Solution, Vectors
 from particlemesh.kernels import alone
 

@@ -81,10 +81,11 @@ def energy(
     derivatives.check(pme, x, q, system, exclusions)
     values = derivatives.values_of(JAX, x, q, *others)
     moments = values.ndim > 1
-    if not any(isinstance(a, jax.core.Tracer) for a in (q, system, others[2])):
-        derivatives.choose(pme, q, system, moments, others[2])
-    facts = derivatives.facts_of(pme, x.shape[0], derivatives.name_of(x), x, moments)
     matrix = derivatives.matrix_of(pme, cell, functools.partial(jnp.asarray, dtype=x.dtype)).astype(x.dtype)
+    if not any(isinstance(a, jax.core.Tracer) for a in (q, system, others[2])):
+        at, rows = (None if isinstance(a, jax.core.Tracer) else a for a in (x, matrix))
+        derivatives.choose(pme, at, q, system, None if cell is None else rows, moments, others[2])
+    facts = derivatives.facts_of(pme, x.shape[0], derivatives.name_of(x), x, moments)
     known = derivatives.pairs_of(pme, exclusions, factors, x.shape[0])
     if system is not None and not isinstance(system, jax.core.Tracer):
         derivatives.check_systems(known.pairs, np.asarray(system))

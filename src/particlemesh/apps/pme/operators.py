@@ -14,10 +14,11 @@ import numpy as np
 import particlemesh as pm
 from particlemesh import kernels
 from particlemesh.apps.pme import damping, direct
-from particlemesh.apps.pme.core import Core, Result, native
+from particlemesh.apps.pme.core import Core, native
 from particlemesh.apps.pme.dipoles import factors, factors_text, parameters_of, slopes_of
 from particlemesh.apps.pme.parameters import FOURTH, fourth_power
 from particlemesh.apps.pme.pme import PME
+from particlemesh.apps.pme.result import Result
 from particlemesh.apps.pme.split import Split, polynomials, with_derivatives
 from particlemesh.apps.pme.vectors import Solution, Vectors, central
 from particlemesh.kernels import Coordinates, Fixed, checks

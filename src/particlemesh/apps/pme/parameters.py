@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -30,11 +30,24 @@ from particlemesh.apps.pme.split import Inverse, Prolate, Split
 from particlemesh.fourier import good_size
 from particlemesh.kernels import Backend
 
-# Of the accuracy, for each half: where particles are denser than on average, errors are up to twice those expected.
+# Of the accuracy, for each half: formulae take particles at random places, and others have up to twice their errors.
 SHARE = 0.53
 ORDERS = (4, 5, 6, 7, 8, 10, 12)
 _ALIASES = np.arange(-3, 4)
 FOURTH = 2.0  # mean fourth power of unknown charges over the square of their mean square: 1 if of one size, 3 if normal
+
+
+class Crowd(NamedTuple):
+    """By how much errors of the mesh and of pairs are larger than those of charges at random places."""
+
+    mesh: float
+    pairs: float
+
+    def __str__(self) -> str:
+        return f"crowded: errors are {self.pairs:g} (pairs) and {self.mesh:g} (mesh) times those at random places"
+
+
+NOT_CROWDED = Crowd(1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,7 @@ class Parameters:
     mesh_error: float
     seconds: float
     fourth: float = FOURTH
+    crowd: Crowd = NOT_CROWDED
     longest: tuple[float, ...] = (math.inf,) * 3
     most_images: ClassVar[int] = 2**18  # in a sum of float32: with more, potentials of 20 charges lose three digits
 
@@ -179,12 +193,13 @@ def _table(window: pm.Window, split: Split) -> tuple[NDArray[np.float64], ...]:
 
 
 def _errors(
-    window: pm.Window, split: Split, distance: float, fourth: float
+    window: pm.Window, split: Split, distance: float, fourth: float, crowd: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return logarithms of spacings in the split's unit, and of the relative error of the forces from one axis."""
     shape, unit = split.unit
     spacings, pairs, itself = _table(window, shape)
     reach = math.log(distance * unit)
+    pairs = pairs + math.log(crowd)
     return spacings, np.logaddexp(reach + 2 * pairs, math.log(fourth) + 4 * reach + 2 * itself) / 2
 
 
@@ -196,49 +211,60 @@ def _interpolated(x: float, known: NDArray[np.float64], values: NDArray[np.float
 
 
 def mesh_error(
-    window: pm.Window, split: Split, spacings: Sequence[float], distance: float, fourth: float = FOURTH
-) -> float:
+    window: pm.Window, split: Split, spacings: Sequence[float], distance: float, fourth: float = FOURTH,
+    crowd: float = 1.0,
+) -> float:  # fmt: skip
     """Return the relative error of the mesh's forces; ``spacings`` are those along the lattice vectors."""
-    table = _errors(window, split, distance, fourth)
+    table = _errors(window, split, distance, fourth, crowd)
     logs = [_interpolated(math.log(split.unit[1] * h), *table) for h in spacings]
     return split.mesh_share(distance) * math.sqrt(sum(math.exp(min(2 * e, 700.0)) for e in logs))
 
 
-def spacing_for(window: pm.Window, split: Split, error: float, distance: float, fourth: float = FOURTH) -> float:
+def spacing_for(
+    window: pm.Window, split: Split, error: float, distance: float, fourth: float = FOURTH, crowd: float = 1.0
+) -> float:
     """Return the distance of nodes with which the mesh makes an error: the inverse of `mesh_error` in a cube."""
-    spacings, errors = _errors(window, split, distance, fourth)
+    spacings, errors = _errors(window, split, distance, fourth, crowd)
     target = math.log(error / split.mesh_share(distance) / math.sqrt(3))
     return math.exp(min(_interpolated(target, errors, spacings), 2.0)) / split.unit[1]
+
+
+def sizes_of(rows: NDArray[Any], k: float, of_trace: float = -2 / 3) -> NDArray[np.float64]:
+    """Return squares of ``q + mu . k + k . Q . k / 2`` (N,), without mixed ones, in their mean over directions of k.
+
+    By default a trace of Q counts as in forces, where it has no field.
+
+    Parameters
+    ----------
+    rows : array (N, 1), (N, 4), (N, 10) or (N, 11)
+        Of which the first ten are a charge, a dipole and the upper triangle of a quadrupole.
+    """
+    squares, moments = np.zeros((len(rows), 10)), rows[:, :10].astype(np.float64)
+    squares[:, : moments.shape[1]] = moments**2
+    trace = moments[:, [4, 7, 9]].sum(1) ** 2 if moments.shape[1] > 4 else 0.0
+    full = (squares[:, 4:] * [1, 2, 2, 1, 2, 1]).sum(1)
+    return np.asarray(squares[:, 0] + squares[:, 1:4].sum(1) * k**2 / 3 + (2 * full + of_trace * trace) * k**4 / 60)
 
 
 def error_of_moments(known: Parameters, box: pm.Box, count: float, rows: NDArray[Any]) -> float:
     """Return the relative error of forces of charges, dipoles and quadrupoles, from mean squares of their numbers.
 
-    Each derivative multiplies errors by their wavenumber k, and forces by the inverse of the mean distance. Over
-    directions the mean squares of ``mu . k`` and ``k . Q . k / 2`` are those below.
+    Each derivative multiplies errors by their wavenumber k, and forces by the inverse of the mean distance.
 
     Parameters
     ----------
     rows : array (N, 4) or (N, 11)
-        Of which the first ten are a charge, a dipole and the upper triangle of a quadrupole.
+        As for `sizes_of`.
     """
-    means = np.zeros(10)
-    means[: rows.shape[1]] = (rows[:, :10].astype(np.float64) ** 2).mean(0)
-    trace = (rows[:, [4, 7, 9]].astype(np.float64).sum(1) ** 2).mean() if rows.shape[1] > 4 else 0.0
-    full = means[4:] @ [1, 2, 2, 1, 2, 1]
-
-    def size(k: float, of_trace: float) -> float:
-        return float(means[0] + means[1:4].sum() * k**2 / 3 + (2 * full + of_trace) * k**4 / 60)
-
     k, distance = known.split.steepness(known.cutoff), (box.volume / max(count, 1)) ** (1 / 3)
-    typical = size(1 / distance, -2 / 3 * trace)  # a trace has no field
-    return error_of(known, box, count) * size(k, trace) / typical if typical > 0 else 0.0
+    typical = sizes_of(rows, 1 / distance).mean()
+    return error_of(known, box, count) * float(sizes_of(rows, k, 1.0).mean() / typical) if typical > 0 else 0.0
 
 
 def longest_vectors(known: Parameters, box: pm.Box, count: int, error: float) -> tuple[float, ...]:
     """Return the longest lattice vectors with which the mesh makes an error, at least 1.05 times those of the box."""
     distance = (box.volume / max(count, 1)) ** (1 / 3)
-    spacing = spacing_for(known.window, known.split, error, distance, known.fourth)
+    spacing = spacing_for(known.window, known.split, error, distance, known.fourth, known.crowd.mesh)
     return tuple(np.maximum(spacing * np.array(known.shape), 1.05 * box.lengths).tolist())
 
 
@@ -318,13 +344,89 @@ def fourth_power(charges: NDArray[Any], owners: NDArray[Any] | None = None) -> f
     return float((fourths[some] * counts[some] / squares[some] ** 2).max()) if some.any() else FOURTH
 
 
+def crowding(
+    known: Parameters, x: NDArray[Any], box: pm.Box, rows: NDArray[np.float64] | None = None,
+    owners: NDArray[Any] | None = None, count: int | None = None, add: Callable[[Any], Any] = np.asarray,
+) -> Crowd:  # fmt: skip
+    """Return by how much errors of crowded particles are larger than those at random places.
+
+    Errors of forces are sums over neighbours of random sign, so they grow with the root of the density of neighbours.
+    Those of the mesh come from neighbours within the width of the smooth part, those of pairs from others beyond the
+    cutoff. So particles are counted in cells as large as a ball of 1.2 widths, and one of 1.5 cutoffs. They are counted
+    twice, in cells that cut heaps in other places.
+
+    Counts are integers, so the answer depends on no order. It is in eighths, and 1 for all that particles at random
+    places have by chance.
+
+    Parameters
+    ----------
+    known : Parameters
+        For charges that are not crowded.
+    x : array (N, 3)
+        Positions, on the host. Those that are not finite are left out.
+    box : Box
+    rows : array (S, 3, 3), optional
+        Lattice vectors of systems; then the most crowded system decides.
+    owners : integers (N,), optional
+        The system of each particle. Those that do not exist raise an error later.
+    count : int, optional
+        Particles of all ranks.
+    add : callable
+        Adds up counts over ranks.
+
+    Examples
+    --------
+    >>> x, box = np.random.default_rng(1).random((1000, 3)), pm.Box((1.0, 1.0, 4.0))
+    >>> known, _ = choose(box, 1000, 1e-2, CPU)
+    >>> crowding(known, x * box.lengths, box), crowding(known, x, box)
+    (Crowd(mesh=1.0, pairs=1.0), Crowd(mesh=1.875, pairs=1.75))
+    """
+    rows, count = box.matrix[None] if rows is None else rows, len(x) if count is None else count
+    inverse, width = np.linalg.inv(rows), known.cutoff / math.sqrt(known.split.variation(known.cutoff))
+    at: Any = 0  # of each particle, among systems
+    if owners is not None:
+        there = (owners >= 0) & (owners < len(rows))
+        x, at = x[there], owners[there]
+    fractions = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        d = x.astype(np.float64) - box.origin
+        for axis, periodic in enumerate(box.periodic):
+            # Element by element: products of matrices would round in the order of particles.
+            terms = [d[:, row] * inverse[at, row, axis] for row in range(3)]
+            fraction = terms[0] + terms[1] + terms[2]
+            fractions.append(fraction - np.floor(fraction) if periodic else fraction)
+        finite = np.isfinite(fractions[0] + fractions[1] + fractions[2])
+    thickness, crowds = 1 / np.linalg.norm(inverse, axis=1), []
+    for reach in (1.2 * width, 1.5 * known.cutoff):
+        side = (4 / 3 * math.pi) ** (1 / 3) * reach
+        while (cells := np.maximum(np.rint(thickness / side), 1)).prod(1).sum() > len(rows) + count:
+            side *= 1.1  # particles are too few to tell
+        each = cells.prod(1).astype(np.int64)
+        first, counts = np.cumsum(each) - each, []
+        # Atoms of crystals often lie on simple fractions of the box: no cell ends there.
+        for shift in (0.38, 0.88):
+            place = np.zeros(len(x))
+            for axis, periodic in enumerate(box.periodic):
+                along = cells[at, axis]
+                level = np.floor(fractions[axis] * along + shift * periodic)
+                level = np.where(level < along, level, 0) if periodic else np.clip(level, 0, along - 1)
+                place = place * along + level
+            counts.append(np.bincount((place + first[at])[finite].astype(np.int64), minlength=each.sum()))
+        both = add(np.stack(counts))
+        together, some = np.add.reduceat(both * (both - 1), first, 1).mean(0), np.add.reduceat(both[0], first)
+        chance = 3 * np.sqrt(2 * (each - 1.0)) * some / each
+        squares = (together - chance)[some > 0] * each[some > 0] / some[some > 0].astype(np.float64) ** 2
+        crowds.append(max(1.0, round(8 * math.sqrt(max(squares.max(initial=0.0), 0.0))) / 8))
+    return Crowd(*crowds)
+
+
 def error_of(known: Parameters, box: pm.Box, count: float) -> float:
     """Return the error of parameters for another number of particles in the box."""
     distance = (box.volume / max(count, 1)) ** (1 / 3)
     ends = [int(not periodic) for periodic in box.periodic]
     spacings = (box.lengths / (np.array(known.shape) - ends)).tolist()
-    mesh = mesh_error(known.window, known.split, spacings, distance, known.fourth)
-    return math.hypot(known.split.real_error(known.cutoff, distance), mesh)
+    mesh = mesh_error(known.window, known.split, spacings, distance, known.fourth, known.crowd.mesh)
+    return math.hypot(known.crowd.pairs * known.split.real_error(known.cutoff, distance), mesh)
 
 
 def choose(
@@ -333,8 +435,9 @@ def choose(
     accuracy: float,
     costs: Costs,
     *,
-    split: type[Split] = Prolate,
+    split: Any = Prolate,
     fourth: float = FOURTH,
+    crowd: Crowd = NOT_CROWDED,
     **given: Any,
 ) -> tuple[Parameters, str]:
     """Return the cheapest parameters that reach an accuracy, and a warning or "". Those given are kept.
@@ -348,6 +451,7 @@ def choose(
         How the interaction is split.
     fourth : float
         The mean fourth power of the charges over the square of their mean square.
+    crowd : Crowd
     **given
         ``cutoff``, ``splitting`` or ``bandwidth`` (the number of a split), ``shape`` and ``window``, or None.
 
@@ -357,11 +461,11 @@ def choose(
         If it does so with the time that any call takes.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    chosen = _cheapest(box, count, accuracy, costs, split, fourth, **given)
+    chosen = _cheapest(box, count, accuracy, costs, split, fourth, crowd, **given)
     taken = math.inf if chosen is None else _chosen_seconds(box, count, costs, chosen, given)
     if chosen is not None and taken <= _DEAR * costs.seconds(count, 1.0, ORDERS[0], 1):  # free ones take longer
         return chosen, ""
-    free = _cheapest(box, count, accuracy, costs, split, fourth) if given else chosen
+    free = _cheapest(box, count, accuracy, costs, split, fourth, crowd) if given else chosen
     if chosen is not None and free is not None and taken <= _DEAR * free.seconds:
         return chosen, ""
     names = " and ".join(given) or "no parameters"
@@ -397,8 +501,9 @@ def _padded(box: pm.Box, shape: Sequence[int], window: pm.Window) -> int:
     return math.prod(n if p else 2 * (n + window.support) for n, p in zip(shape, box.periodic, strict=True))
 
 
+@functools.lru_cache(maxsize=8)  # charges that are not crowded choose twice
 def _cheapest(
-    box: pm.Box, count: int, accuracy: float, costs: Costs, kind: type[Split], fourth: float, *,
+    box: pm.Box, count: int, accuracy: float, costs: Costs, kind: type[Split], fourth: float, crowd: Crowd, *,
     cutoff: float | None = None, splitting: float | None = None, bandwidth: float | None = None,
     shape: tuple[int, ...] | None = None, window: pm.Window | None = None,
 ) -> Parameters | None:  # fmt: skip
@@ -410,24 +515,25 @@ def _cheapest(
     windows = [window] if window is not None else [pm.bspline(order) for order in ORDERS]
     best: tuple[bool, float, Parameters] | None = None
     number = splitting if bandwidth is None else bandwidth
-    for rc in _cutoffs(kind, distance, float(lengths.max()), share, cutoff, number):
-        split = kind.of(rc, distance, share, number)
+    for rc in _cutoffs(kind, distance, float(lengths.max()), share / crowd.pairs, cutoff, number):
+        split = kind.of(rc, distance, share / crowd.pairs, number)
         pairs = 4 / 3 * math.pi * (rc / distance) ** 3
         if best is not None and (False, costs.seconds(count, pairs, 0, 1)) > best[:2]:
             break  # the pairs alone take longer, as those of longer cutoffs
         for each in windows:
             nodes = shape
             if nodes is None:
-                h = max(spacing_for(each, split, share, distance, fourth), 1e-12 * lengths.max())
+                h = max(spacing_for(each, split, share, distance, fourth, crowd.mesh), 1e-12 * lengths.max())
                 least = [max(2, math.ceil(t / h) + end) for t, end in zip(lengths, ends, strict=True)]
                 if math.prod(least) > 2**33:
                     continue
                 # Open axes are padded, to another number.
                 nodes = tuple(n if end else good_size(n) for n, end in zip(least, ends, strict=True))
             spacings = (lengths / (np.array(nodes) - ends)).tolist()
-            errors = split.real_error(rc, distance), mesh_error(each, split, spacings, distance, fourth)
+            of_pairs = crowd.pairs * split.real_error(rc, distance)
+            of_mesh = mesh_error(each, split, spacings, distance, fourth, crowd.mesh)
             seconds = costs.seconds(count, pairs, each.support, _padded(box, nodes, each))
-            candidate = Parameters(rc, split, nodes, each, *errors, seconds, fourth)
+            candidate = Parameters(rc, split, nodes, each, of_pairs, of_mesh, seconds, fourth, crowd)
             misses = candidate.error > 1.05 * accuracy
             rank = misses, candidate.error if misses else seconds
             if best is None or rank < best[:2]:

@@ -18,7 +18,7 @@ from particlemesh.apps.pme import close
 from particlemesh.apps.pme.core import Core, native
 from particlemesh.apps.pme.exclusions import Exclusions, Named
 from particlemesh.apps.pme.operators import joined
-from particlemesh.apps.pme.parameters import FOURTH, Costs, Parameters, costs_on
+from particlemesh.apps.pme.parameters import FOURTH, Parameters, crowding
 from particlemesh.apps.pme.pme import PME
 from particlemesh.kernels import Coordinates, alone, checks, coordinates
 
@@ -138,18 +138,26 @@ class DistributedPME(PME):
                 if level == worst:
                     super()._check(core)
 
-    def _core_for(self, x: Coordinates, backend: Any, fourth: Callable[..., float], *charges: Any) -> Any:
-        core = self._core
-        if core is not None and (core.dtype, core.owner) == (x.dtype, backend):
-            return core
-        return self._make(self.world.allreduce(x.count), x.dtype, backend, self._fourth(*backend.read(*charges)))
+    def _look_at_error(self, *given: Any) -> None:
+        """The number of all particles is that of the first call; those of a rank change."""
+
+    def _make_for(self, x: np.ndarray, *numbers: Any, **systems: Any) -> Any:
+        count = self.world.allreduce(len(x))
+        known, _ = self._of_first(lambda: self._best(count, *numbers))
+        crowd = crowding(known, x, self.box, count=count, add=self.world.allreduce)
+        return self._make(count, *numbers, crowd=crowd)
+
+    def _of_first(self, choose: Callable[[], Any]) -> Any:
+        """Return what the first rank chooses."""
+        mine = self.world.alike(lambda: ("parameters", choose() if self.world.rank == 0 else None))
+        return self.world.allgather(mine)[0]
 
     def _for_widths(self, core: Any, count: int, widths: Any) -> Any:
         host = widths if isinstance(widths, np.ndarray) else core.owner.download(widths)
         largest = self.world.allreduce(np.nan_to_num(host.max(initial=0.0)), "max")
         return super()._for_widths(core, self.world.allreduce(count), np.full(1, largest))
 
-    def _fourth(self, charges: np.ndarray) -> float:
+    def _fourth(self, charges: np.ndarray) -> float:  # type: ignore[override]
         """Return the mean fourth power of the charges of all ranks, of the worst set: see `fourth_power`."""
         sets = charges.reshape(math.prod(charges.shape[:-1]), charges.shape[-1]).astype(np.float64)
         largest = self.world.allreduce(np.nan_to_num(abs(sets)).max(1, initial=0.0), "max")
@@ -158,14 +166,22 @@ class DistributedPME(PME):
         squares, fourths, counts = sums[:, sums[0] > 0]
         return float((fourths * counts / squares**2).max(initial=0.0)) or FOURTH
 
-    def _chosen(self, count: int, dtype: np.dtype, costs: Costs, fourth: float = FOURTH, **more: float) -> Parameters:
-        choose = super()._chosen
-        first = self.world.rank == 0
-        mine = self.world.alike(lambda: ("parameters", choose(count, dtype, costs, fourth, **more) if first else None))
-        return self.world.allgather(mine)[0]
+    def _another(self, **given: Any) -> PME:
+        return DistributedPME(
+            self.world, self.box, **given, coulomb_constant=self.coulomb_constant, exclusions=self.exclusions.pairs,
+            factors=self.exclusions.factors, deterministic=self._options["deterministic"], dtype="float64",
+            threads=self._threads, parts=self.parts,
+        )  # fmt: skip
 
-    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: float) -> Core:
-        chosen = self._chosen(count, dtype, costs_on(backend, dtype), fourth, **more)
+    def _total(self, numbers: np.ndarray) -> Any:
+        return self.world.exact_sum(numbers)
+
+    def _chosen(self, *given: Any, **more: Any) -> Parameters:
+        chosen = super()._chosen
+        return self._of_first(lambda: chosen(*given, **more))
+
+    def _make(self, count: int, dtype: np.dtype, backend: Any, fourth: float, **more: Any) -> Core:
+        chosen = self._chosen(count, dtype, backend, fourth, **more)
         return RankCore(
             self.world, self.parts, self.box, chosen, backend, dtype, self.coulomb_constant, self.exclusions,
             named=None, threads=self._threads, count=count, **self._options,

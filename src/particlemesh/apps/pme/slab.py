@@ -11,8 +11,8 @@ import numpy as np
 
 import particlemesh as pm
 from particlemesh import kernels
-from particlemesh.apps.pme.core import Result
 from particlemesh.apps.pme.parameters import check_finite
+from particlemesh.apps.pme.result import Result
 from particlemesh.kernels import checks
 
 

@@ -94,11 +94,13 @@ def energy(
     derivatives.check(pme, positions, charges, system, exclusions)
     values = derivatives.values_of(TORCH, positions, charges, dipoles, quadrupoles, widths)
     moments = values.ndim > 1
+    matrix = derivatives.matrix_of(pme, cell, positions.new_tensor).to(positions.dtype)
     if not torch.compiler.is_compiling():
-        derivatives.choose(pme, charges.detach(), system, moments, None if widths is None else widths.detach())
+        given = positions, charges, None if cell is None else matrix, widths
+        x, q, rows, s = (None if a is None else a.detach() for a in given)
+        derivatives.choose(pme, x, q, system, rows, moments, s)
     count, name = index(positions.shape[0]), derivatives.name_of(positions)
     facts = derivatives.Facts(*_facts(pme, count, name, str(positions.device), moments))
-    matrix = derivatives.matrix_of(pme, cell, positions.new_tensor).to(positions.dtype)
     pairs, scales = _excluded(pme, exclusions, factors, count)
     if system is not None and len(pairs) and not torch.compiler.is_compiling():
         derivatives.check_systems(pairs, system)
