@@ -47,7 +47,7 @@ BUDGET = {
     "adapters": 1606,
     "apps/brownian": 2339,
     "apps/dem": 2836,
-    "apps/files": 3477,
+    "apps/files": 3483,
     "apps/mri": 681,
     "apps/nufft": 1674,
     "apps/pme": 6162,

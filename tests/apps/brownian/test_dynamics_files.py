@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checkpoints that continue with the same bits, and trajectories as their libraries read them."""
 
+import os
 import sys
 
 import numpy as np
 import pytest
 
 import particlemesh as pm
+from particlemesh.apps import files
 from particlemesh.apps.brownian import WCA, BrownianDynamics, Drag, HarmonicBonds
 from particlemesh.apps.files import trajectory
 
@@ -45,6 +47,19 @@ def test_a_checkpoint_continues_with_the_same_bits(tmp_path, integrator, dtype):
     assert other.positions.dtype == dtype
     np.testing.assert_array_equal(other.positions, motion.positions)
     assert [p.name for p in tmp_path.iterdir()] == ["state.h5"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipes_and_devices_are_not_replaced(tmp_path):
+    mesh = pm.Mesh((2, 2), (1.0, 1.0))
+    for name, write in {
+        "state.h5": BrownianDynamics(np.zeros((1, 3)), Drag(), time_step=0.1).save,
+        "field.npz": lambda path: files.write_field(path, np.ones((2, 2)), mesh, overwrite=True),
+    }.items():
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name} is a device or a pipe"):
+            write(tmp_path / name)
+        assert (tmp_path / name).is_fifo()
 
 
 def test_things_of_yours_are_given_again(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 from particlemesh import Box
 from particlemesh.apps.files.hdf5 import sealed, sealing
 from particlemesh.apps.files.libraries import library
+from particlemesh.apps.files.replacing import check_no_device
 
 MARK = b"particlemesh checkpoint, sha256 "
 
@@ -26,6 +27,7 @@ def writing(path: Any, application: str, form: int) -> Iterator[Any]:
     """
     h5py = library("h5py", "a checkpoint")
     path = Path(path)
+    check_no_device(path)
     part = path.with_name(f"{path.name}.part")
     try:
         with sealing(h5py, part, MARK) as file:

@@ -40,6 +40,12 @@ def put(raw: Any, data: Any) -> None:
         data = data[raw.write(data) :]
 
 
+def check_no_device(path: Path) -> None:
+    """Raise a ValueError if a device or a pipe is there, such as ``/dev/null``, which a file would replace."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path} is a device or a pipe: give the name of a file.")
+
+
 def check_free(path: Any, overwrite: bool) -> Path:
     """Return a path that may be written; a ValueError if not, for example if a file is there without ``overwrite``.
 
@@ -47,6 +53,7 @@ def check_free(path: Any, overwrite: bool) -> Path:
     """
     checks.flag(overwrite, "overwrite")
     path = Path(path)
+    check_no_device(path)
     if path.is_dir():
         raise ValueError(f"{path} is a folder: give the name of a file.")
     if path.exists() and not overwrite:
