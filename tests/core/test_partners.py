@@ -305,8 +305,8 @@ apps.pme.PME.reserve: sets virial dipoles quadrupoles
 apps.pme.ChargeEquilibration.__call__: widths total guess virial
 apps.pme.Dispersion.__call__: coefficients exclusions
 apps.pme.InducedDipoles.__call__: dipoles field guess virial
-apps.pme.PMEBatch.__call__: dipoles quadrupoles widths boxes exclusions fields
-apps.pme.PMEBatch.reserve: quadrupoles
+apps.pme.PMEBatch.__call__: dipoles quadrupoles widths boxes exclusions fields virial
+apps.pme.PMEBatch.reserve: quadrupoles virial
 apps.nufft.Plan: n_trans
 apps.nufft.DistributedPlan: n_trans parts
 apps.nufft.Plan.setpts apps.nufft.DistributedPlan.setpts: x
