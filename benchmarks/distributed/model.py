@@ -30,7 +30,6 @@ from distributed.figures import EDGE, GOALS, MOVED, RADIUS, box_of, cubic, modes
 from distributed.figures import domain_of as figure_domain
 from distributed.landau import LENGTH, STEP
 from harness.tables import RESULTS, Row, read, short, write
-from particlemesh.apps import pme
 from particlemesh.apps.nufft.sizes import Law, Sizes, _gpu_seconds, choose
 from particlemesh.apps.pme import parameters as costs_of_pme
 from particlemesh.distributed import Domain
@@ -223,7 +222,7 @@ def strays(domain: Domain, distance: float) -> Round:
 def parameters(gpus: int, count: float) -> Any:
     """Return what PME chooses for so many charges of each GPU, uniform between -1/2 and 1/2."""
     costs = costs_of_pme.HALVES if GPU else costs_of_pme.CPU
-    return pme.PME(box_of(gpus))._chosen(int(count * gpus), SINGLE, costs, 1.8)
+    return costs_of_pme.choose(pm.Box(box_of(gpus)), int(count * gpus), 1e-5, costs, fourth=1.8)[0]
 
 
 @functools.cache
