@@ -245,6 +245,9 @@ def free_space(
             values = np.pad(values, [(odd * (a == axis),) * 2 for a in range(values.ndim)])
             numbers = np.rint(modes.numbers(axis))
             values = np.take(values, abs(numbers).astype(int), axis) * modes.along(axis, np.sign(numbers) ** odd)
+        if not axes and len(open_axes) == 2 and green.kappa == 0:  # a potential ``-ln(radius) / (2 pi)`` has no error
+            area = math.prod(modes.shape[a] * spacing[a] for a in open_axes)
+            values[(0,) * values.ndim] -= math.log(radius) / (2 * math.pi) * area
         yield np.ascontiguousarray(values)
 
 
@@ -254,10 +257,11 @@ def _rise(margin: int, last: int) -> Array:
     return np.asarray(whole(np.clip((np.arange(last + 1) - last) / margin, -1, 0)) / whole(1))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # derivatives in huge units: tables of the virial are checked
 def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> tuple[Array, Array, Array]:
     """Return the transform in 1 to 3 dimensions of a Green function that is zero beyond a radius.
 
-    ``screening`` is kappa of ``(kappa**2 - laplace)``; where it is 0, the function is ``-|x| / 2``, ``-ln(r) / (2 pi)``
+    ``screening`` is kappa of ``(kappa**2 - laplace)``; where it is 0, the function is ``-|x| / 2``, ``-ln(r / radius) / (2 pi)``
     or ``1 / (4 pi r)``. Derivatives of the transform by ``k**2`` and by ``kappa**2`` follow; they need not be right
     where their variable is 0.
     """
@@ -276,8 +280,8 @@ def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> tuple[Ar
     elif ndim == 2:
         j, j_ = j0(kr), j1(kr)
         k_, k_1 = k0(s1 * radius), k1(s1 * radius)
-        plain, plain_slope = 1 - j - kr * np.log(radius) * j_, radius / 2 * (j_ / k1_ - radius * np.log(radius) * j)
-        at_origin = radius**2 / 4 - radius**2 * np.log(radius) / 2
+        plain, plain_slope = 1 - j, radius / 2 * j_ / k1_
+        at_origin = radius**2 / 4
         screened = 1 + kr * j_ * k_ - s1 * radius * j * k_1
         slope = radius**2 / 2 * (j * k_ + s1 * j_ / k1_ * k_1)
         rim = radius**2 * k_ * j

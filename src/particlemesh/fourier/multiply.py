@@ -220,10 +220,20 @@ def strain_tables(
     twice = modes.along(ndim - 1, np.where((numbers == 0) | (2 * numbers == modes.shape[-1]), 1.0, 2.0))
     scale = twice / (np.prod(modes.shape) * modes.mesh.node_volume)
     pairs = list(itertools.combinations_with_replacement(range(ndim), 2))
+
+    def check(values: NDArray[Any]) -> None:
+        if not np.isfinite(values).all():
+            raise ValueError(
+                "the slope of green is not finite at a mode other than k = 0; give a function that is, or use another "
+                "unit of length."
+            )
+
     tables = np.zeros((len(pairs), *modes.spectrum_shape), dtype)
     if green is not None and not all(modes.mesh.periodic):
-        for row, values in zip(tables, free_space(green, modes, divisor, pairs), strict=True):
-            row[...] = scale / 2 * values
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row, values in zip(tables, free_space(green, modes, divisor, pairs), strict=True):
+                row[...] = scale / 2 * values
+        check(tables)
         return tables.reshape(len(pairs), -1)
     # Of a box along the Cartesian axes, signs change products of two components only, and their mean is 0.
     along = np.count_nonzero(modes.rows) == ndim
@@ -238,14 +248,13 @@ def strain_tables(
     def write(signs: tuple[int, ...], region: tuple[slice, ...]) -> None:
         k = modes.vectors(signs, region)
         crossed = modes.vectors((0,) * ndim, region) if along else k
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             of_all = slope(modes.squares(signs, region))
         for weight in weights:
             of_all = of_all * weight[region]
         if modes.has_zero and min(signs) > 0 and region[0].start == 0:
             of_all[(0,) * ndim] = 0
-        if not np.isfinite(of_all).all():
-            raise ValueError("the slope of green is not finite at a mode other than k = 0; give a function that is.")
+        check(of_all)
         for row, (a, b) in zip(tables, pairs, strict=True):
             part = (k[a] * k[b] if a == b else crossed[a] * crossed[b]) * of_all
             if a == b and min(signs) > 0:  # all modes, once

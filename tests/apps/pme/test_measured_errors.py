@@ -153,3 +153,10 @@ def test_over_ranks_it_is_that_of_one_device(ends, moments):
         return pme(x[mine], q[mine], **{name: a[mine] for name, a in more.items()}, error=True).error
 
     assert on_threads(len(ends), work) == pytest.approx([expected] * len(ends), rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_sizes_of_charges_change_nothing(unit):
+    x, q = random_charges(60)
+    expected = PME(TRICLINIC, 1e-4)(x, q, error=True).error
+    assert PME(TRICLINIC, 1e-4)(x, unit * q, error=True).error == pytest.approx(expected, rel=1e-3)

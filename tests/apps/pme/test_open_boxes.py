@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Charges in free space along open axes: plain sums of pairs, and the sum of Parry for two periodic axes."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -459,3 +460,16 @@ def test_particles_outside_are_refused():
     pme(x, q)
     with pytest.raises(ValueError, match="outside"):
         pme(x + LENGTHS / 2, q)
+
+
+@pytest.mark.parametrize("periodic", list(itertools.product((False, True), repeat=3)))
+def test_tiny_units_of_length_serve_and_huge_ones_are_refused(periodic):
+    rng = np.random.default_rng(1)
+    x, q = 3 * rng.random((20, 3)), np.resize([1.0, -1.0], 20)
+    expected = PME(pm.Box((3.0,) * 3, periodic=periodic), 1e-3)(x, q)
+    tiny = PME(pm.Box((3e-60,) * 3, periodic=periodic), 1e-3)(1e-60 * x, q)
+    np.testing.assert_allclose(1e-60 * tiny.virial, expected.virial, rtol=1e-9, atol=1e-9)
+    huge = PME(pm.Box((3e90,) * 3, periodic=periodic), 1e-3)
+    with pytest.raises(ValueError, match="the slope of green is not finite .* unit of length"):
+        huge(1e90 * x, q)
+    np.testing.assert_allclose(1e90 * huge(1e90 * x, q, virial=False).energy, expected.energy, rtol=1e-9)

@@ -74,8 +74,8 @@ class Parameters:
 
         0 if a type holds sums over any number of them, or if there is less than one.
         """
-        n = len(vectors)
-        images = (1, 2, math.pi, 4 / 3 * math.pi)[n] * self.cutoff**n / math.sqrt(np.linalg.det(vectors @ vectors.T))
+        rows = vectors / self.cutoff  # products of lengths may be beyond any type
+        images = (1, 2, math.pi, 4 / 3 * math.pi)[len(rows)] / math.sqrt(np.linalg.det(rows @ rows.T))
         return images if dtype.itemsize < 8 and images > 1 else 0.0
 
     def check_images(self, number: float) -> None:

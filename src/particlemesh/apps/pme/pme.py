@@ -383,7 +383,7 @@ class PME(Calculation):
         double = core.on_gpu and owner.facts().get("HAS_FP64", 1)
         there, *others = (owner.upload(a) if double else a for a in (host, *numbers.values()))
         exact = self._reference[1](there, **dict(zip(numbers, others, strict=True)), virial=False).forces
-        square = ((kernels.to_host(result.forces, "forces") - kernels.to_host(exact, "forces")) ** 2).sum(-1)
+        wrong = kernels.to_host(result.forces, "forces") - kernels.to_host(exact, "forces")
         distance, sizes = (self.box.volume / count) ** (1 / 3), numbers["charges"] ** 2
         if len(numbers) > 1:
             rows, (i, j) = np.zeros((len(host), 10)), np.triu_indices(3)
@@ -391,9 +391,9 @@ class PME(Calculation):
             rows[:, 4:] = numbers.get("quadrupoles", np.zeros((1, 3, 3)))[:, i, j]
             sizes = parameters.sizes_of(rows, 1 / distance)
         typical = self.coulomb_constant * np.asarray(self._total(sizes)) / count / distance**2
-        errors = np.divide(
-            np.sqrt(self._total(square) / count), typical, out=np.zeros(typical.shape), where=typical > 0
-        )
+        some = typical[..., None, None] > 0  # ratios before squares, which a type may not hold
+        ratios = np.divide(wrong, typical[..., None, None], out=np.zeros(wrong.shape), where=some)
+        errors = np.sqrt(self._total((ratios**2).sum(-1)) / count)
         return errors if errors.ndim else float(errors)
 
     def _another(self, **given: Any) -> PME:
