@@ -245,9 +245,11 @@ def free_space(
             values = np.pad(values, [(odd * (a == axis),) * 2 for a in range(values.ndim)])
             numbers = np.rint(modes.numbers(axis))
             values = np.take(values, abs(numbers).astype(int), axis) * modes.along(axis, np.sign(numbers) ** odd)
-        if not axes and len(open_axes) == 2 and green.kappa == 0:  # a potential ``-ln(radius) / (2 pi)`` has no error
+        of_mean = axes in ((), *((a, a) for a in range(len(along)) if a not in wide))
+        if of_mean and len(open_axes) == 2 and green.kappa == 0:
+            # The mean of a potential ``-ln(radius) / (2 pi)``, of charge over length; here it has no error of the mesh.
             area = math.prod(modes.shape[a] * spacing[a] for a in open_axes)
-            values[(0,) * values.ndim] -= math.log(radius) / (2 * math.pi) * area
+            values[(0,) * values.ndim] -= (-1) ** len({*axes}) * math.log(radius) / (2 * math.pi) * area
         yield np.ascontiguousarray(values)
 
 
