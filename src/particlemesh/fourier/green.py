@@ -263,9 +263,9 @@ def _rise(margin: int, last: int) -> Array:
 def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> tuple[Array, Array, Array]:
     """Return the transform in 1 to 3 dimensions of a Green function that is zero beyond a radius.
 
-    ``screening`` is kappa of ``(kappa**2 - laplace)``; where it is 0, the function is ``-|x| / 2``, ``-ln(r / radius) / (2 pi)``
-    or ``1 / (4 pi r)``. Derivatives of the transform by ``k**2`` and by ``kappa**2`` follow; they need not be right
-    where their variable is 0.
+    ``screening`` is kappa of ``(kappa**2 - laplace)``. Where it is 0, the function is ``-|x| / 2``, ``-ln(r / radius)
+    / (2 pi)`` or ``1 / (4 pi r)``. Derivatives of the transform by ``k**2`` and by ``kappa**2`` follow; they need not
+    be right where their variable is 0.
     """
     k, s = np.broadcast_arrays(k, screening)
     zero, origin = s == 0, k == 0
