@@ -57,7 +57,7 @@ BUDGET = {
     "choosing": 855,
     "command": 3125,
     "distributed": 3986,
-    "fourier": 3177,
+    "fourier": 3184,
     "grid": 8774,
     "interpolate": 3415,
     "kernels": 267,

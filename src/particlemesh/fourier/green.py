@@ -282,8 +282,7 @@ def _truncated(ndim: int, k: Array, screening: Array, radius: float) -> tuple[Ar
     elif ndim == 2:
         j, j_ = j0(kr), j1(kr)
         k_, k_1 = k0(s1 * radius), k1(s1 * radius)
-        plain, plain_slope = 1 - j, radius / 2 * j_ / k1_
-        at_origin = radius**2 / 4
+        plain, plain_slope, at_origin = 1 - j, radius / 2 * j_ / k1_, radius**2 / 4
         screened = 1 + kr * j_ * k_ - s1 * radius * j * k_1
         slope = radius**2 / 2 * (j * k_ + s1 * j_ / k1_ * k_1)
         rim = radius**2 * k_ * j

@@ -20,6 +20,7 @@ from particlemesh.backends.jit import compiled
 from particlemesh.fourier.green import Divisor, Green, free_space
 from particlemesh.fourier.modes import Modes
 
+_NOT_FINITE = "the slope of green is not finite at a mode other than k = 0; change it, or the unit of length."
 _SHARE = 4096  # modes that a thread or group sums at once
 _LANES = 32  # of strain.c
 PROJECTIONS = (None, "transverse", "longitudinal")
@@ -220,20 +221,13 @@ def strain_tables(
     twice = modes.along(ndim - 1, np.where((numbers == 0) | (2 * numbers == modes.shape[-1]), 1.0, 2.0))
     scale = twice / (np.prod(modes.shape) * modes.mesh.node_volume)
     pairs = list(itertools.combinations_with_replacement(range(ndim), 2))
-
-    def check(values: NDArray[Any]) -> None:
-        if not np.isfinite(values).all():
-            raise ValueError(
-                "the slope of green is not finite at a mode other than k = 0; give a function that is, or use another "
-                "unit of length."
-            )
-
     tables = np.zeros((len(pairs), *modes.spectrum_shape), dtype)
     if green is not None and not all(modes.mesh.periodic):
         with np.errstate(over="ignore", invalid="ignore"):
             for row, values in zip(tables, free_space(green, modes, divisor, pairs), strict=True):
                 row[...] = scale / 2 * values
-        check(tables)
+        if not np.isfinite(tables).all():
+            raise ValueError(_NOT_FINITE)
         return tables.reshape(len(pairs), -1)
     # Of a box along the Cartesian axes, signs change products of two components only, and their mean is 0.
     along = np.count_nonzero(modes.rows) == ndim
@@ -254,7 +248,8 @@ def strain_tables(
             of_all = of_all * weight[region]
         if modes.has_zero and min(signs) > 0 and region[0].start == 0:
             of_all[(0,) * ndim] = 0
-        check(of_all)
+        if not np.isfinite(of_all).all():
+            raise ValueError(_NOT_FINITE)
         for row, (a, b) in zip(tables, pairs, strict=True):
             part = (k[a] * k[b] if a == b else crossed[a] * crossed[b]) * of_all
             if a == b and min(signs) > 0:  # all modes, once

@@ -470,6 +470,6 @@ def test_tiny_units_of_length_serve_and_huge_ones_are_refused(periodic):
     tiny = PME(pm.Box((3e-60,) * 3, periodic=periodic), 1e-3)(1e-60 * x, q)
     np.testing.assert_allclose(1e-60 * tiny.virial, expected.virial, rtol=1e-9, atol=1e-9)
     huge = PME(pm.Box((3e90,) * 3, periodic=periodic), 1e-3)
-    with pytest.raises(ValueError, match="the slope of green is not finite .* unit of length"):
+    with pytest.raises(ValueError, match="the slope of green is not finite .* the unit of length"):
         huge(1e90 * x, q)
     np.testing.assert_allclose(1e90 * huge(1e90 * x, q, virial=False).energy, expected.energy, rtol=1e-9)
