@@ -11,7 +11,7 @@ import particlemesh as pm
 from particlemesh.apps.brownian import BrownianDynamics, Drag, HarmonicBonds
 from particlemesh.apps.brownian.parameters import for_system
 from particlemesh.apps.pme import PME, PMEBatch
-from particlemesh.apps.pme.parameters import CPU
+from particlemesh.apps.pme.parameters import FOURTH
 from particlemesh.kernels import backend
 
 RNG = np.random.default_rng(5)
@@ -36,7 +36,7 @@ def test_a_box_of_any_shape_and_size_has_as_many_nodes_and_pairs_for_a_charge(of
         lengths = size * count ** (1 / 3) * np.array([aspect, aspect**-0.5, aspect**-0.5])
         # A system of a batch is chosen for as a call of its own.
         pme = PME(tuple(lengths), accuracy=1e-4) if of == "PME" else PMEBatch(tuple(lengths), 3, accuracy=1e-4)._one
-        chosen = pme._chosen(count, np.dtype("f8"), CPU)
+        chosen = pme._chosen(count, np.dtype("f8"), backend("cpu"), FOURTH)
         work.append((math.prod(chosen.shape) / count, 4 / 3 * math.pi * chosen.cutoff**3 * count / lengths.prod()))
     nodes, pairs = np.array(work).T
     least = max(count, 200)
