@@ -71,7 +71,7 @@ def torch_pme(problem: Problem, on_gpu: bool) -> Peer | str:
     every: list[Any] = [slice(None)]
     if problem.owners is not None:
         every = [problem.owners == k for k in range(min(_SYSTEMS, int(problem.owners[-1]) + 1))]
-    systems = []
+    systems: list[Any] = []
     for some in every:
         i, j, turns = (
             torch.from_dlpack(a).to(device)
@@ -89,7 +89,7 @@ def torch_pme(problem: Problem, on_gpu: bool) -> Peer | str:
             (q * potential).sum().backward()  # their potentials are halves
 
     def forces() -> np.ndarray:
-        return np.concatenate([-places.grad.cpu().numpy() for places, *_ in systems])  # type: ignore[union-attr]
+        return np.concatenate([-places.grad.cpu().numpy() for places, *_ in systems])
 
     times = len(problem.charges) / sum(len(q) for _, q, *_ in systems)
     return Peer("torch-pme", call, torch.cuda.synchronize if on_gpu else lambda: None, forces, times)

@@ -104,7 +104,7 @@ class PME(Calculation):
 
     _splits = SPLITS
     _keeps = True
-    _fourth = staticmethod(parameters.fourth_power)
+    _fourth: Any = staticmethod(parameters.fourth_power)
     _reference: tuple[Any, PME] | None = None  # for errors, and what it is for
     _applications = 1  # of the mesh for each set of positions
 

@@ -157,7 +157,7 @@ class DistributedPME(PME):
         largest = self.world.allreduce(np.nan_to_num(host.max(initial=0.0)), "max")
         return super()._for_widths(core, self.world.allreduce(count), np.full(1, largest))
 
-    def _fourth(self, charges: np.ndarray) -> float:  # type: ignore[override]
+    def _fourth(self, charges: np.ndarray) -> float:
         """Return the mean fourth power of the charges of all ranks, of the worst set: see `fourth_power`."""
         sets = charges.reshape(math.prod(charges.shape[:-1]), charges.shape[-1]).astype(np.float64)
         largest = self.world.allreduce(np.nan_to_num(abs(sets)).max(1, initial=0.0), "max")
