@@ -231,6 +231,6 @@ def test_sums_by_clusters_compile_for_cuda(monkeypatch, members, real):
             options = dict(half=half, format="csr", order="input")
             asked = kernels_of(monkeypatch, lambda: lists_of(opencl, monkeypatch, members, grid, 0.4, **options))  # noqa: B023
         names = {(name, defines) for file, name, defines in asked if file.endswith("cluster_pairs.c")}
-        assert {name for name, _ in names} == {"count_pairs", "list_pairs"}
+        assert {name for name, _ in names} == {"count_pairs", "list_pairs", "name_rows"}
         for name, defines in names:
             assert name.encode() in cuda.compile_only("grid/queries/cluster_pairs.c", dict(defines), 90)

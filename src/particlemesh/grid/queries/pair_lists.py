@@ -255,8 +255,13 @@ class PairLists:
         """Write rows that begin at ``start``."""
         question, none = self.question, Unread(self.question.words)
         defines = {**question.defines(), **self._defines(_PLACED, 0, 0), "MEMBERS": question.members, "LISTS": 1}
-        kernel = self.search.program("grid/queries/cluster_pairs.c", "list_pairs", question.cloud, defines)
         cloud, outputs = question.cloud, (arrays.get(name, none) for name in FIELDS.values())
+        names, kernel = (
+            self.search.program("grid/queries/cluster_pairs.c", name, cloud, defines)
+            for name in ("name_rows", "list_pairs")
+        )
+        if "i" in arrays and not self.swaps:
+            names(32 * self.rows, cloud.records, start, arrays["i"], self.rows, capacity)
         if "shift" in arrays:
             self.backend.clear(arrays["shift"])  # the kernel writes those that are not 0
         kernel(

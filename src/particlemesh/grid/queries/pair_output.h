@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The outputs of pair lists: WANT_I, WANT_J, WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR. SWAP: the smaller index comes
-// first. SHIFTS_APART: the kernel writes shifts.
+// first. ROWS_FILLED: i, unless SWAP, and shifts of 0 are there before.
 
 typedef struct {
     GLOBAL int *i, *j, *shift;
@@ -29,13 +29,13 @@ DEVICE void write_pair(PRIVATE const Output* out, i64 at, int i, int j, PRIVATE 
                        PRIVATE const coordinate* d)
 {
     const int backwards = SWAP && i > j;
-#if WANT_I
+#if WANT_I && (SWAP || !ROWS_FILLED)
     out->i[at] = backwards ? j : i;
 #endif
 #if WANT_J
     out->j[at] = backwards ? i : j;
 #endif
-#if WANT_SHIFT && !SHIFTS_APART
+#if WANT_SHIFT && !ROWS_FILLED
     write_shift(out, at, i, j, turn);
 #endif
 #if WANT_DISTANCE
