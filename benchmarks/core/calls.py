@@ -150,12 +150,13 @@ def measured(place: Place, kind: str, verb: Verb, count: int, repeats: int) -> d
         whole.append(time.perf_counter() - begin)
         if time.perf_counter() > stop:
             break
+    calls = python_calls(call)  # before a capture, which ends what was kept for lists
     capturable = kind == "native" and "step" not in verb.name
     graph = place.clock.captured(call, statistics.median(whole)) if capturable else np.nan
     tenth = len(host) // 10
     return {
         "call": verb.name, "kind": kind, "style": verb.style, "N": count, "host_s": short(sorted(host)[tenth]),
-        "whole_s": short(sorted(whole)[tenth]), "graph_s": short(graph), "python_calls": python_calls(call),
+        "whole_s": short(sorted(whole)[tenth]), "graph_s": short(graph), "python_calls": calls,
     }  # fmt: skip
 
 

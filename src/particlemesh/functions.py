@@ -240,7 +240,7 @@ def locate(positions: Any, mesh: Mesh, *, window: Window | str = DEFAULT, check:
             room.locate(backend, whole, axes, x, None)
             missing = 3 - mesh.ndim
             cells, fractions = room.node[missing:], room.fraction[missing:]
-            status = room.read_status(backend) if checked else Status(x.count, 0, 0, -1)
+            status = room.post_status(backend)() if checked else Status(x.count, 0, 0, -1)
             backend.mark(*x.arrays, cells, fractions)
         if checked and (status.not_finite or status.outside):
             raise checks.bad_positions(status, positions, whole, unchecked=None)

@@ -38,11 +38,19 @@ class Operand:
 
 @dataclass(slots=True)
 class Result:
-    """An output: the array and view for methods, and a function that returns the user's result."""
+    """An output: the array for methods, and a function that returns the user's result."""
 
     native: Any
-    view: View
+    core: int  # axes, as for :func:`view`
+    axes: int
     finish: Callable[[], Any]
+
+    @property
+    def view(self) -> View:
+        """The array's view for methods."""
+        values = view(self.native, self.core, self.axes)
+        assert values is not None  # dense arrays always have one
+        return values
 
 
 def adopt(array: Any, what: str) -> tuple[Kind, Any]:
@@ -195,14 +203,14 @@ def give(
             result = native if inner == dtype else native.astype(dtype)
             return wrap(result) if home else wrap(backend.download(result))
 
-        return _result(native, core, axes, hand_over)
+        return Result(native, core, axes, hand_over)
     kind, target = _target(out, like, shape, dtype, backend, upload)
     values = view(target, core, axes)
     if overlaps_itself(target) if values is None else values.layout.overlaps:
         raise ValueError("out has elements that share memory (a broadcast array?); give an array without overlap.")
     if kind.home == backend.name:
         if values is not None and inner == dtype:
-            return Result(target, values, lambda: out)
+            return Result(target, core, axes, lambda: out)
         native = allocate(backend, shape, inner, "a dense copy of out")
         if accumulate:
             backend.copy(native, target if inner == dtype else target.astype(inner))
@@ -212,7 +220,7 @@ def give(
             return out
 
         backend.untaped()
-        return _result(native, core, axes, finish)
+        return Result(native, core, axes, finish)
     if accumulate:
         native = backend.upload(np.ascontiguousarray(target, inner))
     else:
@@ -222,13 +230,7 @@ def give(
         target[...] = backend.download(native)
         return out
 
-    return _result(native, core, axes, send_back)
-
-
-def _result(native: Any, core: int, axes: int, finish: Callable[[], Any]) -> Result:
-    values = view(native, core, axes)
-    assert values is not None  # dense arrays always have a view
-    return Result(native, values, finish)
+    return Result(native, core, axes, send_back)
 
 
 def _target(

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from particlemesh.backends.source import File, Texts
+from particlemesh.backends.tapes import Posted
 
 NOTHING: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()  # a scope without a stream to enter
 
@@ -269,6 +270,10 @@ class Backend(Protocol):
 
     def read(self, *arrays: Any) -> list[np.ndarray]:
         """Copy native arrays to the host with one wait."""
+        ...
+
+    def post(self, *arrays: Any) -> Posted:
+        """Copy arrays to the host, behind all that was submitted; ``read`` of the result waits. Replays copy again."""
         ...
 
     def free_bytes(self) -> int:

@@ -17,6 +17,7 @@ from particlemesh.backends import memory
 from particlemesh.backends.base import NOTHING, seconds_by_host
 from particlemesh.backends.jit import compiled
 from particlemesh.backends.simd import fetch_add, unowned
+from particlemesh.backends.tapes import Posted
 
 # Below this many particles a second thread costs more than it saves: waking one takes 10 to 20 us,
 # in which one thread spreads about 500 particles (measured, EPYC 9005).
@@ -398,6 +399,9 @@ class CpuBackend:
 
     def read(self, *arrays: np.ndarray) -> list[np.ndarray]:
         return list(arrays)
+
+    def post(self, *arrays: np.ndarray) -> Posted:
+        return Posted(self, arrays)
 
     def free_bytes(self) -> int:
         return memory.free_bytes()

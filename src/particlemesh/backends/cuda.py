@@ -21,7 +21,7 @@ from particlemesh.backends.base import LONG, NOTHING, UNKNOWN, As, batch_of, gap
 from particlemesh.backends.branches import Branch
 from particlemesh.backends.signature import Signatures
 from particlemesh.backends.source import File, Texts
-from particlemesh.backends.tapes import FORMS, ArrayForm, Tape, Taping
+from particlemesh.backends.tapes import FORMS, ArrayForm, Posted, Tape, Taping
 
 _UNASKED = 48 * 1024  # bytes of local memory that need no consent, a kernel's own arrays and what a launch adds
 
@@ -100,6 +100,11 @@ def _clear(
     clear(distance if place is None else pointers[place] + distance, 0, size, at)
 
 
+def _post(pointers: list[int], at: int, to: int, place: int | None, distance: int, size: int) -> None:
+    from_ = distance if place is None else pointers[place] + distance
+    _cupy().cuda.runtime.memcpyAsync(to, from_, size, _TO_HOST, at)
+
+
 def _call(pointers: list[int], at: int, call: Callable[..., None], views: tuple[View, ...]) -> None:
     call(*[view.of(pointers) for view in views])
 
@@ -155,6 +160,14 @@ class CudaTape(Tape):
             self._kept.append(array)
         clear = _cupy().cuda.runtime.memsetAsync
         self.launches.append((_clear, (clear, *(place or (None, array.data.ptr)), array.nbytes)))
+
+    def record_post(self, posted: Posted, to: int, array: Any) -> None:
+        """Record that an array is copied to pinned memory of the host, which ``posted`` keeps."""
+        place = self.place_of(array.data.ptr)
+        self._kept.append(posted)
+        if place is None:
+            self._kept.append(array)
+        self.launches.append((_post, (to, *(place or (None, array.data.ptr)), array.nbytes)))
 
     def record_call(self, call: Callable[..., None], arrays: tuple[Any, ...], on_device: bool) -> None:
         if not on_device:
@@ -306,6 +319,31 @@ class CudaKernel:
             tape.launches.append((_launch, command))
 
 
+class Pinned(Posted):
+    """Arrays on their way to pinned memory, to which replays of a tape copy them."""
+
+    def __init__(self, backend: CudaBackend, arrays: tuple[Any, ...]) -> None:
+        super().__init__(backend, arrays)
+        ends = _ends(arrays)
+        memory = _cupy().cuda.alloc_pinned_memory(max(ends[-1], 8))
+        held = np.frombuffer(memory, np.uint8, ends[-1])  # keeps the memory
+        self.addresses = [memory.ptr + at for at in ends[:-1]]
+        self._views = [
+            held[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
+            for at, array in zip(ends, arrays, strict=False)
+        ]
+
+    def read(self) -> list[np.ndarray]:
+        self._backend.untaped()
+        self._backend.synchronize()
+        return [view.copy() for view in self._views]
+
+
+def _ends(arrays: tuple[Any, ...]) -> list[int]:
+    """Return where arrays begin in memory of words that holds all of them, and where that ends, in bytes."""
+    return list(itertools.accumulate([-(-array.nbytes // 8) * 8 for array in arrays], initial=0))
+
+
 def facts_of(compute: int) -> dict[str, int]:
     """Return the facts of a compute capability."""
     return {
@@ -444,9 +482,19 @@ class CudaBackend(Taping):
     def download(self, array: Any) -> np.ndarray:
         return self.read(array)[0]
 
+    def post(self, *arrays: Any) -> Posted:
+        tape = self.tape
+        if tape is None:
+            return super().post(*arrays)
+        posted = Pinned(self, arrays)
+        for to, array in zip(posted.addresses, arrays, strict=True):
+            tape.record_post(posted, to, array)
+            _post([], self._get_stream().ptr, to, None, array.data.ptr, array.nbytes)
+        return posted
+
     def read(self, *arrays: Any) -> list[np.ndarray]:
         self.untaped()
-        ends = list(itertools.accumulate([-(-array.nbytes // 8) * 8 for array in arrays], initial=0))
+        ends = _ends(arrays)
         if ends[-1] > _FEW_BYTES or not all([array.flags.c_contiguous for array in arrays]):  # noqa: C419  # quicker
             return [_cupy().asnumpy(array) for array in arrays]
         pinned, copy, stream = self._pinned, _cupy().cuda.runtime.memcpyAsync, self._get_stream()

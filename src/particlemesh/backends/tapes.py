@@ -77,6 +77,17 @@ class State(Protocol):
         """Return to a state that :meth:`now` returned."""
 
 
+class Posted:
+    """Arrays on their way to the host."""
+
+    def __init__(self, backend: Any, arrays: tuple[Any, ...]) -> None:
+        self._backend, self._arrays = backend, arrays
+
+    def read(self) -> list[Any]:
+        """Wait, and return the arrays on the host, as the last replay left them."""
+        return list(self._backend.read(*self._arrays))
+
+
 class Taping:
     """The part of a backend whose calls can be taped."""
 
@@ -134,6 +145,10 @@ class Taping:
             tape.nbytes -= array.nbytes
             tape.results.append((array.shape, array.dtype))
             tape.place(array)
+
+    def post(self, *arrays: Any) -> Posted:
+        """Copy arrays to the host, behind all that was submitted; ``read`` of the result waits. Replays copy again."""
+        return Posted(self, arrays)
 
     def allocated(self, array: Any) -> Any:
         """Report new memory, and return it: a tape keeps what is no result, for its replays."""

@@ -17,18 +17,19 @@ import numpy as np
 from particlemesh import backends
 from particlemesh import checks as common
 from particlemesh.arrays import operands
-from particlemesh.arrays.kinds import Kind, kind_of, recorder_of
-from particlemesh.arrays.positions import Coordinates, coordinates, indices
+from particlemesh.arrays.kinds import Kind, allocate, kind_of, recorder_of
+from particlemesh.arrays.positions import Coordinates, arrays_given, coordinates, indices
 from particlemesh.backends.base import Backend
 from particlemesh.backends.cpu import at_most_cores
 from particlemesh.box import Box
-from particlemesh.checks import through_forks
+from particlemesh.checks import alone, through_forks
 from particlemesh.grid import checks, forms
 from particlemesh.grid.cpu.locate import known_cells
 from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
 from particlemesh.grid.ends import Cloud, Lattice, ends_on_device, ends_on_host
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
+from particlemesh.grid.queries.search import verdict_of
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
 from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted, widened
 from particlemesh.grid.uniform_grid import UniformGrid
@@ -39,7 +40,7 @@ _IN_COLUMNS = 150  # neighbours from which lists by clusters gain by cells of th
 _TOGETHER = 256  # particles are compared with all others in less time than open axes are fitted to them
 _CELLS_A_PARTICLE, _FEW_CELLS = 8, 4096  # more would hold nothing and take their time and memory all the same
 _MOST_GRIDS, _MOST_BYTES, _MOST_KEPT_BOXES = 4, 1 << 28, 20_000  # that are kept for later calls
-_grids: dict[Any, tuple[UniformGrid, int]] = {}  # with bytes; no call uses these, the longest unused one first
+_grids: dict[Any, tuple[_Grid, int]] = {}  # with bytes; no call uses these, the longest unused one first
 _lock = through_forks(threading.Lock())
 
 
@@ -185,13 +186,81 @@ def neighbour_list(
     return results if len(results) > 1 else results[0]
 
 
+class _Grid(UniformGrid):
+    """A grid that also builds and lists in one go."""
+
+    _lists: Any = None  # of the last call
+    _posted: Any = None  # what its kernels noted, on the way to the host
+    _measured: tuple[Any, int] = None, 0  # a build, and the grid's bytes after it
+
+    @alone
+    def listed(
+        self, positions: Any, radius: Any, half: bool, quantities: str, system: Any = None, boxes: Any = None
+    ) -> dict[str, Any] | None:
+        """Return rows of pairs on a GPU as `build` and `pairs` do; None if positions are wrong or a cell is too full.
+
+        A repeated call is played as one, and the host waits once.
+        """
+        columns = arrays_given(positions) if boxes is None else (*arrays_given(positions), system)
+
+        def submitted() -> tuple[Any, ...]:
+            self._build(positions, None, system, boxes, check=False)
+            built: Any = self.ready()
+            self._lists = built.queries.lists(self._cutoff(radius), half, quantities)
+            start, arrays = self._lists.submit(None)
+            self._posted = self.backend.post(self._lists.words, built.words)
+            return (start, *arrays.values())
+
+        def new_array(shape: tuple[int, ...], dtype: Any) -> Any:
+            return allocate(self.backend, shape, dtype, "lists of pairs")
+
+        kind, backend = kind_of(columns[0]), self.backend
+        if self._rooms is None or kind is None or kind.home != backend.name or not np.isscalar(radius):
+            start, *arrays = submitted()
+        else:
+            what = "listed", radius, half, quantities, boxes, id(self._rooms.current)
+            with kind.scope(columns[0]), backend.scope(*columns):
+                if boxes is not None:  # a build between may have had others
+                    boxes.on(self._rooms.current, self.dtype)
+                start, *arrays = self._tapes.again(self, what, columns, submitted, state=self, new_array=new_array)
+                self._adopt(self._built, kind, columns[0], boxes)
+        with self._stream(), self.backend.scope():
+            self.follow()
+            built: Any = self.ready()
+            lists = self._lists
+            words, status = self._posted.read()
+            wrong = built.status_of(status)
+            if wrong.bad or wrong.fullest:
+                return None
+            pairs = lists.conclude(start, lists.named(arrays), verdict_of(words)[0])
+            return {letter: self._out(array) for letter, array in checks.by_letter(pairs, quantities).items()}
+
+    # What a call leaves, as tapes see it: builds of one kind are in the same memory.
+
+    def key(self) -> tuple[Any, ...]:
+        return ()
+
+    def now(self) -> Any:
+        return self._built, self._lists, self._posted
+
+    def restore(self, state: Any) -> None:
+        self._built, self._lists, self._posted = state
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the grid holds: replays take no more."""
+        if self._measured[0] is not self._built:
+            self._measured = self._built, super().nbytes
+        return self._measured[1]
+
+
 @contextlib.contextmanager
-def _grid(box: Box, place: Backend, dtype: np.dtype, **options: Any) -> Iterator[UniformGrid]:
+def _grid(box: Box, place: Backend, dtype: np.dtype, **options: Any) -> Iterator[_Grid]:
     """Lend a grid to one call: that of an earlier one of the same kind, whose memory and kernels are there."""
     key = (box, place, dtype, *options.items())
     with _lock:
         grid, _ = _grids.pop(key, (None, 0))
-    grid = grid or UniformGrid(box, **options)
+    grid = grid or _Grid(box, **options)
     try:
         yield grid
     except BaseException:
@@ -288,13 +357,13 @@ class _Call:
             grid.build(self.positions)
             return None if crowded(self._host(grid.cell_start), x.count) else self._listed(grid, radius)
 
-    def _search(self, grid: UniformGrid, radius: Any, **systems: Any) -> dict[str, Any]:
+    def _search(self, grid: _Grid, radius: Any, **systems: Any) -> dict[str, Any]:
         """Build and search; what is wrong with the particles is read when nothing is left to wait for."""
-        with contextlib.suppress(Exception):  # from a checked build errors of positions come first
-            grid.build(self.positions, check=False, **systems)
-            arrays, status = self._listed(grid, radius), grid.status
-            if not (status.bad or status.fullest):
-                return arrays
+        if self.place.name != "cpu" and self.x.count:
+            with contextlib.suppress(Exception):  # from a checked build errors of positions come first
+                arrays = grid.listed(self.positions, radius, self.half, self.quantities, **systems)
+                if arrays is not None:
+                    return arrays
         grid.build(self.positions, **systems)  # raises what is wrong, or has more room
         return self._listed(grid, radius)
 

@@ -18,7 +18,7 @@ from particlemesh.backends.base import As, Backend, Kernel, kept
 from particlemesh.orders import block_order
 from particlemesh.orders.block_order import BlockOrder, Cells, Kinds, kinds_of
 from particlemesh.orders.cpu.particles import SortedHostParticles
-from particlemesh.particles.located import DeviceParticles, Status, packable, status_of
+from particlemesh.particles.located import DeviceParticles, Status, packable, post_status
 from particlemesh.particles.workspace import Sizes, Workspace
 
 _FILE = "orders/sorted_particles.c"
@@ -186,9 +186,9 @@ class SortedDeviceParticles:
             backend.clear(room.status)
         self.by_block, self._status = order, room.status
 
-    def read_status(self, backend: Backend) -> Status:
-        """Read the status record; waits for the device."""
-        return status_of(backend, self._status, self.count)
+    def post_status(self, backend: Backend) -> Callable[[], Status]:
+        """Send the status record to the host, and return what reads it, which waits for the device."""
+        return post_status(backend, self._status, self.count)
 
     def __str__(self) -> str:
         cells = (1, 1, 1) if self.by_block is None else self.by_block.blocks.cells

@@ -7,6 +7,7 @@ at once, because every method there needs that order (``orders/cpu/particles.py`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -198,14 +199,19 @@ class DeviceParticles:
     def place(self, workspace: Workspace) -> None:
         """Do nothing: particles are in place."""
 
-    def read_status(self, backend: Backend) -> Status:
-        """Read the status record; waits for the device."""
-        return status_of(backend, self.status, self.count)
+    def post_status(self, backend: Backend) -> Callable[[], Status]:
+        """Send the status record to the host, and return what reads it, which waits for the device."""
+        return post_status(backend, self.status, self.count)
 
 
-def status_of(backend: Backend, record: Any, count: int) -> Status:
-    """Read a status record of ``count`` particles; waits for the device."""
-    not_finite, outside, first = (int(n) for n in backend.download(record))
+def post_status(backend: Backend, record: Any, count: int) -> Callable[[], Status]:
+    """Send the record of ``count`` particles to the host, and return what reads it, which waits for the device."""
+    posted = backend.post(record)
+    return lambda: _status_of(posted.read()[0], count)
+
+
+def _status_of(record: np.ndarray, count: int) -> Status:
+    not_finite, outside, first = record.tolist()
     bad = not_finite + outside
     return Status(count, not_finite, outside, int(~np.uint64(first)) if bad else -1)
 

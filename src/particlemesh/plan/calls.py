@@ -10,7 +10,7 @@ plan is restored from the tape.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
 from particlemesh.orders import sorted_particles
 from particlemesh.orders.cpu.particles import host_kind
-from particlemesh.particles.located import DeviceParticles, packable
+from particlemesh.particles.located import DeviceParticles, Status, packable
 from particlemesh.particles.systems import Boxes
 from particlemesh.particles.workspace import Workspace
 
@@ -55,6 +55,7 @@ class Located(NamedTuple):
     kind: Kind
     packed: bool
     counting: Any  # the blocks by which they are counted
+    status: Callable[[], Status] | None  # reads what is wrong with them, if they are checked
     boxes: Boxes | None
     stays: bool  # whether tapes stay valid
 

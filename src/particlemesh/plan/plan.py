@@ -282,8 +282,7 @@ class Plan(checks.Fixed):
         with kind.scope(x.user), backend.scope(*x.arrays):
             located = self.locate(kind, backend, x, system, boxes, check=check, positions=positions)
             backend.mark(*x.arrays)
-            if check:
-                self._check_located(located.workspace, positions)
+            self._check_located(located, positions)
             self.take(located, x, check=check)
         return self
 
@@ -333,7 +332,7 @@ class Plan(checks.Fixed):
         self.ready()
         with self.backend.scope():
             self.follow()
-            status = self.particles.read_status(self.backend)
+            status = self.particles.post_status(self.backend)()
         return status._replace(non_finite_values=self.methods.non_finite_values())
 
     def check(self) -> None:
@@ -806,22 +805,22 @@ class Plan(checks.Fixed):
         packed = backend.name != "cpu" and self.methods.pack(x.count) and packable(before.axes, before.dtype)
         options = {} if strays is None else {"strays": strays}
 
-        def locate() -> tuple[Kind, bool, Any]:
+        def locate() -> tuple[Kind, bool, Any, Any]:
             counting = None if backend.name == "cpu" else block_order.counting(workspace)
             room.locate(
                 backend, self.mesh, workspace.axes, x, self.threads, packed=packed, counting=counting, **options
             )
-            return kind, packed, counting
+            return kind, packed, counting, room.post_status(backend) if check else None
 
         columns = arrays_given(positions)
         stays = positions is not None and self._stays(room, x.count)
         # Kernels on a tape read the caller's memory, no converted copies.
         taped = stays and all(any(backend.same_memory(array, c) for c in columns) for array in x.arrays)
         if taped and not backend.capturing():
-            kind, packed, counting = self._tapes.again(self, self._locating(room), columns, locate)
+            kind, packed, counting, status = self._tapes.again(self, self._locating(room, check), columns, locate)
         else:
-            kind, packed, counting = locate()
-        return Located(workspace, kind, packed, counting, of_boxes, stays)
+            kind, packed, counting, status = locate()
+        return Located(workspace, kind, packed, counting, status, of_boxes, stays)
 
     def _set_from_tape(self, positions: Any, check: bool) -> bool:
         """Set positions that lie where earlier ones did, from a tape; return whether there is one."""
@@ -830,10 +829,10 @@ class Plan(checks.Fixed):
         if before is None or room is None or room.rows < before.count or not self.methods.outlast_positions():
             return False
         backend = before.backend
-        entry = self._tapes.find(self, self._locating(room), columns)
+        entry = self._tapes.find(self, self._locating(room, check), columns)
         if not entry:
             return False
-        tape, (kind, packed, counting) = entry
+        tape, (kind, packed, counting, status) = entry
         with kind.scope(columns[0]), backend.scope(*columns):
             if backend.capturing():
                 return False
@@ -842,10 +841,10 @@ class Plan(checks.Fixed):
             workspace = before.over(room, before.count)
             workspace.memory.counted = None
             room.set_count(before.count, workspace.axes, packed=packed)
-            if check:
-                self._check_located(workspace, positions)
+            located = Located(workspace, kind, packed, counting, status, None, stays=True)
+            self._check_located(located, positions)
             self.methods.capturing = False
-            self._adopt(Located(workspace, kind, packed, counting, None, stays=True))
+            self._adopt(located)
         return True
 
     def _stays(self, room: Any, count: int) -> bool:
@@ -853,14 +852,13 @@ class Plan(checks.Fixed):
         held = room is self.particles or room is self._rooms.spare
         return held and self.count == count and self.methods.outlast_positions()
 
-    def _locating(self, room: Any) -> tuple[Any, ...]:
+    def _locating(self, room: Any, check: bool) -> tuple[Any, ...]:
         """Return what decides how as many positions as before are located in ``room``."""
-        return "positions", id(room), self.workspace.memory.block_cells, self.methods.pack(self.count)
+        return "positions", check, id(room), self.workspace.memory.block_cells, self.methods.pack(self.count)
 
-    def _check_located(self, workspace: Workspace, positions: Any) -> None:
-        """Raise the error of bad positions; waits for the device."""
-        status = workspace.particles.read_status(workspace.backend)
-        if status.not_finite or status.outside:
+    def _check_located(self, located: Located, positions: Any) -> None:
+        """Raise the error of bad positions, if they are checked; waits for the device."""
+        if located.status is not None and ((status := located.status()).not_finite or status.outside):
             raise checks.bad_positions(status, positions, self.mesh, systems=self.systems)
 
     def take(self, located: Located, x: Coordinates, *, check: bool) -> None:

@@ -180,7 +180,7 @@ class Core:
         self.status = self.take("status", len(StepErrors._fields), np.dtype(np.uint64))  # words of `StepErrors`
         self.sums: Any = None  # of the last step; their last column says which particles touch others
         self._replays, self.count = _Steps(self), -1  # repeats steps of so many particles
-        self._looked_at: tuple[Any, ...] = ()  # on the device: zeros if nothing was wrong with the last repeated step
+        self._posted: Any = None  # on the way to the host: zeros if nothing was wrong with the last repeated step
         self.clean = self._sized = False  # whether the last step had nothing wrong; whether the type holds its forces
 
     # ---- what subclasses have of their own ------------------------------------------------------------
@@ -435,12 +435,14 @@ class Core:
         def unchecked() -> None:
             step(False)
             grid: Any = self.grid.ready()
-            self._looked_at = self.status, self.solver.plan.particles.status, grid.words
+            if check:
+                self._posted = self.backend.post(self.status, self.solver.plan.particles.status, grid.words)
 
-        self._replays((type(steps), tuple(out), self.exclusions, decides), arrays, unchecked)
+        self._replays((type(steps), tuple(out), self.exclusions, decides, check), arrays, unchecked)
         if check:
-            words = self.backend.read(*self._looked_at, *self.facts())
-            self.clean = self.confirmed(*words[3:]) and not any(array.any() for array in words[:3])
+            words, facts = self._posted.read(), self.facts()
+            confirmed = self.confirmed(*(self.backend.read(*facts) if facts else ()))
+            self.clean = confirmed and not any(any(array.tolist()) for array in words)
             if not self.clean:  # with room for what did not fit, or an error that names the first particle
                 self._replays.clear()
                 step(True)
@@ -591,10 +593,10 @@ class _Steps(Replays):
         self._core = core
 
     def now(self) -> Any:
-        return self._core._looked_at, self._core.sums
+        return self._core._posted, self._core.sums
 
     def restore(self, state: Any) -> None:
-        self._core._looked_at, self._core.sums = state
+        self._core._posted, self._core.sums = state
 
 
 def native(x: Coordinates) -> Any:

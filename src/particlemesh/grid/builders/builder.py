@@ -285,7 +285,10 @@ class Build(Built):
 
     def status(self) -> checks.GridStatus:
         """Return what was wrong; waits for the device."""
-        words = self.backend.download(self.words)
+        return self.status_of(self.backend.download(self.words))
+
+    def status_of(self, words: np.ndarray) -> checks.GridStatus:
+        """Return what was wrong, from the words on the host."""
         not_finite, outside, bad_radius = (int(words[w]) for w in (NOT_FINITE, OUTSIDE, BAD_RADIUS))
         first = int(~words[FIRST]) if not_finite + outside + bad_radius else -1
         fullest, cell = int(words[FULLEST] >> np.uint64(32)), int(words[FULLEST] & np.uint64(0xFFFFFFFF))
@@ -368,6 +371,8 @@ def build_on_gpu(
         )  # fmt: skip
         return Build(job, builder, problem, builder.build(job), search)
 
+    if again is None:
+        backend.untaped()  # a replay would read copies of now
     try:
         built = launch() if again is None else again(launch)
         while given.check and not accepted(built, sizes, given.array, given.radii):

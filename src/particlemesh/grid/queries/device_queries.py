@@ -48,6 +48,10 @@ class DeviceQueries:
             self.search.keep(asked, question.words, capacity, width)
         return pairs
 
+    def lists(self, radius: float, half: bool, quantities: str) -> PairLists:
+        """Return the search for rows of particles by their indices, to be submitted and concluded apart."""
+        return self._lists(self._ask(radius, half=half, rows_by_index=True), "csr", quantities, True, check=True)
+
     def check(self) -> None:
         """Raise the errors of searches with ``check=False``; waits for the device."""
         self.search.check()
@@ -146,7 +150,10 @@ class DeviceQueries:
         self, question: Question, form: str, quantities: str, by_index: bool = True, width: int | None = None,
         capacity: int | None = None, *, check: bool = True,
     ) -> Pairs:  # fmt: skip
+        lists = self._lists(question, form, quantities, by_index, check=check)
+        return lists.dense(width) if form == "dense" else lists.compact(capacity)
+
+    def _lists(self, question: Question, form: str, quantities: str, by_index: bool, *, check: bool) -> PairLists:
         self.search.check_rows(question, quantities, check)
         rows_by_index = by_index and question.points is None and form != "coo"
-        lists = PairLists(self.search, question, form, quantities, by_index, rows_by_index, check)
-        return lists.dense(width) if form == "dense" else lists.compact(capacity)
+        return PairLists(self.search, question, form, quantities, by_index, rows_by_index, check)

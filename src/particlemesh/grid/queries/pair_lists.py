@@ -8,6 +8,7 @@ The kernel of pairs.c searches and lists. Marks take two steps: a bit per candid
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from particlemesh.arrays.kinds import allocate
 from particlemesh.backends.base import Unread
 from particlemesh.grid.checks import FIELDS, array_types, wants
-from particlemesh.grid.queries.search import SMALL_GROUP, Question, Search
+from particlemesh.grid.queries.search import SMALL_GROUP, WORDS, Question, Search
 from particlemesh.grid.results import Pairs
 from particlemesh.sorting.scan import allocate_counts, scan
 
@@ -53,6 +54,7 @@ class PairLists:
     ) -> None:  # fmt: skip
         self.search, self.question, self.form, self.check = search, question, form, check
         self.backend, self.rows, self.cells = search.backend, question.rows, question.cloud.cells
+        self.words = question.words[:WORDS]  # for `search.verdict_of`
         self.letters = quantities + ("i" if form == "coo" and "i" not in quantities else "")
         self.by_index, self.rows_by_index = by_index, rows_by_index
         # Half a list by slots finds each pair once: the smaller index is put first when it is written.
@@ -66,23 +68,35 @@ class PairLists:
             return self._nothing((0,))
         if capacity is None and not self.check:
             raise ValueError("check=False allocates nothing: give the capacity to reserve.")
+        start, arrays = self.submit(capacity)
+        if self.check:
+            return self.conclude(start, arrays, self.search.verdict(self.words)[0])
+        return Pairs(start=start[: self.rows + 1] if self.form == "csr" else None, **arrays)
+
+    def submit(self, capacity: int | None) -> tuple[Any, dict[str, Any]]:
+        """Make the lists, and return where rows begin and the arrays, with room for ``self.capacity`` pairs.
+
+        By default that is room for a few more pairs than a search of this kind had. The first one waits for their
+        number.
+        """
         mean = self.search.means.get(self.key)
         made = None if capacity is not None or mean is None else self._as_before(mean)
-        if made is None:
-            made = self._made(capacity, mean)
-        start, arrays, capacity = made
-        if self.check:
-            total, _ = self.search.verdict(self.question.words)
-            if mean is None or not _LEAST_USED * (capacity - _FEW) <= total <= capacity:
-                self._learn(total / self.rows)  # else the next search repeats this one
-            if 2 * total < capacity - _FEW:  # a slice would hold all of it
-                large, arrays = arrays, self._arrays((total,))
-                for name, array in arrays.items():
-                    if total:
-                        self.backend.copy(array, large[name][:total])
-            if total > capacity:  # the last search had fewer pairs; where rows begin is right
-                arrays = self._fill(_PLACED, start, total, total / self.rows)
-            arrays = {name: array[:total] for name, array in arrays.items()}
+        start, arrays, self.capacity = self._made(capacity, mean) if made is None else made
+        return start, arrays
+
+    def conclude(self, start: Any, arrays: dict[str, Any], total: int) -> Pairs:
+        """Return lists of ``total`` pairs, from what a submission made; it is repeated if it had too little room."""
+        mean = self.search.means.get(self.key)
+        if mean is None or not _LEAST_USED * (self.capacity - _FEW) <= total <= self.capacity:
+            self._learn(total / self.rows)  # else the next search repeats this one
+        if 2 * total < self.capacity - _FEW:  # a slice would hold all of it
+            large, arrays = arrays, self._arrays((total,))
+            for name, array in arrays.items():
+                if total:
+                    self.backend.copy(array, large[name][:total])
+        if total > self.capacity:  # the last search had fewer pairs; where rows begin is right
+            arrays = self._fill(_PLACED, start, total, total / self.rows)
+        arrays = {name: array[:total] for name, array in arrays.items()}
         return Pairs(start=start[: self.rows + 1] if self.form == "csr" else None, **arrays)
 
     def _as_before(self, mean: float) -> tuple[Any, dict[str, Any], int] | None:
@@ -109,7 +123,11 @@ class PairLists:
                 start, *lists = submitted()
         except MemoryError:
             return None  # there may be room for as many as there are
-        return start, dict(zip(self._types((0,)), lists, strict=True)), capacity
+        return start, self.named(lists), capacity
+
+    def named(self, lists: Sequence[Any]) -> dict[str, Any]:
+        """Return lists by the names of what they hold."""
+        return dict(zip(self._types((0,)), lists, strict=True))
 
     def _made(self, capacity: int | None, mean: float | None) -> tuple[Any, dict[str, Any], int]:
         """Return where rows begin, lists with room for ``capacity`` pairs, and that; wait only if it is None."""
@@ -155,6 +173,8 @@ class PairLists:
     def _learn(self, mean: float) -> None:
         """Remember the pairs of a row for the next search of this kind; a radius that always changes is no kind."""
         means = self.search.means
+        if self.key in means:
+            self.search.room.forget_tapes()  # they have the room of before
         if len(means) >= _REMEMBERED:
             means.clear()
         means[self.key] = mean

@@ -27,7 +27,7 @@ from particlemesh.grid.queries.cloud import Cloud, kernel_radius
 from particlemesh.grid.room import Room
 
 SMALL_GROUP = 64  # work-items of some searches
-_WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
+WORDS = 8  # that a search records (grid/queries/within.h), before those of its tiles
 _NOT_FINITE, _OUTSIDE, _FIRST, _BAD_RADIUS, _TOTAL, _LONGEST = range(6)
 # Neighbours for which lists are made by clusters: in periodic boxes, in open ones, and half lists by slots there, whose
 # single searches see half of the cells (H200).
@@ -258,7 +258,7 @@ class Search:
     ) -> Question:  # fmt: skip
         backend, dtype = self.backend, cloud.cells.dtype
         tiles = -(-(cloud.count if points is None else points.count) // min(SMALL_GROUP, backend.group_size))
-        words = self.room(f"pair_words{notes}", (_WORDS + tiles,), _U64)
+        words = self.room(f"pair_words{notes}", (WORDS + tiles,), _U64)
         backend.clear(words)
         code = 0 if not half else 2 if by_index else 1
         if not isinstance(radius, Extents):
@@ -284,20 +284,7 @@ class Search:
 
         Raises what is wrong with points or radii, and what did not fit.
         """
-        read = [int(w) for w in self.backend.download(words[:_WORDS])]
-        first = 2**64 - 1 - read[_FIRST]
-        if read[_BAD_RADIUS]:
-            raise ValueError(
-                f"{read[_BAD_RADIUS]} radii are negative, not finite, reach past 2**29 cells of a periodic axis, or "
-                "have squares that their type does not hold in this unit of length; the first is that of particle "
-                f"{first}."
-            )
-        checks.good_points(read[_NOT_FINITE], read[_OUTSIDE], first)
-        total, longest = read[_TOTAL], read[_LONGEST]
-        if capacity is not None and total > capacity:
-            raise OverflowError(f"there are {total:,} pairs and room for {capacity:,}: give capacity={total} or more.")
-        checks.wide_enough(longest, width)
-        return total, longest
+        return verdict_of(self.backend.download(words[:WORDS]), capacity, width)
 
     # ---- searches with check=False ------------------------------------------------------------------------
 
@@ -348,3 +335,21 @@ class Search:
             except Exception:
                 record.is_raised = True
                 raise
+
+
+def verdict_of(words: np.ndarray, capacity: int | None = None, width: int | None = None) -> tuple[int, int]:
+    """Return what `Search.verdict` does, from the words on the host."""
+    read = words.tolist()
+    first = 2**64 - 1 - read[_FIRST]
+    if read[_BAD_RADIUS]:
+        raise ValueError(
+            f"{read[_BAD_RADIUS]} radii are negative, not finite, reach past 2**29 cells of a periodic axis, or "
+            "have squares that their type does not hold in this unit of length; the first is that of particle "
+            f"{first}."
+        )
+    checks.good_points(read[_NOT_FINITE], read[_OUTSIDE], first)
+    total, longest = read[_TOTAL], read[_LONGEST]
+    if capacity is not None and total > capacity:
+        raise OverflowError(f"there are {total:,} pairs and room for {capacity:,}: give capacity={total} or more.")
+    checks.wide_enough(longest, width)
+    return total, longest

@@ -286,9 +286,9 @@ class HostParticles:
         self.ordering = self._write(self._records[: 4 * self.count], self._order[: self.count])
         self._write = None
 
-    def read_status(self, backend: Backend) -> Status:
-        """Return the status record."""
-        return self._status
+    def post_status(self, backend: Backend) -> Callable[[], Status]:
+        """Return what reads the status record."""
+        return lambda: self._status
 
 
 class SortedHostParticles(HostParticles):
