@@ -12,8 +12,9 @@ import pytest
 from scipy.spatial import cKDTree
 from typer.testing import CliRunner
 
-from particlemesh.apps.dem import Simulation
+from particlemesh.apps.dem import Simulation, record
 from particlemesh.apps.files import checkpoint
+from particlemesh.apps.files.trajectory import Frame
 from particlemesh.command import cli, consoles, dem, pictures
 
 run = CliRunner().invoke
@@ -261,15 +262,16 @@ def test_spheres_of_two_sizes_are_drawn_as_such():
     assert 3 < red / blue < 5.5
 
 
-def test_a_run_stops_where_something_is_due():
+def test_a_run_stops_where_something_is_due(tmp_path, monkeypatch):
     class Film:
         steps = frozenset({0, 45})
 
     class Standing:
         step = 7
 
+    monkeypatch.setattr(record, "frame", lambda simulation: Frame(7, 0.0, np.zeros((1, 3)), None))
     saving = consoles.Saving(Standing(), "a.h5", 20)
-    steps = dem.Run(None, Standing(), Film(), 100, saving, object(), 32)
+    steps = dem.Run(None, Standing(), Film(), 100, saving, tmp_path / "a.xyz", 32)
     assert sorted(steps.rows) == [17, 27, 37, 47, 57, 67, 77, 87, 97, 107]
     steps.points, stops = {30}, []
     while steps.simulation.step < 107:

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from particlemesh.apps.dem import Hertz, LinearSpring, Simulation
 from particlemesh.apps.dem.contact import Contact
-from particlemesh.apps.dem.record import frame, report
-from particlemesh.apps.files.trajectory import Writer, writer
-from particlemesh.apps.progress import bar, quantity
+from particlemesh.apps.dem.record import Recorder
+from particlemesh.apps.progress import quantity
 from particlemesh.command import consoles, pictures
 from particlemesh.command.consoles import Saving, checkpoint_of
 
@@ -148,31 +147,27 @@ def run(console: Any, spheres: Simulation, saving: Saving, steps: int, options: 
     title = f"{len(spheres):,} spheres, {name}, restitution {law.restitution:g}, friction {law.friction:g}"
     console.print(f"{title}\n{steps:,} steps of {spheres.time_step:.4g} s on {spheres.backend}\n")
     trajectory, out = options["trajectory"], options["out"]
-    with contextlib.ExitStack() as stack:
-        file = None
-        if trajectory is not None:
-            trajectory.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(writer(trajectory, frame(spheres)))
-        film = pictures.Film(out, spheres, fastest(spheres), steps) if consoles.can_draw() else None
-        progress = Run(console, spheres, film, steps, saving, file, options["every"])
+    if trajectory is not None:
+        trajectory.parent.mkdir(parents=True, exist_ok=True)
+    film = pictures.Film(out, spheres, fastest(spheres), steps) if consoles.can_draw() else None
+    with Run(console, spheres, film, steps, saving, trajectory, options["every"]) as progress:
         console.print(HEAD, style="bold")
-        with saving.stoppable("dem", progress.last) as interrupted:
+        with saving.stoppable("dem", progress.end) as interrupted:
             progress.go(interrupted)
     if saving.path is not None:
         console.print(f"\ncheckpoint: {saving.path}", markup=False, soft_wrap=True)
     consoles.picture(console, out, lambda: film.save(progress.energies, title))  # type: ignore[union-attr]
 
 
-class Run:
+class Run(Recorder):
     """Steps of a simulation, and all that is done between them: rows, renderings, checkpoints and frames of a file."""
 
     def __init__(
         self, console: Any, simulation: Simulation, film: pictures.Film | None, steps: int, saving: Saving,
-        file: Writer | None, frames: int,
+        trajectory: Path | None, every: int,
     ) -> None:  # fmt: skip
-        self.console, self.simulation, self.film, self.file, self.saving = console, simulation, film, file, saving
-        self.first, self.last = simulation.step, simulation.step + steps
-        self.frames = frames if file is not None else 0
+        super().__init__(simulation, steps, every, trajectory, console)
+        self.console, self.film, self.saving, self.first = console, film, saving, simulation.step
         self.energies: list[tuple[float, Any]] = []  # with their times
         self.points = {self.first + round(steps * n / POINTS) for n in range(POINTS + 1)} if film else set[int]()
         self.rows = {self.first + round(steps * n / ROWS) for n in range(1, ROWS + 1)}
@@ -181,31 +176,24 @@ class Run:
     def go(self, interrupted: Callable[[], bool]) -> None:
         """Make the steps, or those until Ctrl-C."""
         simulation = self.simulation
-        updated, steps, text = 0.0, 0, ""
-        with bar("steps", self.last - self.first, self.console) as advance:
+        self._between()
+        while simulation.step < self.end and not interrupted():
+            before, clock = simulation.step, time.perf_counter()
+            simulation.run(min(PIECE, self._next() - before))
+            self._seconds += time.perf_counter() - clock
+            self.update_progress(simulation.step - before)
             self._between()
-            while simulation.step < self.last and not interrupted():
-                before, clock = simulation.step, time.perf_counter()
-                simulation.run(min(PIECE, self._next() - before))
-                self._seconds += time.perf_counter() - clock
-                steps += simulation.step - before
-                if self._seconds - updated > PAUSE:
-                    text = report(simulation, steps / (self._seconds - updated))
-                    updated, steps = self._seconds, 0
-                advance(simulation.step - before, text)
-                self._between()
 
     def _next(self) -> int:
         """Return the next step with something to do."""
-        step = self.simulation.step
+        step, saves = self.simulation.step, self.saving.every
         later = [n for n in self.rows | self.points | (self.film.steps if self.film else set()) if n > step]
-        return min([*later, self.last, *(step - step % n + n for n in (self.saving.every, self.frames) if n)])
+        return min([*later, step + self.left, *([step - step % saves + saves] if saves else [])])
 
     def _between(self) -> None:
         """Do what is due between two steps."""
         simulation, step = self.simulation, self.simulation.step
-        if self.file is not None and step % self.frames == 0:
-            self.file.write(frame(simulation))
+        self.write()
         if step in self.points:
             self.energies.append((simulation.time, simulation.energy))
         if self.film and step in self.film.steps:

@@ -15,9 +15,10 @@ import numpy as np
 
 from particlemesh import Box, Mesh
 from particlemesh.apps import files, progress
-from particlemesh.apps.files.accumulate import power_factors, together
+from particlemesh.apps.files.accumulate import power_factors
 from particlemesh.apps.files.boxes import lattice
 from particlemesh.apps.files.particles import CHUNK
+from particlemesh.apps.files.replacing import together
 from particlemesh.command import pictures
 from particlemesh.command.consoles import (
     check_backend,

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ def info(console: Any, everything: bool = False) -> bool:
         style="dim",
     )
     for store in caches():
-        size = f"{store.bytes / 2**20:.1f} MiB in {store.files} files" if store.files else "empty"
+        size = f"{sum(store.sizes) / 2**20:.1f} MiB in {len(store.sizes)} files" if store.sizes else "empty"
         console.print(f"cache of {store.owner}: {store.folder} ({size})", markup=False, soft_wrap=True)
     return passed
 
@@ -98,49 +99,33 @@ def _version(distributions: tuple[str, ...]) -> str:
 
 
 class Cache(NamedTuple):
-    """One folder of compiled code."""
+    """One folder of compiled code, and the sizes of its files."""
 
     owner: str
     folder: Path
-    files: int
-    bytes: int
+    sizes: list[int]
 
 
-def _cache(owner: str, folder: Path, suffixes: tuple[str, ...] = ("",)) -> Cache:
-    files, size = 0, 0
-    for home, _, names in os.walk(folder):
-        for name in names:
-            try:
-                if name.endswith(suffixes):
-                    size += (Path(home) / name).stat().st_size
-                    files += 1
-            except OSError:  # another process has just removed it
-                continue
-    return Cache(owner, folder, files, size)
-
-
-def _numba() -> list[Cache]:
+def _numba() -> Path | None:
     # Numba selects a folder per source file: beside it, or the user's if that is read-only. Compiled functions
     # have the path in attributes that are not public in Numba, so they may be missing.
-    folders = set()
-    for name, module in list(sys.modules.items()):
-        if name.startswith("particlemesh"):
-            for member in vars(module).values():
-                path = getattr(getattr(member, "stats", None), "cache_path", None)
-                if isinstance(path, str):
-                    folders.add(Path(path))
-    caches = [_cache("Numba", folder, (".nbi", ".nbc")) for folder in folders]
-    if not caches:
-        return []
-    common = Path(os.path.commonpath([c.folder for c in caches]))
-    return [Cache("Numba", common, sum(c.files for c in caches), sum(c.bytes for c in caches))]
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("particlemesh")]
+    members = (getattr(member, "stats", None) for module in modules for member in vars(module).values())
+    paths = [path for stats in members if isinstance(path := getattr(stats, "cache_path", None), str)]
+    return Path(os.path.commonpath(paths)) if paths else None
 
 
-def caches() -> list[Cache]:
-    """Return the caches of the backends' compilers; a folder may not exist yet.
+def caches() -> Iterator[Cache]:
+    """Yield the caches of the backends' compilers; a folder may not exist yet.
 
     Numba's folders are those of loaded modules: run something first.
     """
     pocl = os.environ.get("POCL_CACHE_DIR")
-    folders = {"PoCL": Path(pocl) if pocl else cache("pocl", "kcache"), "NVRTC": nvrtc.folder()}
-    return [*_numba(), *(_cache(owner, folder) for owner, folder in folders.items() if folder is not None)]
+    folders = {"Numba": _numba(), "PoCL": Path(pocl) if pocl else cache("pocl", "kcache"), "NVRTC": nvrtc.folder()}
+    for owner, folder in folders.items():
+        sizes = list[int]()
+        for file in () if folder is None else folder.rglob("*.nb[ic]" if owner == "Numba" else "*"):
+            with contextlib.suppress(OSError):  # another process has just removed it
+                sizes += [file.stat().st_size] if file.is_file() else []
+        if folder is not None:
+            yield Cache(owner, folder, sizes)

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from particlemesh import checks
+from particlemesh.arrays.kinds import kind_of
 from particlemesh.checks import alone
 from particlemesh.distributed.domain import Domain
 from particlemesh.distributed.fft import FFT
@@ -20,7 +21,7 @@ from particlemesh.distributed.staging import Staged, several
 from particlemesh.distributed.transports import module_of
 from particlemesh.distributed.world import World, together
 from particlemesh.fourier.modes import Modes
-from particlemesh.fourier.multiply import PROJECTIONS
+from particlemesh.fourier.multiply import PROJECTIONS, Projection
 from particlemesh.fourier.vector_solver import vector_factors
 from particlemesh.window import DEFAULT, Window
 
@@ -79,7 +80,7 @@ class VectorSolver(checks.Fixed):
         self.busy, self.world = threading.RLock(), World() if world is None else world
         self.plan = Plan(domain, self.world, window, **options)
         self.domain, self.mesh, self.window = domain, domain.mesh, self.plan.window
-        self._check = options.get("check", True)
+        self._check, self._threads = options.get("check", True), options.get("threads")
         name = type(green).__name__ if callable(green) else green
         with self.world.agreement(f"VectorSolver({name}, {kappa=}, {alpha=}, {of=}, {zero=}, {onto=}, {parts=})"):
             checks.all_periodic(self.mesh.periodic)
@@ -87,7 +88,7 @@ class VectorSolver(checks.Fixed):
             self._onto = checks.one_of(onto, "onto", PROJECTIONS)
         self.fft = FFT(
             domain, self.world, parts=parts, deterministic=options.get("deterministic", False), check=self._check,
-            threads=options.get("threads"),
+            threads=self._threads,
         )  # fmt: skip
         self._modes = Modes(self.mesh, real=True, part=self.fft.part)
         with self.world.agreement(f"factors of {'no' if callable(forms) else len(forms)} forms, {compensation=}"):
@@ -101,7 +102,7 @@ class VectorSolver(checks.Fixed):
         # Of the noise, whose modes have the number of nodes as variance, the root is needed.
         self._factors = factors, np.sqrt(np.maximum(factors, 0) / math.prod(self._modes.shape))
         self._core = (*(() if self._forms is None else (len(self._forms),)), self.mesh.ndim)
-        self._tables: dict[Any, tuple[Any, ...]] = {}  # by library and dtype
+        self._tables: dict[Any, Projection] = {}  # by library and dtype
 
     def __repr__(self) -> str:
         return f"<VectorSolver over ranks: {self._onto}; {self.plan!r}>"
@@ -109,9 +110,7 @@ class VectorSolver(checks.Fixed):
     @property
     def nbytes(self) -> int:
         """Bytes of this rank's plan and tables."""
-        tables = (array for _, forms, unit in self._tables.values() for array in (*unit, forms))
-        factors = (array for factors, _, _ in self._tables.values() for array in factors)
-        return self.plan.nbytes + sum(int(array.nbytes) for array in (*tables, *factors) if array is not None)
+        return self.plan.nbytes + sum(each.nbytes for each in self._tables.values())
 
     @alone
     def set_positions(self, positions: Any, *, check: bool = True) -> Self:
@@ -188,32 +187,17 @@ class VectorSolver(checks.Fixed):
 
     def _projected(self, modes: Any, which: int) -> Any:
         """Return spectra (..., [m,] d, modes) times factors, projected; of noise (..., d, modes) for the root."""
-        factors, forms, unit = self._on(module_of(modes), modes.real.dtype)
-        axis = modes.ndim - self.mesh.ndim - 1  # of components
-        several = forms is not None
-        vector = modes
-        if several and not which:
-            axis -= 1
-            vector = (forms[:, None] * modes).sum(axis)
-        if self._onto is not None:
-            components = [vector[(..., c, *(slice(None),) * self.mesh.ndim)] for c in range(self.mesh.ndim)]
-            along = sum(u * v for u, v in zip(unit, components, strict=True))
-            parallel = module_of(modes).stack([u * along for u in unit], axis)
-            vector = parallel if self._onto == "longitudinal" else vector - parallel
-        vector = vector * factors[which]
-        return forms[:, None] * module_of(modes).expand_dims(vector, axis) if several else vector
-
-    def _on(self, xp: Any, dtype: np.dtype) -> tuple[Any, ...]:
-        """Return factors, form factors and directions of k in a library and precision, made at the first use."""
-        key = xp.__name__, dtype
+        kind: Any = kind_of(modes)
+        key = kind.home, modes.real.dtype
         if key not in self._tables:
-            slopes = [np.broadcast_to(k, self._modes.spectrum_shape) for k in self._modes.slopes]
-            length = np.sqrt(sum(k * k for k in slopes))
-            unit = [np.divide(k, length, out=np.zeros(k.shape), where=length > 0) for k in slopes]
-
-            def placed(array: Any) -> Any:
-                return xp.asarray(np.ascontiguousarray(array, dtype))
-
-            forms = None if self._forms is None else placed(self._forms)
-            self._tables[key] = tuple(map(placed, self._factors)), forms, tuple(map(placed, unit))
-        return self._tables[key]
+            self._tables[key] = Projection(
+                kind.backend(modes), self._modes, self._factors, key[1], forms=self._forms, onto=self._onto,
+                threads=self._threads,
+            )  # fmt: skip
+        shape, xp = self._modes.spectrum_shape, module_of(modes)
+        core = (1 if which else math.prod(self._core[:-1]), self.mesh.ndim, *shape)
+        lead = modes.shape[: modes.ndim - len(shape) - (1 if which else len(self._core))]
+        source = xp.ascontiguousarray(modes).reshape(math.prod(lead), *core)
+        target = xp.empty((*lead, *self._core, *shape), modes.dtype)
+        self._tables[key](source, target.reshape(len(source), -1, *core[1:]) if target.size else source, which)
+        return target

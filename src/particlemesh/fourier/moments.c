@@ -1,18 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Spectra of MOMENTS fields of DIM axes: the coefficients of 1, of first and of second derivatives (upper triangle).
 
-typedef struct {
-    i64 shape[3];  // modes along each axis; axes that the box does not have are first
-    i64 nodes[3];
-    i64 starts[3];  // of the modes that are here
-    i64 at;
-} Band;
-
-// The number of a mode; 0 for the highest of an even axis, which has no slope.
-DEVICE i64 slope_number(const i64 k, const i64 nodes)
-{
-    return 2 * k < nodes ? k : 2 * k == nodes ? 0 : k - nodes;
-}
+#include "fourier/waves.h"
 
 // Spectra are (MOMENTS, systems, modes), rows the reciprocal vectors of each system. Without EXPAND the first field
 // becomes the density of all, for which a moment of a derivative enters times minus ik for each order. With EXPAND the
@@ -23,14 +12,9 @@ KERNEL moments(GLOBAL real* spectra, GLOBAL const real* RESTRICT rows, const i64
     const i64 step = 2 * modes * systems;
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < modes * systems; n += GROUP_COUNT * GROUP_SIZE) {
         const i64 s = n / modes, k = n - s * modes;
-        const i64 row = k / band.shape[2], z = k - row * band.shape[2], x = row / band.shape[1];
-        const real n0 = (real)slope_number(band.starts[0] + x, band.nodes[0]),
-                   n1 = (real)slope_number(band.starts[1] + row - x * band.shape[1], band.nodes[1]),
-                   n2 = (real)slope_number(band.starts[2] + z, band.nodes[2]);
-        GLOBAL const real* of_box = rows + 3 * DIM * s;
         real q[DIM];
-        UNROLL for (int c = 0; c < DIM; c++) q[c] = n0 * of_box[c] + n1 * of_box[DIM + c] + n2 * of_box[2 * DIM + c];
-        GLOBAL real* at = spectra + band.at + 2 * n;
+        wave_vector(k, band, rows + 3 * DIM * s, q);
+        GLOBAL real* at = spectra + band.source_at + 2 * n;
         real2 whole = *(GLOBAL const real2*)at;
         UNROLL for (int c = 0; c < DIM; c++) {
             GLOBAL real2* first = (GLOBAL real2*)(at + (1 + c) * step);

@@ -14,6 +14,7 @@ from particlemesh.backends.base import Backend, Record
 from particlemesh.backends.cpu import default_threads, ranges, run
 from particlemesh.backends.jit import compiled
 from particlemesh.fourier.modes import Modes
+from particlemesh.fourier.multiply import band_of, wave_vector
 
 
 def moments_of(ndim: int) -> int:
@@ -59,10 +60,7 @@ class Moments:
             rows = host if backend.name == "cpu" else backend.upload(host)
         self._rows = rows
         self._modes = math.prod(modes.spectrum_shape)
-        starts = tuple(start for start, _ in modes.part)  # of the modes that are here
-        self._sizes = tuple(
-            (fill,) * missing + n for n, fill in ((modes.spectrum_shape, 1), (modes.shape, 1), (starts, 0))
-        )
+        self._sizes = band_of(modes)
         self._threads = default_threads(self._modes * systems) if threads is None else threads
 
     def __call__(self, spectra: Any, *, expand: bool) -> None:
@@ -84,13 +82,8 @@ class Moments:
         at = int(getattr(spectra, "offset", 0)) // self.dtype.itemsize
         self.backend.kernel("fourier/moments.c", "moments", defines)(
             self._modes * self.systems, spectra, self._rows, self._modes, self.systems,
-            Record("=10q", *itertools.chain(*self._sizes), at),
+            Record("=11q", *itertools.chain(*self._sizes), at, at),
         )  # fmt: skip
-
-
-@compiled
-def _slope_number(k, nodes):
-    return k if 2 * k < nodes else 0 if 2 * k == nodes else k - nodes
 
 
 @compiled
@@ -102,12 +95,7 @@ def _moments(spectra, rows, shape, nodes, starts, expand, share, counter):
         for n in range(begin, end):
             s = n // modes
             k = n - s * modes
-            row = k // shape[2]
-            n2 = _slope_number(starts[2] + k - row * shape[2], nodes[2])
-            n1 = _slope_number(starts[1] + row % shape[1], nodes[1])
-            n0 = _slope_number(starts[0] + row // shape[1], nodes[0])
-            for c in range(ndim):
-                q[c] = n0 * rows[s, 0, c] + n1 * rows[s, 1, c] + n2 * rows[s, 2, c]
+            wave_vector(k, rows[s], shape, nodes, starts, q)
             whole = spectra[0, s, k]
             re, im, second = whole.real, whole.imag, ndim
             for c in range(ndim):

@@ -33,17 +33,7 @@ KERNEL multiply(GLOBAL const real* source, GLOBAL real* target, GLOBAL const rea
 
 #else
 
-typedef struct {
-    i64 shape[3]; // modes along each axis; axes that the box does not have are first
-    i64 nodes[3];
-    i64 source_at, target_at;
-} Band;
-
-// The number of a mode; 0 for the highest of an even axis, whose sign is not known.
-DEVICE i64 number_of(const i64 k, const i64 nodes)
-{
-    return 2 * k < nodes ? k : 2 * k == nodes ? 0 : k - nodes;
-}
+#include "fourier/waves.h"
 
 // Multiplies vectors of DIM spectra by one table and keeps their part across k (PROJECTION 1), along k (2), or all (0).
 // Of SOURCES vectors per channel the sum enters, each times its form factor; TARGETS vectors leave, each times its own.
@@ -52,14 +42,9 @@ KERNEL project(GLOBAL const real* source, GLOBAL real* target, GLOBAL const real
                GLOBAL const real* rows, const i64 modes, const i64 channels, const Band band)
 {
     for (i64 k = GROUP_ID * GROUP_SIZE + LOCAL_ID; k < modes; k += GROUP_COUNT * GROUP_SIZE) {
-        const i64 row = k / band.shape[2], z = k - row * band.shape[2], x = row / band.shape[1];
-        const real n0 = (real)number_of(x, band.nodes[0]), n1 = (real)number_of(row - x * band.shape[1], band.nodes[1]),
-                   n2 = (real)number_of(z, band.nodes[2]);
         real q[DIM], square = 0;
-        UNROLL for (int c = 0; c < DIM; c++) {
-            q[c] = n0 * rows[c] + n1 * rows[DIM + c] + n2 * rows[2 * DIM + c];
-            square += q[c] * q[c];
-        }
+        wave_vector(k, band, rows, q);
+        UNROLL for (int c = 0; c < DIM; c++) square += q[c] * q[c];
         const real inverse = square > 0 ? 1 / square : 0, factor = table[k];
         for (i64 channel = 0; channel < channels; channel++) {
             GLOBAL const real* from = source + band.source_at + 2 * (channel * SOURCES * DIM * modes + k);

@@ -26,6 +26,13 @@ _LANES = 32  # of strain.c
 PROJECTIONS = (None, "transverse", "longitudinal")
 
 
+def band_of(modes: Modes) -> tuple[tuple[int, ...], ...]:
+    """Return for three axes, missing ones first: the modes that are here, nodes, and the first mode."""
+    starts = tuple(start for start, _ in modes.part)
+    missing = 3 - len(starts)
+    return tuple((fill,) * missing + n for n, fill in ((modes.spectrum_shape, 1), (modes.shape, 1), (starts, 0)))
+
+
 class Factors:
     """A table of factors per mode on a backend.
 
@@ -144,7 +151,7 @@ class Projection:
         # Only directions count. Squares of wavenumbers in the user's unit may leave the type's range.
         rows[missing:] = np.ldexp(modes.rows, -np.frexp(np.abs(modes.rows).max())[1])
         self._rows = placed(rows)
-        self._sizes = (1,) * missing + self.shape, (1,) * missing + modes.shape
+        self._sizes = band_of(modes)
         self.threads = default_threads(math.prod(self.shape) // 8) if threads is None else threads
 
     @property
@@ -168,12 +175,11 @@ class Projection:
         sources, targets = int(source.shape[1]), int(target.shape[1])
         if not (modes and channels):
             return
-        shape, nodes = self._sizes
         if self.backend.name == "cpu":
             spectra = (a.reshape(channels, a.shape[1], self.ndim, modes) for a in (source, target))
             run(
                 _project, self.threads, *spectra, self.tables[which].reshape(-1), self.forms, self._rows,
-                np.array(shape), np.array(nodes), self._onto, 1 << 12,
+                *map(np.array, self._sizes), self._onto, 1 << 12,
             )  # fmt: skip
             return
         defines = {
@@ -184,7 +190,7 @@ class Projection:
         kernel = self.backend.kernel("fourier/multiply.c", "project", defines)
         kernel(
             modes, source, target, self.tables[which], self.forms, self._rows, modes, channels,
-            Record("=8q", *shape, *nodes, *at),
+            Record("=11q", *itertools.chain(*self._sizes), *at),
         )  # fmt: skip
 
 
@@ -335,24 +341,32 @@ def _multiply(source, target, table, share, counter):
 
 
 @compiled
-def _number(k, nodes):
+def _slope_number(k, nodes):
     return k if 2 * k < nodes else 0 if 2 * k == nodes else k - nodes
 
 
 @compiled
-def _project(source, target, table, forms, rows, shape, nodes, onto, share, counter):
+def wave_vector(k, rows, shape, nodes, starts, q):
+    """Write the wave vector of a mode for slopes by ik."""
+    row = k // shape[2]
+    n2 = _slope_number(starts[2] + k - row * shape[2], nodes[2])
+    n1 = _slope_number(starts[1] + row % shape[1], nodes[1])
+    n0 = _slope_number(starts[0] + row // shape[1], nodes[0])
+    for c in range(len(q)):
+        q[c] = n0 * rows[0, c] + n1 * rows[1, c] + n2 * rows[2, c]
+
+
+@compiled
+def _project(source, target, table, forms, rows, shape, nodes, starts, onto, share, counter):
     """Write the products of ``project`` in multiply.c; each thread claims shares of the modes."""
     ndim = source.shape[2]
     q = np.empty(ndim, table.dtype)
     v = np.empty(ndim, source.dtype)
     for begin, end in ranges(counter, table.size, share):
         for k in range(begin, end):
-            row = k // shape[2]
-            n2 = _number(k - row * shape[2], nodes[2])
-            n1, n0 = _number(row % shape[1], nodes[1]), _number(row // shape[1], nodes[0])
             square = table.dtype.type(0)
+            wave_vector(k, rows, shape, nodes, starts, q)
             for c in range(ndim):
-                q[c] = n0 * rows[0, c] + n1 * rows[1, c] + n2 * rows[2, c]
                 square += q[c] * q[c]
             inverse = 1 / square if square > 0 else square
             for channel in range(source.shape[0]):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import secrets
@@ -23,8 +22,8 @@ from particlemesh.apps.brownian.rpy import RPY
 from particlemesh.apps.brownian.shear import prepared, sheared
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
 from particlemesh.apps.files.libraries import library, listing
-from particlemesh.apps.files.trajectory import FORMATS, Frame, writer
-from particlemesh.apps.progress import bar
+from particlemesh.apps.files.recording import Recorder, checked
+from particlemesh.apps.files.trajectory import FORMATS, Frame
 from particlemesh.kernels import Fixed, alone, checks
 
 SEED_LIMIT = 2**128
@@ -471,19 +470,12 @@ class BrownianDynamics(Fixed):
         >>> dynamics.step
         3
         """
-        steps = checks.integer(steps, "steps", 0, 2**62)
-        every = checks.integer(every, "every", 1, 2**62)
-        if every > 1 and trajectory is None:
-            raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
-        checks.flag(progress, "progress")
+        steps, every, shown = checked(steps, every, trajectory, progress)
         if self.shear_rate and trajectory is not None and str(trajectory).endswith(".h5"):
             raise ValueError(f"{trajectory} has one box for all frames, and shear deforms it: write .gsd or .xyz.")
         scheme = SCHEMES[self.integrator]
-        with contextlib.ExitStack() as stack:
-            file = None if trajectory is None else stack.enter_context(self._writer(trajectory))
-            advance = stack.enter_context(bar("Brownian dynamics", steps)) if progress and self._shows else None
-            if file is not None and self._step % every == 0:
-                file.write(self._frame())
+        with Recorder(self, self._frame, "Brownian dynamics", steps, every, trajectory, shown) as recorder:
+            recorder.write()
             for _ in range(steps):
                 moved = scheme(self._problem, self._positions, self._step)
                 after = (self._positions + moved).astype(self._dtype, copy=False)
@@ -493,15 +485,8 @@ class BrownianDynamics(Fixed):
                 deformed = self._at_strain(self._problem, self.strain + self.shear_rate * self.time_step)
                 self._positions, self._problem = self._kept(after), deformed
                 self._step += 1
-                if file is not None and self._step % every == 0:
-                    file.write(self._frame())
-                if advance is not None:
-                    advance()
-
-    _shows = True  # a bar
-
-    def _writer(self, trajectory: Any) -> Any:
-        return writer(trajectory, self._frame())
+                recorder.write()
+                recorder.update_progress(1)
 
     def _look(self, after: Any) -> None:
         """Raise a FloatingPointError if a new position is not finite, or too far away to have a place in the box."""

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self
 
@@ -20,8 +19,9 @@ from particlemesh.apps.brownian.forces import WCA, HarmonicBonds, Sum
 from particlemesh.apps.brownian.free import FreeRPY
 from particlemesh.apps.brownian.ranks import DistributedRPY, share_of_rows
 from particlemesh.apps.brownian.rpy import RPY
-from particlemesh.apps.files.trajectory import Frame, writer
-from particlemesh.kernels import alone, checks
+from particlemesh.apps.files.recording import checked
+from particlemesh.apps.files.trajectory import Frame
+from particlemesh.kernels import alone
 
 _WHOLE = RPY, FreeRPY, WCA, HarmonicBonds  # know all particles
 
@@ -79,7 +79,7 @@ class DistributedBrownianDynamics(BrownianDynamics):
         self, world: pmd.World, positions: Any, mobility: Any, forces: Any = None, *, temperature: float = 1.0,
         time_step: float, integrator: str = "euler", seed: int | None = None, difference: float | None = None,
     ) -> None:  # fmt: skip
-        self.world, self._shows = world, world.rank == 0
+        self.world = world
         said = f"{type(mobility).__name__}, {temperature=}, {time_step=}, {integrator=}, {seed=}, {difference=}"
         drawn = world.allgather(secrets.randbits(128))[0]  # also where a rank names a seed
         seed = drawn if seed is None else seed
@@ -136,9 +136,7 @@ class DistributedBrownianDynamics(BrownianDynamics):
         """Make steps; see :meth:`BrownianDynamics.run`. The first rank shows the bar, and writes all particles."""
         state = f"{self.step}, {self.temperature}, {self.time_step}, {self.seed}"
         with self.world.agreement(f"run({steps}, {every=}, {trajectory=}) from {state}"):
-            if trajectory is None and every != 1:
-                raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
-            checks.flag(progress, "progress")
+            checked(steps, every, trajectory, progress)
         super().run(steps, progress=progress, every=every, trajectory=trajectory)
 
     def _force(self, forces: Callable[[Any], Any], x: Any, step: int) -> Any:
@@ -152,14 +150,6 @@ class DistributedBrownianDynamics(BrownianDynamics):
     def _warn(self, moved: Any) -> None:
         if len(moved):
             super()._warn(moved)
-
-    @contextlib.contextmanager
-    def _writer(self, trajectory: Any) -> Iterator[Any]:
-        first = self._frame()
-        with contextlib.ExitStack() as stack:
-            with self.world.agreement("opening a trajectory"):
-                file = None if self.world.rank else stack.enter_context(writer(trajectory, first))
-            yield _Frames(self.world, file)
 
     def _frame(self) -> Frame:
         radii = self._gathered_radii()
@@ -262,18 +252,6 @@ class RankNoise(Noise):
 
     def normal(self, step: int, draw: int, shape: tuple[int, ...]) -> Any:
         return share_of_rows(self.generator(step, draw), shape[:-2], *self.share, self._dtype)
-
-
-class _Frames:
-    """The file of the first rank."""
-
-    def __init__(self, world: pmd.World, file: Any) -> None:
-        self._world, self._file = world, file
-
-    def write(self, frame: Frame) -> None:
-        with self._world.agreement("a frame"):
-            if self._file is not None:
-                self._file.write(frame)
 
 
 def _all_of(forces: Any) -> list[Any]:

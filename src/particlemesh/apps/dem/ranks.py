@@ -13,45 +13,13 @@ from particlemesh import distributed as pmd
 from particlemesh.apps.dem.contact import Contact
 from particlemesh.apps.dem.given import STATE_ARRAYS, STATE_CONTACTS, InitialState, checked_state
 from particlemesh.apps.dem.overlaps import check_overlaps
-from particlemesh.apps.dem.record import Recorder, box_of
 from particlemesh.apps.dem.shares import RankMotion
 from particlemesh.apps.dem.simulation import APPLICATION, FORMAT, Simulation
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
-from particlemesh.apps.files.trajectory import Frame
-from particlemesh.kernels import alone, checks, to_host
+from particlemesh.kernels import alone, checks
 
 T = TypeVar("T")
 _PARTICLES = "positions", "velocities", "spins"
-
-
-class RankRecorder(Recorder):
-    """Files and the bar of one run, of the first rank."""
-
-    simulation: DistributedSimulation
-
-    def __init__(self, simulation: Any, steps: int, every: int, trajectory: Any, progress: bool) -> None:
-        super().__init__(simulation, steps, every, trajectory, progress and not simulation.world.rank)
-
-    def _begin(self, trajectory: Any, first: Frame) -> None:
-        with self.simulation.world.agreement("opening a trajectory"):
-            if not self.simulation.world.rank:
-                super()._begin(trajectory, first)
-
-    def _frame(self) -> Frame:
-        here = self.simulation
-        arrays = [here.gathered(to_host(getattr(here, name), name)) for name in _PARTICLES]
-        return Frame(here.step, here.time, arrays[0], box_of(here), here.gathered(here.radii), *arrays[1:])
-
-    def write(self) -> None:
-        if self._writes and self.simulation.step % self.every == 0:
-            frame = self._frame()
-            with self.simulation.world.agreement("a frame"):
-                if self._file is not None:
-                    self._file.write(frame)
-
-    def update_progress(self, steps: int) -> None:
-        if self._advance is not None:
-            self._advance(steps, None)
 
 
 class DistributedSimulation(Simulation):
@@ -104,7 +72,6 @@ class DistributedSimulation(Simulation):
     0.8
     """
 
-    _recorder = RankRecorder
     _motion: RankMotion
 
     def __init__(

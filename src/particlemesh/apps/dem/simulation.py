@@ -23,6 +23,7 @@ from particlemesh.apps.dem.results import Contacts, Energy, WallForces
 from particlemesh.apps.dem.walls import Plane, Wall, check_inside, check_room, wall_of, walls_of
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
 from particlemesh.apps.files.libraries import listing
+from particlemesh.apps.files.recording import checked
 from particlemesh.apps.files.trajectory import FORMATS
 from particlemesh.apps.interrupts import deferred
 from particlemesh.kernels import Fixed, alone, checks
@@ -584,15 +585,12 @@ class Simulation(Fixed):
         """
 
         def accepted() -> tuple[str, tuple[int, int, bool]]:
-            numbers = checks.integer(steps, "steps", 0, 2**62), checks.integer(every, "every", 1, 2**62)
-            if numbers[1] > 1 and trajectory is None:
-                raise ValueError(f"every is {every}, the steps between frames of a trajectory: give trajectory=, too.")
+            numbers = checked(steps, every, trajectory, progress)
             self._motion.check()
-            flag = checks.flag(progress, "progress")
-            return f"a run of {numbers}, {trajectory}, {flag}", (*numbers, flag)
+            return f"a run of {numbers}, {trajectory}", numbers
 
         steps, every, shown = self._alike(accepted)
-        with deferred() as interrupted, self._recorder(self, steps, every, trajectory, shown) as recorder:
+        with deferred() as interrupted, Recorder(self, steps, every, trajectory, shown) as recorder:
             recorder.write()
             while recorder.left and not self._any(interrupted()):
                 for made in self._motion.advance(recorder.left, self.step):
@@ -601,8 +599,6 @@ class Simulation(Fixed):
                     if self._any(interrupted()):
                         break
                 recorder.write()
-
-    _recorder = Recorder
 
     def _any(self, flag: bool) -> bool:
         return flag

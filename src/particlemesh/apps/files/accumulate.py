@@ -13,6 +13,7 @@ import numpy as np
 
 from particlemesh import Mesh, Plan, Window
 from particlemesh.apps.files.particles import CHUNK, Chunk, Particles
+from particlemesh.apps.files.replacing import together
 from particlemesh.distributed import World
 from particlemesh.fourier import Spectrum, Transform, binned_power
 from particlemesh.kernels import checks
@@ -344,11 +345,6 @@ def _contrast(
         mesh, twin = modes
         modes = [(mesh + twin) / 2, (mesh - twin) / 2]
     return modes, squares / total**2
-
-
-def together(world: World | None, what: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context whose errors all ranks raise, if there are ranks."""
-    return contextlib.nullcontext() if world is None else world.agreement(what)
 
 
 def parts_of(particles: Particles, size: int, frame: int, world: World | None) -> Iterator[tuple[int, Chunk]]:

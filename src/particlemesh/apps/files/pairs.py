@@ -222,12 +222,8 @@ class _Slabs:
     def beside(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the ranges of bins within the radius of a run of bins."""
         below, above = first - self.reach, last + self.reach
-        if not self.periodic or above - below >= BINS:
-            whole = self.periodic
-            return [(0 if whole else max(below, 0), first), (last, BINS if whole else min(above, BINS))]
-        ranges = [(max(below, 0), first), (last, min(above, BINS))]
-        if below < 0:
-            ranges.append((BINS + below, BINS))
-        if above > BINS:
-            ranges.append((0, above - BINS))
-        return ranges
+        if self.periodic and above - below >= BINS:
+            below, above = last - BINS, last
+        turns = (0, -BINS, BINS) if self.periodic else (0,)
+        ranges = ((max(a + n, 0), min(b + n, BINS)) for n in turns for a, b in ((below, first), (last, above)))
+        return [(a, b) for a, b in ranges if a < b]

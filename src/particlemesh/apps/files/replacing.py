@@ -33,6 +33,11 @@ def naming(path: Any) -> Iterator[None]:
         raise OSError(error.errno, text) from error
 
 
+def together(world: Any, what: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context whose errors all ranks raise, if there are ranks."""
+    return contextlib.nullcontext() if world is None else world.agreement(what)
+
+
 def put(raw: Any, data: Any) -> None:
     """Write all of the data to a file without a buffer, which may take a part at a time."""
     data = memoryview(data)
