@@ -66,7 +66,7 @@ BUDGET = {
     "particles": 1676,
     "plan": 830,
     "sorting": 1106,
-    "spread": 4798,
+    "spread": 4763,
     "walk": 494,
     "window": 562,
 }

@@ -155,7 +155,7 @@ class HybridMesh(StoredMatrix):
         def run(name: str, items: int, *arguments: Any) -> None:
             kernel(workspace, _BUILD, name, SINGLE, 1, **facts)(items, *arguments)
 
-        run("hybrid_lengths", nodes, order.start, matrix.lengths, nodes, order.lattice)
+        run("row_lengths", nodes, order.start, matrix.lengths, nodes, order.lattice)
         if forced is None:
             backend.clear(histogram)
             run("hybrid_histogram", min(nodes, 2**17), matrix.lengths, As(histogram, np.uint32), nodes)

@@ -4,32 +4,13 @@
 //
 // SLOPES = d writes d planes of slopes in user coordinates, for the existing entries.
 
-#include "backends/count.h"
-#include "spread/meeting.h"
+#include "spread/lengths.h"
 #include "spread/linear.h"
+#include "spread/table.h"
 
 #define WEIGHTS (SLOPES ? SLOPES : 1)
 
 // ---- lengths of rows, and the width --------------------------------------------------------------------
-
-KERNEL hybrid_lengths(GLOBAL const u32* RESTRICT start, GLOBAL count_t* RESTRICT lengths, const i64 nodes,
-                      const Lattice lattice)
-{
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
-        int at[3];
-        coordinates_of(n, lattice.size, at);
-        count_t length = 0;
-        for (int kx = 0; kx < SUPPORT_X; kx++)
-            for (int ky = 0; ky < SUPPORT_Y; ky++) {
-                const i64 line = line_meeting(&lattice, at[0], at[1], kx, ky);
-                if (line < 0) continue;
-                Run run = {0};
-                while (next_run(&run, &lattice, at[2]))
-                    length += start[line + run.cell + run.cells] - start[line + run.cell];
-            }
-        lengths[n] = length;
-    }
-}
 
 // histogram[k] rows have k entries, histogram[LONGEST] have that many or more.
 KERNEL hybrid_histogram(GLOBAL const count_t* RESTRICT lengths, GLOBAL u32* RESTRICT histogram, const i64 nodes)
@@ -75,20 +56,14 @@ KERNEL hybrid_excess(GLOBAL const count_t* RESTRICT lengths, GLOBAL const u32* R
 
 DEVICE real weight_in(LOCAL const real* table, int axis, int k, real z)
 {
-    if (axis < 3 - SUPPORT_AXES) return 1;
-    LOCAL const real* c = table + k * (DEGREE + 1);
-    real w = c[DEGREE];
-    UNROLL for (int n = DEGREE - 1; n >= 0; n--) w = w * z + c[n];
-    return w;
+    const Polynomial p = polynomial(table, k);
+    return axis < 3 - SUPPORT_AXES ? 1 : value_at(&p, z);
 }
 
 DEVICE real slope_in(LOCAL const real* table, int axis, int k, real z)
 {
-    if (axis < 3 - SUPPORT_AXES) return 0;
-    LOCAL const real* c = table + k * (DEGREE + 1);
-    real w = 0;
-    UNROLL for (int n = DEGREE; n >= 1; n--) w = w * z + c[n] * (real)n;
-    return w;
+    const Polynomial p = polynomial(table, k);
+    return axis < 3 - SUPPORT_AXES ? 0 : slope_at(&p, z);
 }
 
 // The destination and content of an entry, shared by the two kernels that fill.
@@ -137,12 +112,6 @@ DEVICE void put(MATRIX, GLOBAL const real* fraction, LOCAL const real* table, PR
     }
 }
 
-DEVICE void copy_table(LOCAL real* table, PRIVATE const Window* window)
-{
-    for (int t = LOCAL_ID; t < SUPPORT * (DEGREE + 1); t += GROUP_SIZE) table[t] = window->table[t];
-    BARRIER();
-}
-
 // ---- filling -------------------------------------------------------------------------------------------
 // A row belongs to one work-item; if more than LONG of its entries are in the list, a warp fills the list.
 
@@ -155,8 +124,7 @@ KERNEL hybrid_fill(GLOBAL const u32* RESTRICT start, GLOBAL const int* RESTRICT 
                    const i64 rows, const i64 ell_plane, const i64 coo_plane, const Lattice lattice, const Window window,
                    const Jacobian jacobian)
 {
-    LOCAL_ARRAY(real, table, SUPPORT * (DEGREE + 1));
-    copy_table(table, &window);
+    TABLE(table, window);
     const Sizes sizes = {nodes, rows, ell_plane, coo_plane};
     const count_t width = widths[0];
     for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
@@ -188,8 +156,7 @@ KERNEL hybrid_fill_long(GLOBAL const u32* RESTRICT start, GLOBAL const int* REST
                         const Lattice lattice, const Window window, const Jacobian jacobian)
 {
     WARP(warp);
-    LOCAL_ARRAY(real, table, SUPPORT * (DEGREE + 1));
-    copy_table(table, &window);
+    TABLE(table, window);
     const Sizes sizes = {nodes, rows, ell_plane, coo_plane};
     const count_t width = widths[0];
     const i64 stop = (nodes + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE;

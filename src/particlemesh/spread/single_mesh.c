@@ -7,6 +7,26 @@
 
 // PLACED: columns are places in node order, and values are in that order; else both are the caller's.
 
+// Read the weights of IN_FLIGHT entries, which are `step` apart, and what their particles carry.
+DEVICE void read_entries(PRIVATE real (*w)[WEIGHTS], PRIVATE real (*q)[STEP], GLOBAL const u32* who,
+                         GLOBAL const real* weight, GLOBAL const real* values, const count_t first, const count_t step,
+                         const count_t length, const i64 plane, PRIVATE const Values* value_layout)
+{
+    u32 whose[IN_FLIGHT];
+    UNROLL for (int n = 0; n < IN_FLIGHT; n++) { // past the end the last entry is read again: no branches
+        const count_t e = first + n * step < length ? first + n * step : length - 1;
+        whose[n] = READ_ONCE_U32(who + e);
+        UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = READ_ONCE(weight + b * plane + (i64)e);
+    }
+    UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
+#if PLACED
+        placed_at(q[n], values, whose[n]);
+#else
+        quantities_of(q[n], values, whose[n], value_layout);
+#endif
+    }
+}
+
 #ifndef CHUNK
 
 // A warp takes 32 neighbouring rows and reads their starts at once. 2^bits lanes have a row, so there are as many
@@ -36,20 +56,8 @@ KERNEL single_apply(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* REST
             real sum[COMPONENTS];
             UNROLL for (int c = 0; c < COMPONENTS; c++) sum[c] = 0;
             for (count_t first = lane; first < length; first += IN_FLIGHT * lanes) {
-                u32 whose[IN_FLIGHT];
                 real w[IN_FLIGHT][WEIGHTS], q[IN_FLIGHT][STEP];
-                UNROLL for (int n = 0; n < IN_FLIGHT; n++) { // past the end the last entry is read again: no branches
-                    const count_t e = first + n * lanes < length ? first + n * lanes : length - 1;
-                    whose[n] = READ_ONCE_U32(who + e);
-                    UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = READ_ONCE(of_row + b * plane + (i64)e);
-                }
-                UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
-#if PLACED
-                    placed_at(q[n], values, whose[n]);
-#else
-                    quantities_of(q[n], values, whose[n], &value_layout);
-#endif
-                }
+                read_entries(w, q, who, of_row, values, first, lanes, length, plane, &value_layout);
                 UNROLL for (int n = 0; n < IN_FLIGHT; n++) // not with weights of zero: values need not be finite
                     UNROLL for (int c = 0; c < COMPONENTS; c++) {
                         real more = sum[c];
@@ -107,20 +115,8 @@ KERNEL single_stream(GLOBAL const count_t* RESTRICT start, GLOBAL const u32* RES
             GLOBAL const u32* RESTRICT who = column + at;
             GLOBAL const real* RESTRICT of_chunk = weight + at;
             for (int first = LOCAL_ID; first < count; first += IN_FLIGHT * GROUP_SIZE) {
-                u32 whose[IN_FLIGHT];
                 real w[IN_FLIGHT][WEIGHTS], q[IN_FLIGHT][STEP];
-                UNROLL for (int n = 0; n < IN_FLIGHT; n++) { // past the end the last entry is read again: no branches
-                    const int e = first + n * GROUP_SIZE < count ? first + n * GROUP_SIZE : count - 1;
-                    whose[n] = READ_ONCE_U32(who + e);
-                    UNROLL for (int b = 0; b < WEIGHTS; b++) w[n][b] = READ_ONCE(of_chunk + b * plane + (i64)e);
-                }
-                UNROLL for (int n = 0; n < IN_FLIGHT; n++) {
-#if PLACED
-                    placed_at(q[n], values, whose[n]);
-#else
-                    quantities_of(q[n], values, whose[n], &value_layout);
-#endif
-                }
+                read_entries(w, q, who, of_chunk, values, first, GROUP_SIZE, count, plane, &value_layout);
                 UNROLL for (int n = 0; n < IN_FLIGHT; n++)
                     UNROLL for (int c = 0; c < COMPONENTS; c++) {
                         real more = 0;

@@ -160,7 +160,7 @@ class SingleMesh(StoredMatrix):
         counts = As(rows.counts, rows.start.dtype)  # with the books of their scan
         if self._sorted(workspace):
             order = node_order.node_order(workspace)
-            self._kernel(workspace, "single_lengths")(nodes, order.start, counts, nodes, order.lattice)
+            self._kernel(workspace, "row_lengths")(nodes, order.start, counts, nodes, order.lattice)
         else:
             particles, lattice = workspace.particles, node_order.lattice_record(workspace)
             self._kernel(workspace, "single_count")(

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The spreading operator by rows (CSR): a row is a node, an entry a particle that reaches it and the weight.
 //
-// single_lengths, single_fill: from node order, without atomics. The particles that reach a row lie in runs, one per
-// line of first nodes, so differences of `start` count them. Neighbouring rows along z share their lines: a group fills
+// row_lengths, single_fill: from node order, without atomics. Neighbouring rows along z share their lines: a group fills
 // up to 32 of them together. A lane has a particle of a line and gives each row that it reaches its entry. Entries that
 // are adjacent in memory come from different lines, so they are ordered in local memory and written consecutively.
 // Weights are recomputed for every line: a few multiplications, next to eight or twelve bytes of memory, are cheaper
@@ -12,8 +11,7 @@
 //
 // SLOPES = d: an entry has d slopes in user coordinates instead of the weight, in d planes, `plane` reals apart.
 
-#include "backends/count.h"
-#include "spread/meeting.h"
+#include "spread/lengths.h"
 #include "spread/linear.h"
 
 #define WEIGHTS (SLOPES ? SLOPES : 1)
@@ -52,24 +50,6 @@ DEVICE void weights_of(PRIVATE real* w, PRIVATE const real* factor, PRIVATE cons
 }
 
 // ---- from node order ---------------------------------------------------------------------------------
-
-KERNEL single_lengths(GLOBAL const u32* RESTRICT start, GLOBAL count_t* RESTRICT lengths, const i64 nodes,
-                      const Lattice lattice)
-{
-    for (i64 n = GROUP_ID * GROUP_SIZE + LOCAL_ID; n < nodes; n += GROUP_COUNT * GROUP_SIZE) {
-        int at[3];
-        coordinates_of(n, lattice.size, at);
-        count_t length = 0;
-        Run run = {0};
-        while (next_run(&run, &lattice, at[2]))
-            for (int kx = 0; kx < SUPPORT_X; kx++)
-                for (int ky = 0; ky < SUPPORT_Y; ky++) {
-                    const i64 line = line_meeting(&lattice, at[0], at[1], kx, ky);
-                    if (line >= 0) length += start[line + run.cell + run.cells] - start[line + run.cell];
-                }
-        lengths[n] = length;
-    }
-}
 
 // The places of a line whose first nodes are in [from, to) along z: how many, and the first. `origin` is the place of
 // the line's first cell. On an axis that wraps, nodes are counted below zero, and the line comes once per turn.
