@@ -170,6 +170,13 @@ def _near(wall, x0, x1, x2, time):
 
 
 @compiled
+def nearest(walls, x, distance, unit):
+    """Write the distance of each place from its wall, and the unit vector to it."""
+    for k in range(len(x)):
+        distance[k], unit[k, 0], unit[k, 1], unit[k, 2], _, _, _ = _near(walls[k], x[k, 0], x[k, 1], x[k, 2], 0.0)
+
+
+@compiled
 def _forces(p, pairs, numbers, hertz, step, half, begin, end):
     """Write forces, and speeds at the end of the step."""
     real = p.x.dtype.type

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from particlemesh.apps.dem.contact import LAWS, Contact, Law
+from particlemesh.apps.dem.cpu import nearest
 from particlemesh.kernels import checks
 
 MOST = 20  # walls: which ones a particle touches is one bit each of an integer that float32 holds
@@ -407,34 +408,13 @@ def after(rows: np.ndarray, steps: int) -> np.ndarray:
 
 
 def apart(rows: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances of places from walls, row by row, and unit vectors to the places; `near` in step.c does so.
+    """Return distances of places from walls, row by row, and unit vectors to the places.
 
     Behind a plane the distance is negative.
     """
-    kind, axis, sizes, side = rows[:, 0], rows[:, AXIS], rows[:, SIZES], rows[:, SIDE]
-    q = x - rows[:, POINT]
-    height = (q * axis).sum(1)
-    radial = q - height[:, None] * axis
-    rho = np.sqrt((radial**2).sum(1))
-    outward = np.where(rho[:, None] > 0, radial / np.where(rho > 0, rho, 1)[:, None], side)
-    line = sizes[:, 2:] - sizes[:, :2]
-    start = np.column_stack([rho, height]) - sizes[:, :2]
-    squares = (line**2).sum(1)
-    part = np.clip((start * line).sum(1) / np.where(squares > 0, squares, 1), 0, 1)
-    rest = start - part[:, None] * line
-    turned = rest[:, :1] * outward + rest[:, 1:] * axis
-    other = np.cross(axis, side)
-    flat = [(q * direction).sum(1) for direction in (side, other)]
-    out = [f - np.clip(f, -sizes[:, n], sizes[:, n]) for n, f in enumerate(flat)]
-    level = out[0][:, None] * side + out[1][:, None] * other + height[:, None] * axis
-    vector = np.where((kind == REVOLVED)[:, None], turned, level)
-    distance = np.sqrt((vector**2).sum(1))
-    unit = np.where(distance[:, None] > 0, vector / np.where(distance > 0, distance, 1)[:, None], axis)
-    plane = kind == PLANE
-    return (
-        np.where(plane, (x * axis).sum(1) - sizes[:, 0], distance),
-        np.where(plane[:, None], axis, unit),
-    )
+    distance, unit = np.empty(len(x)), np.empty((len(x), 3))
+    nearest(np.ascontiguousarray(rows), np.ascontiguousarray(x, np.float64), distance, unit)
+    return distance, unit
 
 
 def check_room(walls: tuple[Wall, ...], radius: float) -> None:

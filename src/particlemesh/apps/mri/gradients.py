@@ -47,51 +47,29 @@ def _weighted(nufft: Any, samples: Any) -> Any:
 
 
 class _Function(torch.autograd.Function):
-    """What both directions share: the operator as it was."""
+    """From images to samples, or from samples to images."""
+
+    @staticmethod
+    def forward(data: Any, trajectory: Any, nufft: Any, adjoint: bool) -> Any:
+        return (nufft.adj_op if adjoint else nufft.op)(data.detach())
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        data, _, ctx.nufft = inputs
+        data, _, ctx.nufft, ctx.adjoint = inputs
         ctx.save_for_backward(data)
         ctx.state = ctx.nufft.state
 
-
-class _Forward(_Function):
-    """From images to samples."""
-
     @staticmethod
-    def forward(data: Any, trajectory: Any, nufft: Any) -> Any:
-        return nufft.op(data.detach())
-
-    @staticmethod
-    def backward(ctx: Any, by_samples: Any) -> Any:
-        (images,) = ctx.saved_tensors
-        by_images = by_trajectory = None
-        with _as_it_was(ctx.nufft, ctx.state):
+    def backward(ctx: Any, slope: Any) -> Any:
+        (data,), nufft = ctx.saved_tensors, ctx.nufft
+        by_data = by_trajectory = None
+        with _as_it_was(nufft, ctx.state):
             if ctx.needs_input_grad[0]:
-                by_images = _transposed(ctx.nufft, by_samples).reshape(images.shape)
+                by_data = (_forward if ctx.adjoint else _transposed)(nufft, slope).reshape(data.shape)
             if ctx.needs_input_grad[1]:
-                by_trajectory = _along_trajectory(ctx.nufft, images, by_samples)
-        return by_images, by_trajectory, None
-
-
-class _Adjoint(_Function):
-    """From samples to images."""
-
-    @staticmethod
-    def forward(data: Any, trajectory: Any, nufft: Any) -> Any:
-        return nufft.adj_op(data.detach())
-
-    @staticmethod
-    def backward(ctx: Any, by_images: Any) -> Any:
-        (samples,) = ctx.saved_tensors
-        by_samples = by_trajectory = None
-        with _as_it_was(ctx.nufft, ctx.state):
-            if ctx.needs_input_grad[0]:
-                by_samples = _forward(ctx.nufft, by_images).reshape(samples.shape)
-            if ctx.needs_input_grad[1]:
-                by_trajectory = _along_trajectory(ctx.nufft, by_images, _weighted(ctx.nufft, samples))
-        return by_samples, by_trajectory, None
+                pair = (slope, _weighted(nufft, data)) if ctx.adjoint else (data, slope)
+                by_trajectory = _along_trajectory(nufft, *pair)
+        return by_data, by_trajectory, None, None
 
 
 class Differentiable(MRINufftAutoGrad):
@@ -102,18 +80,18 @@ class Differentiable(MRINufftAutoGrad):
 
     def op(self, x: Any, smaps: Any = None, samples: Any = None, field_map: Any = None) -> Any:
         """Return the samples of images; arguments are mri-nufft's."""
-        return self._applied(_Forward, x, smaps, samples, field_map)
+        return self._applied(False, x, smaps, samples, field_map)
 
     def adj_op(self, kspace: Any, smaps: Any = None, samples: Any = None, field_map: Any = None) -> Any:
         """Return the images of samples; arguments are mri-nufft's."""
-        return self._applied(_Adjoint, kspace, smaps, samples, field_map)
+        return self._applied(True, kspace, smaps, samples, field_map)
 
-    def _applied(self, function: Any, data: Any, smaps: Any, samples: Any, field_map: Any) -> Any:
+    def _applied(self, adjoint: bool, data: Any, smaps: Any, samples: Any, field_map: Any) -> Any:
         if field_map is not None:
             raise ValueError("this operator has no field map: call with_off_resonance_correction first.")
         if not self.paired_batch:
-            return function.apply(data, self.samples, self.nufft_op)
-        what = {"imgs" if function is _Forward else "kspace": data}
+            return _Function.apply(data, self.samples, self.nufft_op, adjoint)
+        what = {"kspace" if adjoint else "imgs": data}
         self._check_input_shape(smaps=smaps, samples=samples, **what)
         results: list[Any] = []
         for i, item in enumerate(data):
@@ -121,5 +99,5 @@ class Differentiable(MRINufftAutoGrad):
                 self.nufft_op.smaps = smaps[i]
             if samples is not None:
                 self.update_samples(samples[i])
-            results.append(function.apply(item, self.samples, self.nufft_op))
+            results.append(_Function.apply(item, self.samples, self.nufft_op, adjoint))
         return torch.stack(results)
