@@ -59,7 +59,7 @@ BUDGET = {
     "distributed": 3974,
     "fourier": 3173,
     "grid": 8861,
-    "interpolate": 3415,
+    "interpolate": 3405,
     "kernels": 267,
     "methods": 744,
     "orders": 2045,

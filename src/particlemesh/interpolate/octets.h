@@ -86,28 +86,6 @@ DEVICE real alone(LOCAL const real* column, const int slot, LOCAL const real* of
 #define KIND_OF(k) ((k) / PARTS % KINDS)
 #define PART_OF(k) ((k) % PARTS)
 
-DEVICE void write_result(GLOBAL real* values, GLOBAL real* gradient, const i64 i, const int channel, const int kind,
-                         const int part, const real result, PRIVATE const Values* value_layout,
-                         PRIVATE const Values* gradient_layout)
-{
-    if (GRADIENT ? VALUE && kind == 0 : VALUE)
-        values[number_at(value_layout, i, channel, part)] = result;
-    else
-        gradient[number_at(gradient_layout, i, channel, part) + (kind - VALUE) * gradient_layout->axis] = result;
-}
-
-// A result of `kind` from sums in node coordinates: the value, or a component of the gradient.
-DEVICE real result_of(PRIVATE const real* sums, const int kind, PRIVATE const Jacobian* jacobian)
-{
-    real result = sums[0];
-#if GRADIENT
-    UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
-        if (kind == VALUE + b - 3 + SUPPORT_AXES)
-            result = sums[1] * jacobian->row[b] + sums[2] * jacobian->row[3 + b] + sums[3] * jacobian->row[6 + b];
-#endif
-    return result;
-}
-
 // Interpolate at `count` particles of the line whose column begins at `column`; the lane has the record of particle LANE / 4,
 // or another's. Levels count from the one at `slot` of the ring, which is that of block `bx`.
 DEVICE void take_octet(WARP_PARAMETER warp, LOCAL const real* column, const int slot, const int bx, const int count,

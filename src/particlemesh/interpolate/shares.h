@@ -143,6 +143,28 @@ DEVICE void sums_along_z(PRIVATE real* sums, PRIVATE const real* flat, PRIVATE c
 #define DEALT_2 (LANES > 2 ? FEWER(DEALT_4) : DEALT_4)
 #define DEALT_1 (LANES > 1 ? FEWER(DEALT_2) : DEALT_2)
 
+DEVICE void write_result(GLOBAL real* values, GLOBAL real* gradient, const i64 i, const int channel, const int kind,
+                         const int part, const real result, PRIVATE const Values* value_layout,
+                         PRIVATE const Values* gradient_layout)
+{
+    if (GRADIENT ? VALUE && kind == 0 : VALUE)
+        values[number_at(value_layout, i, channel, part)] = result;
+    else
+        gradient[number_at(gradient_layout, i, channel, part) + (kind - VALUE) * gradient_layout->axis] = result;
+}
+
+// A result of `kind` from sums in node coordinates: the value, or a component of the gradient.
+DEVICE real result_of(PRIVATE const real* sums, const int kind, PRIVATE const Jacobian* jacobian)
+{
+    real result = sums[0];
+#if GRADIENT
+    UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
+        if (kind == VALUE + b - 3 + SUPPORT_AXES)
+            result = sums[1] * jacobian->row[b] + sums[2] * jacobian->row[3 + b] + sums[3] * jacobian->row[6 + b];
+#endif
+    return result;
+}
+
 // Add up the sums of a particle's lanes, and write its results, each by one of the lanes.
 DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const int here, GLOBAL real* values,
                          GLOBAL real* gradient, const i64 i, const int channel, PRIVATE const Values* value_layout,
@@ -151,12 +173,7 @@ DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const in
     real results[DEALT];
     UNROLL for (int p = 0; p < PARTS; p++) {
         PRIVATE const real* of_part = sums + p * RESULTS_OF_PART;
-        if (VALUE) results[p] = of_part[0];
-#if GRADIENT
-        UNROLL for (int b = 3 - SUPPORT_AXES; b < 3; b++)
-            results[(VALUE + b - 3 + SUPPORT_AXES) * PARTS + p] =
-                of_part[1] * jacobian->row[b] + of_part[2] * jacobian->row[3 + b] + of_part[3] * jacobian->row[6 + b];
-#endif
+        UNROLL for (int kind = 0; kind < KINDS; kind++) results[kind * PARTS + p] = result_of(of_part, kind, jacobian);
     }
     Halved dealt = {0, DEALT, DEALT};
     UNROLL for (int bit = LANES / 2; bit > 0; bit /= 2) halve(&dealt, bit);
@@ -172,12 +189,7 @@ DEVICE void deal_results(WARP_PARAMETER warp, PRIVATE const real* sums, const in
     if (!here) dealt.count = 0;
     UNROLL for (int k = 0; k < DEALT_1; k++) {
         const int kind = (dealt.from + k) / PARTS, part = (dealt.from + k) % PARTS;
-        if (k < dealt.count) {
-            if (GRADIENT ? VALUE && kind == 0 : VALUE)
-                values[number_at(value_layout, i, channel, part)] = results[k];
-            else
-                gradient[number_at(gradient_layout, i, channel, part) + (kind - VALUE) * gradient_layout->axis] =
-                    results[k];
-        }
+        if (k < dealt.count)
+            write_result(values, gradient, i, channel, kind, part, results[k], value_layout, gradient_layout);
     }
 }
