@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3101,
     "distributed": 3974,
     "fourier": 3173,
-    "grid": 8861,
+    "grid": 8865,
     "interpolate": 3405,
     "kernels": 267,
     "methods": 744,

@@ -211,18 +211,16 @@ class _Grid(UniformGrid):
             self._posted = self.backend.post(self._lists.words, built.words)
             return (start, *arrays.values())
 
-        def new_array(shape: tuple[int, ...], dtype: Any) -> Any:
-            return allocate(self.backend, shape, dtype, "lists of pairs")
-
         kind, backend = kind_of(columns[0]), self.backend
         if self._rooms is None or kind is None or kind.home != backend.name or not np.isscalar(radius):
             start, *arrays = submitted()
         else:
+            new = functools.partial(allocate, backend, what="lists of pairs")
             what = "listed", radius, half, quantities, boxes, id(self._rooms.current)
             with kind.scope(columns[0]), backend.scope(*columns):
                 if boxes is not None:  # a build between may have had others
                     boxes.on(self._rooms.current, self.dtype)
-                start, *arrays = self._tapes.again(self, what, columns, submitted, state=self, new_array=new_array)
+                start, *arrays = self._tapes.again(self, what, columns, submitted, state=self, new_array=new)
                 self._adopt(self._built, kind, columns[0], boxes)
         with self._stream(), self.backend.scope():
             self.follow()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rows of pairs by clusters (grid/queries/clusters.h): their lengths, or the lists of rows that begin at `place`. Rows
 // are those of all particles within one radius. HALF: as in within.h. BY_INDEX, ROWS_BY_INDEX, SWAP, WANT_I, WANT_J,
-// WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: as in pairs.c. LISTS: whether lists are written; else COUNT_IS_64.
+// WANT_SHIFT, WANT_DISTANCE, WANT_VECTOR: as in pairs.c. LISTS: whether lists are written, with NAMING; else COUNT_IS_64.
 
 #include "grid/queries/within.h"
 #include "grid/queries/clusters.h"
@@ -60,18 +60,20 @@ KERNEL count_pairs(SYSTEM_ARRAYS GLOBAL const real* RESTRICT records, GLOBAL con
 #define ROWS_FILLED 1 // writes in the order of the search have a third of the memory's speed, those along a list all
 #include "grid/queries/pair_output.h"
 
-// Writes i of all rows. Lists begin at multiples of 16 bytes.
+// Writes i of all rows, each by NAMING lanes. Lists begin at multiples of 16 bytes.
 KERNEL name_rows(GLOBAL const real* RESTRICT records, GLOBAL const i64* RESTRICT place, GLOBAL int* RESTRICT out_i,
                  const i64 rows, const i64 capacity)
 {
-    for (i64 row = (i64)GROUP_ID * WARPS + LOCAL_ID / WARP_SIZE; row < rows; row += (i64)GROUP_COUNT * WARPS) {
+    const int lane = LOCAL_ID % NAMING;
+    const i64 step = (i64)GROUP_COUNT * (GROUP_SIZE / NAMING);
+    for (i64 row = (i64)GROUP_ID * (GROUP_SIZE / NAMING) + LOCAL_ID / NAMING; row < rows; row += step) {
         const i64 from = place[row], end = place[row + 1], to = end < capacity ? end : capacity;
         const i64 first = (from + 3) & ~(i64)3, last = to & ~(i64)3; // of whole fours
         const int i = ROWS_BY_INDEX ? (int)row : BY_INDEX ? (int)INDEX_OF_REAL(records[4 * row + 3]) : (int)row;
         const u64 two = (u64)i << 32 | (u32)i;
-        if (from + LANE < first && from + LANE < to) out_i[from + LANE] = i;
-        for (i64 at = first + 4 * LANE; at < last; at += 4 * WARP_SIZE) STORE_2_U64((GLOBAL u64*)(out_i + at), two, two);
-        if (last >= first && last + LANE < to) out_i[last + LANE] = i;
+        if (from + lane < first && from + lane < to) out_i[from + lane] = i;
+        for (i64 at = first + 4 * lane; at < last; at += 4 * NAMING) STORE_2_U64((GLOBAL u64*)(out_i + at), two, two);
+        if (last >= first && last + lane < to) out_i[last + lane] = i;
     }
 }
 

@@ -7,6 +7,7 @@ The kernel of pairs.c searches and lists. Marks take two steps: a bit per candid
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -43,6 +44,7 @@ LISTING_GROUP = 128  # work-items of list_marks.c, at most: larger groups wait l
 _MOST_MARKS = 16  # of a row in an open box, where most rows need fewer
 _MOST_OF_IMAGES = 20  # in a periodic box, where a strip of cells may be in two parts
 _CANDIDATES = 32  # of a mark
+_LONG = 128  # pairs of a row that a whole warp names (H200: 52 and 305)
 
 
 class PairLists:
@@ -110,15 +112,13 @@ class PairLists:
             start, arrays, _ = self._made(capacity, mean)
             return (start, *arrays.values())
 
-        def new_array(shape: tuple[int, ...], dtype: Any) -> Any:
-            return allocate(self.backend, shape, dtype, "lists of pairs")
-
         question, tapes = self.question, self.search.room.tapes
         number = question.cloud.number * (question.points is None and not question.reach_is and question.some is None)
         what = "pairs", number, self.key, self.form, self.letters, self.by_index, capacity, mean
         try:
             if number:
-                start, *lists = tapes.again(self.search, what, (), submitted, new_array=new_array)
+                new = functools.partial(allocate, self.backend, what="lists of pairs")
+                start, *lists = tapes.again(self.search, what, (), submitted, new_array=new)
             else:
                 start, *lists = submitted()
         except MemoryError:
@@ -274,14 +274,16 @@ class PairLists:
     def _list_clusters(self, start: Any, arrays: dict[str, Any], capacity: int) -> None:
         """Write rows that begin at ``start``."""
         question, none = self.question, Unread(self.question.words)
-        defines = {**question.defines(), **self._defines(_PLACED, 0, 0), "MEMBERS": question.members, "LISTS": 1}
+        lanes = 8 if capacity < _LONG * self.rows else 32
+        defines = {**question.defines(), **self._defines(_PLACED, 0, 0), "MEMBERS": question.members, "LISTS": 1,
+                   "NAMING": lanes}  # fmt: skip
         cloud, outputs = question.cloud, (arrays.get(name, none) for name in FIELDS.values())
         names, kernel = (
             self.search.program("grid/queries/cluster_pairs.c", name, cloud, defines)
             for name in ("name_rows", "list_pairs")
         )
         if "i" in arrays and not self.swaps:
-            names(32 * self.rows, cloud.records, start, arrays["i"], self.rows, capacity)
+            names(lanes * self.rows, cloud.records, start, arrays["i"], self.rows, capacity)
         if "shift" in arrays:
             self.backend.clear(arrays["shift"])  # the kernel writes those that are not 0
         kernel(
