@@ -45,7 +45,7 @@ TOP = {
 BUDGET = {
     ".": 918,
     "adapters": 1606,
-    "apps/brownian": 2310,
+    "apps/brownian": 2315,
     "apps/dem": 2766,
     "apps/files": 3526,
     "apps/mri": 667,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The periodic mobility against closed forms and a dense Ewald sum by other formulas."""
 
+import functools
 import itertools
 import pickle
 
@@ -9,7 +10,8 @@ import pytest
 
 import particlemesh as pm
 from mobility import mobility
-from particlemesh.apps.brownian import RPY, formulas, parameters
+from particlemesh.apps.brownian import RPY, DistributedRPY, formulas, parameters
+from particlemesh.distributed import World
 
 ONE = np.array([[0.3, 0.2, 0.1]])
 
@@ -176,6 +178,14 @@ def test_no_vectors_serve():
     assert rpy.velocity(empty).shape == rpy.square_root(empty).shape == empty.shape
     for method in ("lanczos", "split"):
         assert rpy.noise(np.random.default_rng(2), 0, method=method).shape == empty.shape
+
+
+@pytest.mark.parametrize("kind", [RPY, functools.partial(DistributedRPY, World())], ids=["one", "ranks"])
+@pytest.mark.parametrize("generator", [None, 7, np.random.normal])
+def test_what_draws_no_normal_numbers_is_no_generator(kind, generator):
+    rpy = kind((9.0, 9.0, 9.0), accuracy=1e-3).set_positions(np.ones((1, 3)))
+    with pytest.raises(TypeError, match=r"generator is .*; give one, such as numpy\.random\.default_rng\(1\)\."):
+        rpy.noise(generator)
 
 
 def test_no_spheres_and_other_numbers_of_spheres_serve():

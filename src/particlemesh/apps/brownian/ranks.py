@@ -17,7 +17,7 @@ from particlemesh.apps.brownian.drag import radii
 from particlemesh.apps.brownian.far import Far
 from particlemesh.apps.brownian.near import Near, Product
 from particlemesh.apps.brownian.parameters import Parameters
-from particlemesh.apps.brownian.rpy import RPY
+from particlemesh.apps.brownian.rpy import RPY, check_generator
 from particlemesh.kernels import allocate, checks
 
 T = TypeVar("T")
@@ -186,6 +186,7 @@ class DistributedRPY(RPY):
         """
 
         def drawn() -> tuple[str, tuple[Any, Any]]:
+            check_generator(generator)
             near, waves, (first, total) = self._ready(), None, self._share
             z = share_of_rows(generator, batch, first, self.count, total, near.dtype)
             if method == "split":

@@ -26,6 +26,12 @@ METHODS = ("lanczos", "split")
 T = TypeVar("T")
 
 
+def check_generator(generator: Any) -> None:
+    """Raise a TypeError if a generator draws no normal numbers."""
+    if not hasattr(generator, "standard_normal"):
+        raise TypeError(f"generator is {generator!r}; give one, such as numpy.random.default_rng(1).")
+
+
 class RPY(kernels.Fixed):
     r"""Velocities that forces cause on spheres in a periodic viscous fluid, and noise of their covariance.
 
@@ -558,6 +564,11 @@ class RPY(kernels.Fixed):
         array (\*batch, N, 3)
             On the device of the spheres.
 
+        Raises
+        ------
+        TypeError
+            If the generator draws no normal numbers.
+
         Examples
         --------
         >>> import numpy as np
@@ -568,6 +579,7 @@ class RPY(kernels.Fixed):
         ((20000, 1, 3), True)
         """
         near = self._ready()
+        check_generator(generator)
 
         def normal(*shape: int) -> Any:
             return self._sent(generator.standard_normal((*batch, *shape), dtype=near.dtype))
