@@ -76,6 +76,10 @@ def in_boxes(made, x, q, system, boxes, dipoles=None):
     return result.energies, result.forces, result.virial, result.energy
 
 
+def neighbours(box, x):
+    return pm.neighbour_list("id", x, box, 0.2, sort_by="d")
+
+
 def symmetric(count):
     half = 0.01 * numbers(count, 3, 3)
     return half + half.swapaxes(1, 2)
@@ -126,6 +130,7 @@ CALLS = {
         )
         for name, at in (("", -3.0), (" far off", 50.0))
     },
+    "neighbours": (pm.Box((1.0, 1.0, 1.0)), neighbours, [lambda: RNG.random((N, 3))]),
     "PME": (electrostatics(), energies, [lambda: 2 * RNG.random((N, 3)), functools.partial(numbers, N)]),
     "PME, sets and exclusions": (
         electrostatics(exclusions=[(0, 1), (4, 9)]), energies, [lambda: 2 * RNG.random((N, 3)), lambda: numbers(2, N)],
@@ -182,7 +187,7 @@ def test_a_call_is_replayed_as_one_for_any_arrays_of_its_form(backend, monkeypat
         with monkeypatch.context() as patch:
             if turn > 4:
                 for where, what in ((pm.Plan, "spread"), (pm.Plan, "interpolate"), (Core, "step"), (Dipoles, "step"),
-                                    (Multipoles, "step")):  # fmt: skip
+                                    (Multipoles, "step"), (PairLists, "submit")):  # fmt: skip
                     patch.setattr(where, what, refuse)
             got = of(there, call)(*map(backend.array, arrays))
         kept.append((got, expected))
@@ -253,7 +258,7 @@ def test_what_reads_numbers_back_is_not_replayed(backend):
     assert backend.host(target).tolist() == [4.0] * 4
 
 
-@pytest.mark.parametrize("name", ["potential", "virial", "PME"])
+@pytest.mark.parametrize("name", ["neighbours", "potential", "virial", "PME"])
 def test_two_streams_in_turn(backend, name):
     """Arrays are late on purpose: each call waits for its own, and for the memory of the call before."""
     made, call, forms = CALLS[name]

@@ -199,7 +199,7 @@ class _Grid(UniformGrid):
     ) -> dict[str, Any] | None:
         """Return rows of pairs on a GPU as `build` and `pairs` do; None if positions are wrong or a cell is too full.
 
-        A repeated call is played as one, and the host waits once.
+        A repeated call is played as one, and the host waits once. The stream of the positions is entered.
         """
         columns = arrays_given(positions) if boxes is None else (*arrays_given(positions), system)
 
@@ -217,21 +217,19 @@ class _Grid(UniformGrid):
         else:
             new = functools.partial(allocate, backend, what="lists of pairs")
             what = "listed", radius, half, quantities, boxes, id(self._rooms.current)
-            with kind.scope(columns[0]), backend.scope(*columns):
+            with backend.scope(*columns):
                 if boxes is not None:  # a build between may have had others
                     boxes.on(self._rooms.current, self.dtype)
                 start, *arrays = self._tapes.again(self, what, columns, submitted, state=self, new_array=new)
                 self._adopt(self._built, kind, columns[0], boxes)
-        with self._stream(), self.backend.scope():
-            self.follow()
-            built: Any = self.ready()
-            lists = self._lists
-            words, status = self._posted.read()
-            wrong = built.status_of(status)
-            if wrong.bad or wrong.fullest:
-                return None
-            pairs = lists.conclude(start, lists.named(arrays), verdict_of(words)[0])
-            return {letter: self._out(array) for letter, array in checks.by_letter(pairs, quantities).items()}
+        built: Any = self.ready()
+        lists = self._lists
+        words, status = self._posted.read()
+        wrong = built.status_of(status)
+        if wrong.bad or wrong.fullest:
+            return None
+        pairs = lists.conclude(start, lists.named(arrays), verdict_of(words)[0])
+        return {letter: self._out(array) for letter, array in checks.by_letter(pairs, quantities).items()}
 
     # What a call leaves, as tapes see it: builds of one kind are in the same memory.
 
