@@ -301,18 +301,10 @@ class UniformGrid(checks.Fixed):
         >>> grid.build(np.array([0.05, 0.5, 0.95])).at_places(np.array([3, 5, 7]))
         array([3, 5, 7])
         """
-
-        def accepted() -> tuple[str, Staged]:
-            count, given = self._ready().route.count, Staged(values, "values")
-            if given.native.shape[:1] != (count,):
-                raise ValueError(
-                    f"values has shape {given.native.shape}; a row for each of {count} particles is needed."
-                )
-            return f"at_places of {given.native.dtype} {given.native.shape[1:]}", given
-
-        given, held = self.world.alike(accepted, self._check), self._ready()
-        with held.kind.scope():
-            return given.like(held.at_owners(held.xp.ascontiguousarray(given.native), self.world, self._check))
+        return self._rows_moved(
+            values, "particles", lambda held: held.route.count,
+            lambda held, rows: held.at_owners(held.xp.ascontiguousarray(rows), self.world, self._check),
+        )  # fmt: skip
 
     @alone
     def from_places(self, values: Any) -> Any:
@@ -337,17 +329,21 @@ class UniformGrid(checks.Fixed):
         >>> grid.build(np.array([0.05, 0.5, 0.95])).from_places(np.array([3, 5, 7]))
         array([3, 5, 7])
         """
+        return self._rows_moved(
+            values, "places", lambda held: held.count + held.ghosts.arrived,
+            lambda held, rows: held.to_callers(rows, self.world, self._check),
+        )  # fmt: skip
 
+    def _rows_moved(self, values: Any, what: str, count_of: Callable[..., int], move: Callable[..., Any]) -> Any:
         def accepted() -> tuple[str, Staged]:
-            held, given = self._ready(), Staged(values, "values")
-            count = held.count + held.ghosts.arrived
+            count, given = count_of(self._ready()), Staged(values, "values")
             if given.native.shape[:1] != (count,):
-                raise ValueError(f"values has shape {given.native.shape}; a row for each of {count} places is needed.")
-            return f"from_places of {given.native.dtype} {given.native.shape[1:]}", given
+                raise ValueError(f"values has shape {given.native.shape}; a row for each of {count} {what} is needed.")
+            return f"rows of {what}, {given.native.dtype} {given.native.shape[1:]}", given
 
         given, held = self.world.alike(accepted, self._check), self._ready()
         with held.kind.scope():
-            return given.like(held.to_callers(given.native, self.world, self._check))
+            return given.like(move(held, given.native))
 
     @alone
     def stream(

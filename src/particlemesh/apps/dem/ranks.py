@@ -14,8 +14,7 @@ from particlemesh.apps.dem.contact import Contact
 from particlemesh.apps.dem.given import STATE_ARRAYS, STATE_CONTACTS, InitialState, checked_state
 from particlemesh.apps.dem.overlaps import check_overlaps
 from particlemesh.apps.dem.shares import RankMotion
-from particlemesh.apps.dem.simulation import APPLICATION, FORMAT, Simulation
-from particlemesh.apps.files.checkpoint import get, put, reading, writing
+from particlemesh.apps.dem.simulation import Simulation, read_state
 from particlemesh.kernels import alone, checks
 
 T = TypeVar("T")
@@ -243,21 +242,6 @@ class DistributedSimulation(Simulation):
         new._restore(held, backend, threads)
         return new
 
-    @alone
-    def save(self, path: str | PathLike) -> None:
-        """Write a checkpoint of all spheres: see :meth:`Simulation.save`. The first rank writes.
-
-        Parameters
-        ----------
-        path : path
-        """
-        state = self.state()
-        with self.world.agreement("a checkpoint"):
-            if not self.world.rank:
-                with writing(path, APPLICATION, FORMAT) as file:
-                    file.attrs["backend"] = self.backend
-                    put(file, "state", state, {})
-
     @classmethod
     def load(  # type: ignore[override]  # with a world
         cls, world: pmd.World, path: str | PathLike, *, backend: str | None = None, threads: int | None = None
@@ -277,12 +261,5 @@ class DistributedSimulation(Simulation):
         -------
         DistributedSimulation
         """
-
-        def read() -> tuple[str, tuple[dict[str, Any], str]]:
-            with reading(path, APPLICATION, FORMAT) as file:
-                if "state" not in file:
-                    raise KeyError("no state")
-                return "load", (get(file, "state", {}), str(file.attrs["backend"]))
-
-        state, where = world.alike(read)
+        state, where = world.alike(lambda: ("load", read_state(path)))
         return cls.restore(world, state, backend=backend or where, threads=threads)

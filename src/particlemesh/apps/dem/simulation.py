@@ -24,6 +24,7 @@ from particlemesh.apps.dem.walls import Plane, Wall, check_inside, check_room, w
 from particlemesh.apps.files.checkpoint import get, put, reading, writing
 from particlemesh.apps.files.libraries import listing
 from particlemesh.apps.files.recording import checked
+from particlemesh.apps.files.replacing import together
 from particlemesh.apps.files.trajectory import FORMATS
 from particlemesh.apps.interrupts import deferred
 from particlemesh.kernels import Fixed, alone, checks
@@ -703,6 +704,7 @@ class Simulation(Fixed):
         self._motion.restore(held)
         self._made = frozenset(self.__dict__)
 
+    @alone
     def save(self, path: str | PathLike) -> None:
         """Write a checkpoint, an .h5 file with :meth:`state`.
 
@@ -717,10 +719,12 @@ class Simulation(Fixed):
         ImportError
             If h5py is missing; the extra ``io`` has it.
         """
-        state = self.state()
-        with writing(path, APPLICATION, FORMAT) as file:
-            file.attrs["backend"] = self.backend
-            put(file, "state", state, {})
+        state, world = self.state(), getattr(self, "world", None)
+        with together(world, "a checkpoint"):
+            if world is None or not world.rank:
+                with writing(path, APPLICATION, FORMAT) as file:
+                    file.attrs["backend"] = self.backend
+                    put(file, "state", state, {})
 
     @classmethod
     def load(cls, path: str | PathLike, *, backend: str | None = None, threads: int | None = None) -> Self:
@@ -761,11 +765,16 @@ class Simulation(Fixed):
         >>> again.step, again.positions.round(12)
         (10, array([[1., 0., 0.]]))
         """
-        with reading(path, APPLICATION, FORMAT) as file:
-            if "state" not in file:
-                raise KeyError("no state")
-            where, state = str(file.attrs["backend"]), get(file, "state", {})
+        state, where = read_state(path)
         return cls.restore(state, backend=backend or where, threads=threads)
+
+
+def read_state(path: Any) -> tuple[dict[str, Any], str]:
+    """Return the state of a checkpoint, and the backend that it was on."""
+    with reading(path, APPLICATION, FORMAT) as file:
+        if "state" not in file:
+            raise KeyError("no state")
+        return get(file, "state", {}), str(file.attrs["backend"])
 
 
 def _vector(gravity: Any) -> tuple[float, ...]:
