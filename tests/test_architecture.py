@@ -52,7 +52,7 @@ BUDGET = {
     "apps/nufft": 1674,
     "apps/pme": 6166,
     "arrays": 1048,
-    "autograd": 1623,
+    "autograd": 1601,
     "backends": 3413,
     "choosing": 855,
     "command": 3101,

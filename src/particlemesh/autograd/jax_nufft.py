@@ -17,16 +17,13 @@ from particlemesh.autograd.jax_operators import POOL, define
 from particlemesh.autograd.nufft_facts import check_types, facts_of, shape_of, sums, text_of, with_axes
 
 
-def run(spreads: bool, points: Any, array: Any, facts: str, device: Any, out: Any, count: int | None = None) -> None:
-    """Write the sums of a plan; see `particlemesh.autograd.nufft_facts.sums`."""
+def run(spreads: bool, *given: Any) -> None:
+    """Write the sums of a plan for points, an array, an order and facts, of a device, to out; operators call it."""
+    *sets, array, _, facts, device, out = given
     # The plan has exp(ikx) and its adjoint; transposes and the other sign are complex conjugates.
     turned = (facts_of(facts)[2] > 0) != spreads
-    result = sums(POOL, facts, spreads, points, array.conj() if turned else array, device, count)
+    result = sums(POOL, facts, spreads, tuple(sets), array.conj() if turned else array, device)
     out[...] = (result.conj() if turned else result).reshape(out.shape)
-
-
-def _run(spreads: bool, points: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
-    run(spreads, points, array, facts, device, out)
 
 
 def slopes_of(
@@ -47,7 +44,7 @@ def _slopes(spreads: bool, points: Any, array: Any, order: int, facts: str) -> A
     return slopes_of(_transform, axes, sign, spreads, points, array, facts)
 
 
-_transform = define("particlemesh_nufft", _run, shape_of, _slopes)
+_transform = define("particlemesh_nufft", run, shape_of, _slopes)
 
 
 def as_complex(array: Any) -> Any:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Non-uniform Fourier transforms of type 3 under ``jit``, ``grad``, ``jvp`` and ``vmap`` of JAX.
 
-A pair of operators, each the transpose of the other, takes points and frequencies as one table. A derivative by points
-multiplies by is, one by frequencies by ix.
+A pair of operators, each the transpose of the other, takes points and frequencies. A derivative by points multiplies
+by is, one by frequencies by ix.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,38 +14,30 @@ import jax.numpy as jnp
 
 from particlemesh.autograd.jax_nufft import as_complex, run
 from particlemesh.autograd.jax_operators import define
-from particlemesh.autograd.nufft_facts import both_sets, facts_of, text_of
-
-
-def _run(spreads: bool, both: Any, array: Any, order: int, facts: str, device: Any, out: Any) -> None:
-    count, text = json.loads(facts)
-    run(spreads, both, array, text, device, out, count)
-
-
-def shape_of(spreads: bool, both: Any, array: Any, order: int, facts: str) -> tuple[int, ...]:
-    """Return the shape of the sums of a transform of type 3."""
-    count = json.loads(facts)[0]
-    return (*array.shape[:-1], both.shape[0] - count if spreads else count)
+from particlemesh.autograd.nufft_facts import both_sets, facts_of, shape_of, text_of
 
 
 def change_of(
-    transform: Callable[..., Any], sign: int, count: int, spreads: bool, both: Any, moved: Any, array: Any, facts: str
-) -> Any:
+    transform: Callable[..., Any], sign: int, spreads: bool, points: Any, frequencies: Any, moves: Any, array: Any,
+    facts: str,
+) -> Any:  # fmt: skip
     """Return the result's change: ``exp(i s x)`` changes by ``i (s dx + x ds)``."""
+    sets = points.astype(array.dtype), frequencies.astype(array.dtype)
+    (here, there), (near, far) = (each[:: 1 if spreads else -1] for each in (sets, moves))
     change = 0
-    for at, step in zip(both.T.astype(array.dtype), moved.T.astype(array.dtype), strict=True):
-        (here, there), (near, far) = (jnp.split(a, [count])[:: 1 if spreads else -1] for a in (at, step))
-        change += there * transform(spreads, both, near * array, 0, facts)
-        change += far * transform(spreads, both, here * array, 0, facts)
+    for axis in range(points.shape[1]):
+        for carried, weights in ((near, there), (here, far)):
+            if carried is not None and weights is not None:
+                moved = carried[:, axis].astype(array.dtype) * array
+                change += weights[:, axis] * transform(spreads, points, frequencies, moved, 0, facts)
     return 1j * sign * change
 
 
 def _change(*given: Any) -> Any:
-    count, text = json.loads(given[-1])
-    return change_of(_transform, facts_of(text)[2], count, *given)
+    return change_of(_transform, facts_of(given[-1])[2], *given)
 
 
-_transform = define("particlemesh_nufft3", _run, shape_of, change=_change)
+_transform = define("particlemesh_nufft3", run, shape_of, change=_change, sets=2)
 
 
 def nufft3(points: Any, strengths: Any, frequencies: Any, *, eps: float = 1e-6, isign: int = 1, **options: Any) -> Any:
@@ -71,5 +62,4 @@ def nufft3(points: Any, strengths: Any, frequencies: Any, *, eps: float = 1e-6, 
     """
     array = as_complex(strengths)
     points, frequencies = both_sets(jnp.asarray(points), array, jnp.asarray(frequencies))
-    facts = json.dumps([points.shape[0], text_of([points.shape[1]], eps, isign, options)])
-    return _transform(True, jnp.concatenate([points, frequencies]), array, 0, facts)
+    return _transform(True, points, frequencies, array, 0, text_of([points.shape[1]], eps, isign, options))

@@ -3,39 +3,28 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-
-import jax.numpy as jnp
 
 from particlemesh.autograd import nufft_ranks
 from particlemesh.autograd.jax_nufft import as_complex, slopes_of
-from particlemesh.autograd.jax_nufft3 import change_of, shape_of
+from particlemesh.autograd.jax_nufft3 import change_of
 from particlemesh.autograd.jax_operators import define
 from particlemesh.autograd.jax_ranks import LIBRARY
+from particlemesh.autograd.nufft_facts import shape_of
 
 
 def _slopes(spreads: bool, points: Any, array: Any, order: int, text: str) -> Any:
     return slopes_of(_transform, *nufft_ranks.axes_of(text), spreads, points, array, text)
 
 
-def _run_3(spreads: bool, both: Any, array: Any, order: int, facts: str) -> Any:
-    count, text = json.loads(facts)
-    return nufft_ranks.run_3(spreads, both[:count], both[count:], array, order, text)
-
-
 def _change_3(*given: Any) -> Any:
-    count, text = json.loads(given[-1])
-    return change_of(_transform_3, nufft_ranks.facts_of(text)[1], count, *given)
-
-
-def _call_3(spreads: bool, points: Any, frequencies: Any, array: Any, order: int, text: str) -> Any:
-    both = jnp.concatenate([points, frequencies])
-    return _transform_3(spreads, both, array, order, json.dumps([len(points), text]))
+    return change_of(_transform_3, nufft_ranks.facts_of(given[-1])[1], *given)
 
 
 _transform = define("nufft_over_ranks", nufft_ranks.run, nufft_ranks.shape, _slopes, over_ranks=True)
-_transform_3 = define("nufft3_over_ranks", _run_3, shape_of, change=_change_3, over_ranks=True)
+_transform_3 = define(
+    "nufft3_over_ranks", nufft_ranks.run_3, shape_of, change=_change_3, sets=2, over_ranks=True
+)  # fmt: skip
 
 
 class NUFFTOverRanks(nufft_ranks.NUFFTOverRanks):
@@ -79,4 +68,4 @@ class NUFFTOverRanks(nufft_ranks.NUFFTOverRanks):
     """
 
     library, as_complex = LIBRARY, staticmethod(as_complex)
-    transfer, transfer_3 = staticmethod(_transform), staticmethod(_call_3)
+    transfer, transfer_3 = staticmethod(_transform), staticmethod(_transform_3)

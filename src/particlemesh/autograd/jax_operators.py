@@ -175,10 +175,10 @@ def define(
     call : callable, optional
         The same function for the next order, which derivatives by points call, where it is made of other calls.
     change : callable, optional
-        ``change(spreads, points, moved, array, facts)`` returns the result's change with the points, where that is not
-        the next order.
+        ``change(spreads, *points, moves, array, facts)`` returns the result's change with the points, where that is not
+        the next order. ``moves`` has one change for each set of points, or None.
     sets : int
-        How many sets of points there are. All but the first are integers, which nothing is differentiated by.
+        How many sets of points there are. Without ``change`` nothing is differentiated by all but the first.
     over_ranks : bool
         Whether the call sends messages. Then ``run(spreads, *points, array, order, facts)`` returns the result.
     """
@@ -209,13 +209,14 @@ def define(
 
     def forward(primals: Any, tangents: Any, *, spreads: bool, order: int, facts: str) -> tuple[Any, Any]:
         """Return the result, and its change with the points and the array."""
-        (*points, array), (moved, *_, changed) = primals, tangents
+        (*points, array), (*moves, changed) = primals, tangents
         result, changes = bind(spreads, *points, array, order, facts), []
         if type(changed) is not ad.Zero:
             changes.append(bind(spreads, *points, changed, order, facts))
-        if type(moved) is not ad.Zero and change is not None:
-            changes.append(change(spreads, *points, moved, array, facts))
-        elif type(moved) is not ad.Zero:
+        moves = [None if type(each) is ad.Zero else each for each in moves]
+        if change is not None and any(each is not None for each in moves):
+            changes.append(change(spreads, *points, moves, array, facts))
+        elif change is None and (moved := moves[0]) is not None:
             count, axes = moved.shape
             steps = moved.astype(array.dtype).reshape(count, *(1,) * order, axes)
             if spreads:

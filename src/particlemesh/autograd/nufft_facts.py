@@ -65,9 +65,15 @@ def both_sets(points: Any, strengths: Any, frequencies: Any) -> tuple[Any, Any]:
     return points, frequencies
 
 
-def shape_of(spreads: bool, points: Any, array: Any, order: int, text: str) -> tuple[int, ...]:
-    """Return the shape of the modes of strengths (..., N), if it spreads, or of the sums of modes."""
-    return shape_with(facts_of(text)[0], spreads, points, array)
+def shape_of(spreads: bool, *given: Any) -> tuple[int, ...]:
+    """Return the shape of the modes of strengths (..., N), if it spreads, or of the sums of modes; or those of type 3.
+
+    Operators call it with points, an array, an order and facts.
+    """
+    *sets, array, _, text = given
+    if len(sets) == 2:
+        return (*array.shape[:-1], sets[spreads].shape[0])
+    return shape_with(facts_of(text)[0], spreads, sets[0], array)
 
 
 def shape_with(modes: tuple[int, ...], spreads: bool, points: Any, array: Any) -> tuple[int, ...]:
@@ -81,27 +87,24 @@ def shape_with(modes: tuple[int, ...], spreads: bool, points: Any, array: Any) -
     return (*array.shape[:batch], *result)
 
 
-def sums(pool: Pool, text: str, spreads: bool, points: Any, array: Any, device: Any, count: int | None = None) -> Any:
+def sums(pool: Pool, text: str, spreads: bool, sets: tuple[Any, ...], array: Any, device: Any) -> Any:
     """Return ``f[k] = sum_j c[j] exp(i k . x_j)`` of vectors c (..., N), or its adjoint of modes f.
 
-    Of type 3 the points are followed by the frequencies, from row ``count`` on. Arrays are dense.
+    ``sets`` has the points, and of type 3 the frequencies. Arrays are dense.
     """
     n_modes, eps, _, options = facts_of(text)
-    core = 1 if spreads or count is not None else len(n_modes)
+    kind = 3 if len(sets) == 2 else 1
+    core = 1 if spreads or kind == 3 else len(n_modes)
     vectors = array.reshape(-1, *array.shape[array.ndim - core :])
     number, dtype = len(vectors), str(array.dtype).removeprefix("torch.")
 
     def create() -> nufft.Plan:
-        if count is None:
-            return nufft.Plan(1, n_modes, number, eps, 1, dtype, **options)
-        return nufft.Plan(3, n_modes[0], number, eps, 1, dtype, **options)
+        return nufft.Plan(kind, n_modes[0] if kind == 3 else n_modes, number, eps, 1, dtype, **options)
 
-    def place(plan: nufft.Plan, points: Any) -> None:
-        columns = points.T.contiguous() if hasattr(points, "contiguous") else points.T.copy()
-        if count is None:
-            plan.setpts(*columns)
-        else:
-            plan.setpts(*columns[:, :count], *[None] * (3 - len(columns)), *columns[:, count:])
+    def place(plan: nufft.Plan, sets: tuple[Any, ...]) -> None:
+        columns = [each.T.contiguous() if hasattr(each, "contiguous") else each.T.copy() for each in sets]
+        missing = [None] * (3 - len(columns[0])) if kind == 3 else []
+        plan.setpts(*columns[0], *missing, *(columns[1] if kind == 3 else ()))
 
-    with pool.borrow_plan((text, count, number, dtype, device), points, create, place) as plan:
+    with pool.borrow_plan((text, kind, number, dtype, device), sets, create, place) as plan:
         return (plan.execute if spreads else plan.execute_adjoint)(vectors)

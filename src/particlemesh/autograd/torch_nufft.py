@@ -19,20 +19,15 @@ from particlemesh.autograd.torch import POOL
 from particlemesh.autograd.torch_operators import constant, define
 
 
-def run(
-    shape: tuple[int, ...], spreads: bool, points: Tensor, array: Tensor, facts: str, count: int | None = None
-) -> Tensor:
-    """Return the sums of a plan, of this shape; see `particlemesh.autograd.nufft_facts.sums`."""
+def run(spreads: bool, *given: Any) -> Tensor:
+    """Return the sums of a plan for points, an array, an order and facts; operators call it."""
+    (*sets, array, _, facts), shape = given, shape_of(spreads, *given)
     if not (array.numel() and math.prod(shape)):
         return array.new_zeros(shape)
     turned = facts_of(facts)[2] < 0  # the plan has exp(+ikx); the other sign is the complex conjugate
     dense = (array.conj() if turned else array).resolve_conj().contiguous()
-    result = sums(POOL, facts, spreads, points, dense, array.device, count).reshape(shape)
+    result = sums(POOL, facts, spreads, tuple(sets), dense, array.device).reshape(shape)
     return result.conj().resolve_conj() if turned else result
-
-
-def _run(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-    return run(shape_of(spreads, points, array, order, facts), spreads, points, array, facts)
 
 
 def slopes_of(
@@ -50,7 +45,7 @@ def _slopes(spreads: bool, points: Tensor, array: Tensor, order: int, facts: str
     return slopes_of(_transform, axes, sign, points, array, facts)
 
 
-_transform: Callable[..., Tensor] = define("nufft", _run, shape_of, _slopes)
+_transform: Callable[..., Tensor] = define("nufft", run, shape_of, _slopes)
 
 
 constant_text = torch.compiler.assume_constant_result(text_of)

@@ -10,24 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from particlemesh.autograd.nufft_facts import both_sets, facts_of
+from particlemesh.autograd.nufft_facts import both_sets, facts_of, shape_of
 from particlemesh.autograd.torch_nufft import as_complex, constant_text, run
 from particlemesh.autograd.torch_operators import constant, define
-
-
-def shape_of(
-    spreads: bool, points: Tensor, frequencies: Tensor, array: Tensor, order: int, facts: str
-) -> tuple[int, ...]:
-    """Return the shape of the sums of a transform of type 3."""
-    return (*array.shape[:-1], (frequencies if spreads else points).shape[0])
-
-
-def _run(spreads: bool, points: Tensor, frequencies: Tensor, array: Tensor, order: int, facts: str) -> Tensor:
-    shape = shape_of(spreads, points, frequencies, array, order, facts)
-    return run(shape, spreads, torch.cat([points, frequencies]), array, facts, len(points))
 
 
 def slopes_of(
@@ -51,7 +38,7 @@ def _slopes(*given: Any) -> list[Tensor | None]:
     return slopes_of(_transform, facts_of(given[4])[2], *given)
 
 
-_transform: Callable[..., Tensor] = define("nufft3", _run, shape_of, slopes=_slopes, sets=2)
+_transform: Callable[..., Tensor] = define("nufft3", run, shape_of, slopes=_slopes, sets=2)
 
 
 def nufft3(

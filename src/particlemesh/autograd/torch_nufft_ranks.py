@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from particlemesh.autograd import nufft_ranks
+from particlemesh.autograd.nufft_facts import shape_of
 from particlemesh.autograd.torch_nufft import as_complex, slopes_of
-from particlemesh.autograd.torch_nufft3 import shape_of
 from particlemesh.autograd.torch_nufft3 import slopes_of as slopes_of_3
 from particlemesh.autograd.torch_operators import define
 from particlemesh.autograd.torch_ranks import LIBRARY
