@@ -219,6 +219,7 @@ class _Grid(UniformGrid):
             what = "listed", radius, half, quantities, boxes, id(self._rooms.current)
             with backend.scope(*columns):
                 if boxes is not None:  # a build between may have had others
+                    self.follow()
                     boxes.on(self._rooms.current, self.dtype)
                 start, *arrays = self._tapes.again(self, what, columns, submitted, state=self, new_array=new)
                 self._adopt(self._built, kind, columns[0], boxes)
@@ -256,7 +257,7 @@ def _grid(box: Box, place: Backend, dtype: np.dtype, **options: Any) -> Iterator
     key = (box, place, dtype, *options.items())
     with _lock:
         grid, _ = _grids.pop(key, (None, 0))
-    grid = grid or _Grid(box, **options)
+    grid = grid or _Grid(box, dtype=dtype, **options)
     try:
         yield grid
     except BaseException:
@@ -356,7 +357,8 @@ class _Call:
     def _search(self, grid: _Grid, radius: Any, **systems: Any) -> dict[str, Any]:
         """Build and search; what is wrong with the particles is read when nothing is left to wait for."""
         if self.place.name != "cpu" and self.x.count:
-            with contextlib.suppress(Exception):  # from a checked build errors of positions come first
+            # From a checked build errors of positions come first.
+            with contextlib.suppress(ValueError, OverflowError, MemoryError):
                 arrays = grid.listed(self.positions, radius, self.half, self.quantities, **systems)
                 if arrays is not None:
                     return arrays

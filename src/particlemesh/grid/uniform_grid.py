@@ -698,9 +698,10 @@ class UniformGrid(common.Fixed):
             return False
         (tape, built), kind = entry, kind_of(columns[0])
         with kind.scope(columns[0]), self.backend.scope(*columns):  # type: ignore[union-attr]  # it has a signature
+            token = self.follow()
             if boxes is not None:  # a build between may have had others
                 boxes.on(room, built.problem.dtype)
-            tape.play(self.follow(), *columns)
+            tape.play(token, *columns)
             self.backend.mark(*columns)
             if check:
                 if not accepted(built, self._sizes, positions, radii):
