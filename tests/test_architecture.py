@@ -46,7 +46,7 @@ BUDGET = {
     ".": 918,
     "adapters": 1606,
     "apps/brownian": 2315,
-    "apps/dem": 2758,
+    "apps/dem": 2759,
     "apps/files": 3526,
     "apps/mri": 667,
     "apps/nufft": 1674,

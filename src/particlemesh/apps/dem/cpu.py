@@ -335,6 +335,7 @@ def match(start, partners, name, old, new, images, ordered, remembers, counter):
                     if new.list[m] == ~entry:
                         new.list[m] = entry
                         if remembers:
-                            new.history[m] = old.history[at]
+                            for k in range(old.history.shape[1]):  # rows at once would take seconds to compile
+                                new.history[m, k] = old.history[at, k]
                         break
             new.start[i], new.rows[i] = first, size

@@ -363,7 +363,7 @@ def _add(x, start, partners, weights, values, p, boxes, owners, sums, share, cou
                     s[a] = np.rint(inverse[a, 0] * e[0] + inverse[a, 1] * e[1] + inverse[a, 2] * e[2])
                 for a in range(3):
                     e[a] -= s[0] * matrix[0, a] + s[1] * matrix[1, a] + s[2] * matrix[2, a]
-                d[:] = e
+                d[0], d[1], d[2] = e[0], e[1], e[2]  # slices would take seconds more to compile
                 r2 = d[0] * d[0] + d[1] * d[1] + d[2] * d[2]
                 if r2 > near:
                     for image in range(27):
@@ -373,7 +373,7 @@ def _add(x, start, partners, weights, values, p, boxes, owners, sums, share, cou
                         square = s[0] * s[0] + s[1] * s[1] + s[2] * s[2]
                         if square < r2:
                             r2 = square
-                            d[:] = s
+                            d[0], d[1], d[2] = s[0], s[1], s[2]
                 room[:] = 0
                 of_pair(r2, d, i, j, values[i], values[j], p, room)
                 for k in range(sums.shape[1]):

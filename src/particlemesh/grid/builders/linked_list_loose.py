@@ -81,7 +81,8 @@ def _join_lists(head, tail, following, joined, counter):
     """Put the lists of later ranges in front of those of earlier ones."""
     cells = joined.size
     for begin, end in ranges(counter, cells, SHARE):
-        joined[begin:end] = head[0, begin:end]
+        for c in range(begin, end):  # slices of two arrays would take seconds to compile
+            joined[c] = head[0, c]
         for row in range(1, head.shape[0]):
             for c in range(begin, end):
                 if head[row, c] != 0:

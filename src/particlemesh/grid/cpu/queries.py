@@ -601,7 +601,8 @@ def _sum_rows(query, systems, order, values, parameters, totals, rooms, width, c
             for q in range(k, k + members):
                 i = np.int64(order[q])
                 for m in range(query.first[s], query.first[s + 1]):
-                    vector[:] = query.vectors[m]
+                    for a in range(3):  # Numba compiles a message for shapes of slices, which takes seconds
+                        vector[a] = query.vectors[m, a]
                     square = squared(vector[0], vector[1], vector[2])
                     if square <= limit:
                         pair_function(square, vector, i, i, values[q], values[q], parameters, totals[i])
