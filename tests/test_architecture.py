@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3101,
     "distributed": 3972,
     "fourier": 3173,
-    "grid": 8865,
+    "grid": 8867,
     "interpolate": 3405,
     "kernels": 267,
     "methods": 744,
