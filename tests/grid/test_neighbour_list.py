@@ -15,7 +15,7 @@ import particlemesh as pm
 from grid_cases import BOXES, SKEWED, all_pairs
 from grid_checks import check_list as check
 from grid_checks import cloud
-from particlemesh.grid.neighbour_list import _cells, drop_grids
+from particlemesh.grid.neighbour_list import _cells, _Grid, drop_grids
 from particlemesh.grid.uniform_grid import UniformGrid
 
 # ---- letters ----------------------------------------------------------------------------------------------
@@ -322,7 +322,11 @@ def test_where_memory_lacks_kept_grids_make_room(backend, monkeypatch):
             raise MemoryError("made up by a test")
         return pairs(grid, *arguments, **options)
 
+    def none(*_, **__):
+        raise MemoryError("made up by a test")
+
     monkeypatch.setattr(UniformGrid, "pairs", full)
+    monkeypatch.setattr(_Grid, "listed", none)
     pm.neighbour_list("j", backend.array(np.random.default_rng(2).random((90, 2))), (1.0, 1.0), 0.2, system=system[:90])
     failed.clear()
     got = pm.neighbour_list("j", x, (1.0, 1.0, 1.0), 0.2, system=system)
