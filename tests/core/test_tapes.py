@@ -104,6 +104,16 @@ def test_tensors_are_played(backend, monkeypatch, verb):
         np.testing.assert_allclose(got, expected, atol=1e-12 * np.abs(expected).max())
 
 
+@pytest.mark.backends("cuda")
+@pytest.mark.parametrize("check", [True, False])
+def test_positions_of_two_libraries_in_turn(backend, check):
+    torch = pytest.importorskip("torch")
+    plan = pm.Plan(MESH, "bspline3", dtype="float64")
+    for turn in range(2 * TURNS):
+        plan.set_positions(backend.array(X) if turn % 3 else torch.tensor(X, device="cuda"), check=check)
+        assert isinstance(plan.empty_field(), torch.Tensor) == (turn % 3 == 0)
+
+
 def grid_of(**options):
     return pm.UniformGrid((1.0,) * 3, cell_size=0.2, **options)
 

@@ -805,21 +805,21 @@ class Plan(checks.Fixed):
         packed = backend.name != "cpu" and self.methods.pack(x.count) and packable(before.axes, before.dtype)
         options = {} if strays is None else {"strays": strays}
 
-        def locate() -> tuple[Kind, bool, Any, Any]:
+        def locate() -> tuple[bool, Any, Any]:
             counting = None if backend.name == "cpu" else block_order.counting(workspace)
             room.locate(
                 backend, self.mesh, workspace.axes, x, self.threads, packed=packed, counting=counting, **options
             )
-            return kind, packed, counting, room.post_status(backend) if check else None
+            return packed, counting, room.post_status(backend) if check else None
 
         columns = arrays_given(positions)
         stays = positions is not None and self._stays(room, x.count)
         # Kernels on a tape read the caller's memory, no converted copies.
         taped = stays and all(any(backend.same_memory(array, c) for c in columns) for array in x.arrays)
         if taped and not backend.capturing():
-            kind, packed, counting, status = self._tapes.again(self, self._locating(room, check), columns, locate)
+            packed, counting, status = self._tapes.again(self, self._locating(room, check), columns, locate)
         else:
-            kind, packed, counting, status = locate()
+            packed, counting, status = locate()
         return Located(workspace, kind, packed, counting, status, of_boxes, stays)
 
     def _set_from_tape(self, positions: Any, check: bool) -> bool:
@@ -832,7 +832,8 @@ class Plan(checks.Fixed):
         entry = self._tapes.find(self, self._locating(room, check), columns)
         if not entry:
             return False
-        tape, (kind, packed, counting, status) = entry
+        tape, (packed, counting, status) = entry
+        kind: Any = kind_of(columns[0])  # another library's arrays may have that form, too
         with kind.scope(columns[0]), backend.scope(*columns):
             if backend.capturing():
                 return False
