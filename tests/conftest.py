@@ -49,6 +49,7 @@ def pytest_configure(config):
         backends.module("opencl").OPTIONS.append("-Werror")  # PoCL counts warnings on the user's terminal
     if slow and not config.getoption("--optimised"):
         backends.module("opencl").OPTIONS.append(self_test.UNOPTIMISED)
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # XLA, too
     config.thins = slow and not config.getoption("--thorough")
 
 

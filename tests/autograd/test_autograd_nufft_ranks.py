@@ -8,9 +8,9 @@ from differentiating import Jax, in_both, in_each
 from particlemesh import distributed as pmd
 from ranks import on_threads
 
-COUNT, EPS = 13, 1e-11
+COUNT, EPS = 12, 1e-11
 # Ranks and modes; the first of several ranks has no points, and with two modes the last ones have no modes.
-CASES = {"one": (1, (9,)), "line": (2, (8,)), "plane": (3, (6, 7)), "few modes": (4, (3, 2)), "space": (2, (4, 5, 3))}
+CASES = {"one": (1, (9,)), "space": (2, (4, 5, 3)), "plane": (3, (6, 7)), "few modes": (4, (3, 2)), "line": (2, (8,))}
 
 
 def drawn(*shape, seed=1, complex=True):
@@ -59,7 +59,7 @@ def test_derivatives_are_those_of_one_device(name, isign, library):
         lambda x, c, s: three(x, c, s, eps=EPS, isign=isign),
     )  # fmt: skip
     with library.wide():
-        total, expected = library.twice(loss_of(library, alone, *weights), whole, directions)
+        total, expected = library.twice(library.compiled(loss_of(library, alone, *weights)), whole, directions)
 
     def work(world):
         with library.wide():
@@ -88,7 +88,7 @@ def test_differences(library):
         ranks = over_ranks(library, pmd.World(), (4, 5), eps=1e-12)
         x, c, f, s = drawn(3, 2, complex=False), drawn(3), drawn(4, 5), drawn(2, 2, complex=False)
         for call, arrays in ((ranks.nufft1, (x, c)), (ranks.nufft2, (x, f)), (ranks.nufft3, (x, c, s))):
-            library.check(call, arrays)
+            library.check(call, arrays, 1 if library.name == "jax" else 2)  # JAX compiles each mode of each order
 
 
 @in_both
@@ -119,7 +119,7 @@ def test_what_is_refused(library):
         over_ranks(library, pmd.World(), 4, modeord=1)
     with library.wide():
         ranks, strengths = over_ranks(library, pmd.World(), 4), library.array(c)
-        with pytest.raises(ValueError, match=r"strengths has shape \(12,\); its last axes must be \(13,\)"):
+        with pytest.raises(ValueError, match=r"strengths has shape \(11,\); its last axes must be \(12,\)"):
             ranks.nufft1(library.array(x), library.array(c[1:]))
         with pytest.raises(TypeError, match="strengths have dtype complex128 and points float32"):
             ranks.nufft1(library.array(x.astype(np.float32)), strengths)

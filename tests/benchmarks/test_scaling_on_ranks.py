@@ -38,6 +38,9 @@ class Counted(scaling.Timed):
 # How far a few particles may be from their mean, and few charges from their mesh; other bytes are exact.
 NEAR = {"grid": 0.3, "pme": 0.2, "pme_large": 0.2, "landau": 0.05, "positions": 2.0, "nufft": 0.02}
 
+# Figures of 8 ranks whose messages are those of another one with fewer or more particles.
+ALIKE = {"few", "reproducible", "pme_large", "nufft_large"}
+
 
 @pytest.mark.parametrize("size", [2, 8])
 def test_a_run_sends_what_the_model_counts(size, monkeypatch):
@@ -58,7 +61,7 @@ def test_a_run_sends_what_the_model_counts(size, monkeypatch):
 
     def counted(world):
         bench, got = scaling.Bench(world, "cpu", True, 1), {}
-        for figure in figures.GOALS:
+        for figure in [f for f in figures.GOALS if size < 8 or f not in ALIKE]:
             bench.timed.clear()
             (row,) = bench.rows([figure])
             timed = bench.timed

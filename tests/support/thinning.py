@@ -16,8 +16,8 @@ import zlib
 from pathlib import Path
 
 COSTS = Path(__file__).with_name("costs.csv")
-SHORT, ENOUGH = 0.04, 0.7  # seconds: of a case not worth a row, and of all cases of a test
-MOST = 4  # at least a quarter of the cases of a long test run
+SHORT, ENOUGH = 0.04, 0.5  # seconds: of a case not worth a row, and of all cases of a test
+MOST = 6  # at least a sixth of the cases of a long test run
 
 
 def thinned(items, costs=None):
@@ -28,7 +28,7 @@ def thinned(items, costs=None):
     half as many run. Tests that thin themselves are `whole`. Tests marked `turns(n)` also compile, or start processes:
     of their cases, on whatever backend, one of every n runs.
 
-    Of what is left of a test whose cases take more than `ENOUGH` seconds together, by ``costs``, one of two to four
+    Of what is left of a test whose cases take more than `ENOUGH` seconds together, by ``costs``, one of two to six
     runs: on each backend at least one of each method.
     """
     costs = read() if costs is None else costs

@@ -132,7 +132,7 @@ def test_systems_have_their_own_slopes(library):
                 values = call(lambda *a, **k: energy(batch, *a, **k), given, owners, cell=boxes, **pairs)
                 return values @ weights, values
 
-            slopes, values = module.grad(weighted, range(5), has_aux=True)(*arrays)
+            slopes, values = module.jit(module.grad(weighted, range(5), has_aux=True))(*arrays)
     np.testing.assert_allclose(values, exact.energy, rtol=1e-10, atol=1e-12)
     each = weights[owners]
     for slope, mine in ((slopes[0], -exact.forces), (slopes[1], exact.potentials), (slopes[2], -exact.fields)):

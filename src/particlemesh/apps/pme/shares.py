@@ -174,7 +174,7 @@ def _excluded(of: Kind, core: Any, x: Any, q: Any, cell: Any, near: float) -> An
         return 0.0
     rows, route, mine = _rows(of, x, q), partners.route, partners.mine
     others = _brought(of, rows, of.library.constant(x), route.send, route.back, route.arrived)
-    whole = of.library.xp.concatenate([rows, others])
-    i, j = _filled(of, partners.pairs.pairs[mine], 0).T
-    pairs = i, j, _filled(of, partners.pairs.factors[mine] - 1, 0)
+    ends = _filled(of, partners.pairs.pairs[mine], 0).T.ravel()
+    whole = of.library.xp.concatenate([rows, others])[ends]  # a program serves any numbers of particles
+    pairs = *np.arange(len(ends)).reshape(2, -1), _filled(of, partners.pairs.factors[mine] - 1, 0)
     return of.excluded(of.library, whole[:, :3], whole[:, 3], cell, None, pairs, near)
