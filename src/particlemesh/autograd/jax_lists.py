@@ -122,10 +122,8 @@ def neighbour_list(
         pairs = (*lists.search(text, *arrays), None)
     lattice: Any = boxes if boxes is not None else cell if cell is not None else jnp.asarray(lists.matrix_of(text))
     wide = jnp.float64 if jax.config.jax_enable_x64 else jnp.float32
-    answer = lists.answers(
-        jnp, jnp.asarray, wide, pairs, positions, lattice, None if boxes is None else system, capacity is not None
-    )
-    return lists.named(quantities, answer, capacity is not None)
+    system = None if boxes is None else system
+    return lists.answers(quantities, jnp, jnp.asarray, wide, pairs, positions, lattice, system)
 
 
 def kept_list(kept: Any, positions: Any, box: Any = None, boxes: Any = None, *, capacity: int | None = None) -> Any:
@@ -177,6 +175,4 @@ def kept_list(kept: Any, positions: Any, box: Any = None, boxes: Any = None, *, 
     shared = kept.system is None or (boxes is None and box is not None)
     wide = jnp.float64 if jax.config.jax_enable_x64 else jnp.float32
     system = None if shared else jnp.asarray(kept.system)
-    padded = capacity is not None
-    answer = lists.answers(jnp, jnp.asarray, wide, pairs, positions, jnp.asarray(lattice), system, padded)
-    return lists.named(kept.quantities, answer, padded)
+    return lists.answers(kept.quantities, jnp, jnp.asarray, wide, pairs, positions, jnp.asarray(lattice), system)

@@ -80,19 +80,14 @@ def search(
 
 
 def answers(
-    xp: Any,
-    cast: Callable[[Any, Any], Any],
-    wide: Any,
-    pairs: tuple[Any, Any, Any, Any],
-    positions: Any,
-    cell: Any,
-    system: Any,
-    padded: bool,
-) -> dict[str, Any]:
-    """Return what letters name, differentiable by positions and ``cell``, and the number of pairs as "number".
+    quantities: str, xp: Any, cast: Callable[[Any, Any], Any], wide: Any, pairs: tuple[Any, Any, Any, Any],
+    positions: Any, cell: Any, system: Any, more: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Return what letters name, differentiable by positions and ``cell``, and the number of pairs of a padded list.
 
     ``cell`` has lengths (d,) or lattice vectors (d, d), or those of each system. Sums are of the type ``wide``:
-    positions may be far outside of the box, and a narrow type would lose digits of differences.
+    positions may be far outside of the box, and a narrow type would lose digits of differences. ``more`` has arrays of
+    letters. The number of pairs is None unless the list is padded.
     """
     i, j, images, number = pairs
     narrow = positions.dtype if "float" in str(positions.dtype) else wide
@@ -108,13 +103,8 @@ def answers(
     square = (vectors * vectors).sum(-1)
     there = square > 0  # coincident particles: the distance has no derivative, and zero is as good as any
     d = xp.where(there, xp.sqrt(xp.where(there, square, 1.0)), 0.0)
-    if padded:
+    if number is not None:
         d = xp.where(xp.cumsum(xp.ones_like(i), 0) <= number, d, math.inf)
-    vectors, d = cast(vectors, narrow), cast(d, narrow)
-    return {"i": i, "j": j, "S": images, "D": vectors, "d": d, "number": number}
-
-
-def named(quantities: str, arrays: dict[str, Any], padded: bool) -> Any:
-    """Return the arrays of letters, and the number of pairs of a padded list."""
-    results = tuple(arrays[letter] for letter in quantities) + ((arrays["number"],) if padded else ())
+    arrays = {"i": i, "j": j, "S": images, "D": cast(vectors, narrow), "d": cast(d, narrow)} | (more or {})
+    results = *(arrays[letter] for letter in quantities), *([] if number is None else [number])
     return results if len(results) > 1 else results[0]

@@ -134,8 +134,7 @@ def neighbour_list(
         positions = torch.stack(positions, -1)
     if not isinstance(positions, Tensor):
         raise TypeError(f"positions are of type {type(positions).__name__}; give a tensor.")
-    device, padded = positions.device, capacity is not None
-    counted = [letter for letter in quantities if letter in forms.COUNTS]
+    device = positions.device
     cell = torch.as_tensor(box, device=device) if isinstance(box, (Tensor, np.ndarray)) else None
     boxes, system = (None if a is None else torch.as_tensor(a, device=device) for a in (boxes, system))
     radii = None if isinstance(radius, (int, float)) else torch.as_tensor(radius, device=device)
@@ -150,12 +149,12 @@ def neighbour_list(
     lattice = boxes if boxes is not None else cell
     if lattice is None:
         lattice = torch.tensor(_matrix(text), device=device)
-    of_system = None if boxes is None else system
-    arrays = lists.answers(torch, Tensor.to, torch.float64, answer, positions, lattice, of_system, padded)
-    if counted:
-        numbers = torch.bincount(arrays["i"], minlength=len(positions))
-        arrays |= {"n": numbers.int(), "s": torch.cat([numbers.new_zeros(1), numbers.cumsum(0)])}
-    return lists.named(quantities, arrays, padded)
+    more = None
+    if any(letter in forms.COUNTS for letter in quantities):
+        numbers = torch.bincount(answer[0], minlength=len(positions))
+        more = {"n": numbers.int(), "s": torch.cat([numbers.new_zeros(1), numbers.cumsum(0)])}
+    pairs, system = (*answer[:3], None if capacity is None else answer[3]), None if boxes is None else system
+    return lists.answers(quantities, torch, Tensor.to, torch.float64, pairs, positions, lattice, system, more)
 
 
 def kept_list(kept: Any, positions: Any, box: Any, boxes: Any) -> Any:
@@ -172,5 +171,4 @@ def kept_list(kept: Any, positions: Any, box: Any, boxes: Any) -> Any:
     shared = kept.system is None or (boxes is None and isinstance(box, Tensor))
     ids = kept.system if isinstance(kept.system, Tensor) else np.array(kept.system)
     system = None if shared else torch.as_tensor(ids, device=x.device).long()
-    made = lists.answers(torch, Tensor.to, torch.float64, pairs, x, lattice, system, False)
-    return lists.named(kept.quantities, made | arrays, False)
+    return lists.answers(kept.quantities, torch, Tensor.to, torch.float64, pairs, x, lattice, system, arrays)

@@ -38,7 +38,8 @@ LONGEST = 64  # default nodes along the longest axis
 MOST_NODES = 2**33  # of a mesh: 64 GiB in double precision
 FARTHEST = 2**40  # lengths of the box between 0 and its origin: 12 bits of a position are left
 ROWS = 12  # of the table of a spectrum
-METHOD = re.compile(r"^(?P<chosen>[* ]) (?P<name>\w+) .*?(?P<total>[\d.e+-]+ (us|ms|s))  +[\d.]+ \wiB +(?P<how>.+)$")
+METHOD = re.compile(r"^([* ]) (\w+) .*?([\d.e+-]+) (us|ms|s)  +[\d.]+ \wiB +(.+)$", re.MULTILINE)
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def _check(o: Any) -> None:
@@ -657,31 +658,19 @@ def _say_mesh(console: Any, mesh: Mesh, why: str, called: str, window: Window) -
 def _say_method(console: Any, account: files.Account, direction: str) -> None:
     """Print the method that a plan chose, and why."""
     rows = _methods(account.explanation, direction)
-    chosen = next((row for row in rows if row["chosen"] == "*"), None)
+    chosen = next((row for row in rows if row[0] == "*"), None)
     if chosen is None:
         say(console, "method", f"on {account.device}")
         return
-    others = [row for row in rows if row is not chosen]
-    reason = f"{chosen['how']} {chosen['total']}"
-    if others:
-        reason += f"; next is {others[0]['name']} with {others[0]['total']}"
-    say(console, "method", f"{chosen['name']} on {account.device}: {reason}")
+    _, name, number, unit, how = chosen
+    others = [f"; next is {row[1]} with {row[2]} {row[3]}" for row in rows if row is not chosen]
+    say(console, "method", f"{name} on {account.device}: {how} {number} {unit}{''.join(others[:1])}")
 
 
-def _methods(explanation: str, direction: str) -> list[dict[str, str]]:
-    """Return the methods of a direction that are able, the fastest first."""
-    rows, inside = [], False
-    for line in explanation.splitlines():
-        if line[:1] not in ("*", " "):
-            inside = line.split(maxsplit=1)[:1] == [direction]
-        elif inside and (match := METHOD.match(line)):
-            rows.append(match.groupdict())
-    return sorted(rows, key=_seconds)
-
-
-def _seconds(row: dict[str, str]) -> float:
-    number, unit = row["total"].split()
-    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+def _methods(explanation: str, direction: str) -> list[tuple[str, ...]]:
+    """Return mark, name, time, unit and "measured" of the methods of a direction that are able, the fastest first."""
+    part = re.search(rf"^{direction} .*\n(?:[* ].*\n?)*", explanation, re.MULTILINE)
+    return sorted(METHOD.findall(part[0] if part else ""), key=lambda row: float(row[2]) * SECONDS[row[3]])
 
 
 def _say_sums(console: Any, account: files.Account, field_sum: np.ndarray, mesh: Mesh) -> None:
