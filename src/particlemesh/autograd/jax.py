@@ -16,7 +16,7 @@ from particlemesh.autograd import potentials
 from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.jax_lists import kept_list, neighbour_list
 from particlemesh.autograd.jax_operators import POOL, alike, define, in_place, real_name
-from particlemesh.autograd.jax_ranks import OverRanks
+from particlemesh.autograd.jax_ranks import LIBRARY, OverRanks
 from particlemesh.autograd.pool import nodes_of, text_of, verb
 from particlemesh.window import DEFAULT
 
@@ -47,21 +47,17 @@ def _shape(spreads: bool, *arguments: Any) -> tuple[int, ...]:
 _transfer = define("particlemesh", _run, _shape)
 _LIBRARY = potentials.Library(
     jnp, _transfer, define("particlemesh_of_systems", _run, _shape, sets=2),
-    lambda array, at, terms: array.at[..., at].add(terms), potentials.tables, potentials.texts,
+    LIBRARY.add, potentials.tables, potentials.texts,
 )  # fmt: skip
 
 
 # ---- functions ------------------------------------------------------------------------------------------
 
 
-def _like(numbers: Any, array: Any) -> Any:
-    return jnp.asarray(numbers, array.dtype)
-
-
 def _frame(positions: Any, array: Any, mesh: Mesh, cell: Any, system: Any = None) -> tuple[Frame, Any]:
     cell, array = None if cell is None else jnp.asarray(cell), jnp.asarray(array)
     checks.real_type(real_name(array))
-    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, _like, jnp.linalg, system), array
+    return Frame(jnp.asarray(positions), numbers_of(mesh), cell, LIBRARY.like, jnp.linalg, system), array
 
 
 def spread(

@@ -20,7 +20,7 @@ from particlemesh.autograd.frame import Frame, numbers_of
 from particlemesh.autograd.pool import Pool, nodes_of, text_of, verb
 from particlemesh.autograd.torch_lists import neighbour_list
 from particlemesh.autograd.torch_operators import constant, define, real_name
-from particlemesh.autograd.torch_ranks import OverRanks
+from particlemesh.autograd.torch_ranks import OverRanks, add, like
 from particlemesh.window import DEFAULT
 
 __all__ = ["OverRanks", "gradient", "interpolate", "neighbour_list", "potential", "spread", "spread_gradient"]
@@ -70,10 +70,6 @@ _texts = torch.compiler.assume_constant_result(potentials.texts)
 _numbers = torch.compiler.assume_constant_result(numbers_of)
 
 
-def _like(numbers: Any, array: Tensor) -> Tensor:
-    return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
-
-
 def _frame(positions: Tensor, array: Tensor, mesh: Mesh, cell: Tensor | None, system: Tensor | None = None) -> Frame:
     others = {name: given for name, given in (("cell", cell), ("system", system)) if given is not None}
     for name, given in {"positions": positions, "the array": array, **others}.items():
@@ -81,7 +77,7 @@ def _frame(positions: Tensor, array: Tensor, mesh: Mesh, cell: Tensor | None, sy
             raise TypeError(f"{name} is of type {type(given).__name__}; give a tensor.")
     if array.device != positions.device:
         raise ValueError(f"positions are on {positions.device} and the array is on {array.device}; give one device.")
-    frame = Frame(positions, _numbers(mesh), cell, _like, torch.linalg, system)
+    frame = Frame(positions, _numbers(mesh), cell, like, torch.linalg, system)
     kind = positions.device.type
     if frame.has_vectors and torch.is_autocast_enabled(kind):  # derivatives by them are products of matrices
         raise TypeError(
@@ -230,11 +226,7 @@ def _tables(*given: Any) -> tuple[tuple[int, ...], list[Tensor]]:
     return nodes, [torch.from_numpy(table) for table in tables]
 
 
-def _add(array: Tensor, at: Tensor, terms: Tensor) -> Tensor:
-    return array.index_add(-1, at.to(array.device), terms)
-
-
-_LIBRARY = potentials.Library(torch, _transfer, _transfer_of_systems, _add, _tables, _texts)
+_LIBRARY = potentials.Library(torch, _transfer, _transfer_of_systems, add, _tables, _texts)
 
 
 def potential(

@@ -42,12 +42,13 @@ def like(numbers: Any, array: Tensor) -> Tensor:
     return torch.as_tensor(numbers, dtype=array.dtype, device=array.device)
 
 
-def _add(array: Tensor, at: Any, terms: Tensor) -> Tensor:
+def add(array: Tensor, at: Any, terms: Tensor) -> Tensor:
+    """Return a tensor with terms added to some of the numbers along its last axis."""
     return array.index_add(-1, torch.as_tensor(at, device=array.device), terms)
 
 
 LIBRARY = ranks.Library(
-    torch, Tensor, like, _add, lambda a: a.resolve_conj().contiguous(), _agreed, _linear,
+    torch, Tensor, like, add, lambda a: a.resolve_conj().contiguous(), _agreed, _linear,
     False, "{} requires grad", "Let the same inputs require grad",
 )  # fmt: skip
 

@@ -28,6 +28,7 @@ from particlemesh.command import consoles, self_test
 from particlemesh.command.info import describe
 from particlemesh.mesh import Mesh
 from particlemesh.methods.contract import Method, Problem
+from particlemesh.particles.workspace import Workspace
 from particlemesh.plan import Plan
 from particlemesh.window import bspline
 
@@ -175,7 +176,7 @@ def measure(
         while done < len(supported) and time.perf_counter() < stop:
             case = supported[done]
             progress(f"{case.particles:,} particles, {case.nodes}^{case.axes} nodes", done, len(supported))
-            rows += _rows(backend, case, stop, kept)
+            rows += list(_rows(backend, case, stop, kept))
             done += 1
     except KeyboardInterrupt:  # the times of whole problems serve as well as those of a shorter run
         if not done:
@@ -185,15 +186,12 @@ def measure(
     return Table(backend.name, tables.device_of(backend), f"{day}, {done} problems", sources, tuple(rows))
 
 
-def _rows(backend: Any, case: Case, stop: float, kept: Kept) -> list[Row]:
+def _rows(backend: Any, case: Case, stop: float, kept: Kept) -> Iterator[Row]:
     """Time the methods of a problem."""
-
-    def timed(plan: Plan, direction: str, method: type[Method]) -> Row:
-        assert plan.workspace is not None
-        seconds = trial.seconds(plan.workspace, direction, method)
-        return case.measured(plan.methods.problem()).row(direction, method.name, *seconds)
-
-    return _each(backend, case, stop, timed, kept)
+    for plan, workspace, direction, method in _each(backend, case, stop, kept):
+        with contextlib.suppress(MemoryError):
+            seconds = trial.seconds(workspace, direction, method)
+            yield case.measured(plan.methods.problem()).row(direction, method.name, *seconds)
 
 
 def _compile(
@@ -205,13 +203,11 @@ def _compile(
     """
     at_once = min(available_threads(), AT_ONCE)
 
-    def compiled(plan: Plan, direction: str, method: type[Method]) -> None:
-        assert plan.workspace is not None
-        trial.once(plan.workspace, direction, method)
-
     def compile_one(case: Case) -> None:
         with backend.scope():  # new threads have the first device
-            _each(backend, case, stop, compiled, kept, at_once)
+            for _, workspace, direction, method in _each(backend, case, stop, kept, at_once):
+                with contextlib.suppress(MemoryError):
+                    trial.once(workspace, direction, method)
 
     with ThreadPoolExecutor(at_once) as threads:
         for done, _ in enumerate(threads.map(compile_one, problems), 1):
@@ -219,32 +215,28 @@ def _compile(
 
 
 def _each(
-    backend: Any, case: Case, stop: float, do: Callable[[Plan, str, type[Method]], Any], kept: Kept, at_once: int = 1
-) -> list[Any]:
-    """Return the results of ``do`` for each method of a problem whose times are not ``kept``, until ``stop``.
+    backend: Any, case: Case, stop: float, kept: Kept, at_once: int = 1
+) -> Iterator[tuple[Plan, Workspace, str, type[Method]]]:
+    """Yield a plan of a problem, and each method whose times are not ``kept``, until ``stop``.
 
     A method or problem that does not fit the memory is omitted; its times are predicted. Each of ``at_once`` calls may
     use an equal part of the memory.
     """
-    problem, free, done = case.problem(backend), backend.free_bytes() // at_once, list[Any]()
-    chosen = {
-        direction: [
-            candidate
-            for candidate in worthwhile([candidates.ask(m, problem) for m in methods], free)
-            if kept.lacks(case, direction, candidate.method)
-        ]
+    problem, free = case.problem(backend), backend.free_bytes() // at_once
+    chosen = [
+        (direction, candidate.method)
         for direction, methods in METHODS.items()
-    }
-    if not any(chosen.values()):
-        return done
+        for candidate in worthwhile([candidates.ask(m, problem) for m in methods], free)
+        if kept.lacks(case, direction, candidate.method)
+    ]
+    if not chosen:
+        return
     with contextlib.suppress(MemoryError), plan_of(backend, case, applications=10**6) as plan:
-        for direction, able in chosen.items():
-            for candidate in able:
-                if time.perf_counter() > stop:
-                    return done
-                with contextlib.suppress(MemoryError):
-                    done.append(do(plan, direction, candidate.method))
-    return done
+        assert plan.workspace is not None
+        for direction, method in chosen:
+            if time.perf_counter() > stop:
+                return
+            yield plan, plan.workspace, direction, method
 
 
 def plan_of(backend: Any, case: Case, positions: np.ndarray | None = None, applications: int = 1) -> Plan:
