@@ -263,9 +263,9 @@ def test_modes_are_left_out_of_two_axes_at_once(axes):
         *(np.array(numbers[axis]) if axis in axes else np.arange(modes.shape[axis]) for axis in (-3, -2, -1))
     )
     kept, back = modes[:, *index], np.zeros_like(modes)
-    assert (fft._cropped(np, modes, axes) == kept).all()
+    assert (fft._in_band(np, modes, axes, True) == kept).all()
     back[:, *index] = kept
-    assert (fft._padded(np, kept, axes) == back).all()
+    assert (fft._in_band(np, kept, axes, False) == back).all()
 
 
 def test_errors_before_any_message():

@@ -12,8 +12,7 @@ import numpy as np
 
 from particlemesh import checks as common
 from particlemesh.adapters import check, library
-from particlemesh.adapters.points import completed_each, on_host
-from particlemesh.box import Box
+from particlemesh.adapters.points import on_host, systems_of
 from particlemesh.grid.checks import radius
 from particlemesh.grid.neighbour_list import neighbour_list as search
 
@@ -142,14 +141,10 @@ class NeighborList(common.Fixed):
         counts = torch.tensor([len(system.positions) for system in systems], device=x.device)
         flags = np.stack([on_host(system.pbc) for system in systems])
         cells = np.stack([on_host(system.cell.detach()) for system in systems]).astype(np.float64)
-        rows = completed_each(cells, flags)
         ids = torch.repeat_interleave(torch.arange(len(systems), device=x.device, dtype=torch.int32), counts)
-        searched: dict[str, Any] = {"box": (1.0, 1.0, 1.0), "system": ids, "boxes": rows, "periodic": flags}
-        if len(rows) == 1:  # cells of one system may be sparse
-            searched = {"box": Box(rows[0], periodic=flags[0].tolist())}
-        searched |= {"radius": math.nextafter(self.cutoff, 0.0), "half": not self.options.full_list}
+        reach, half = math.nextafter(self.cutoff, 0.0), not self.options.full_list
         try:
-            i, j, shifts, vectors = search("ijSD", x, **searched)
+            i, j, shifts, vectors = search("ijSD", x, radius=reach, half=half, **systems_of(ids, cells, flags))
         except ValueError:
             _name_bad_positions(systems)
             raise

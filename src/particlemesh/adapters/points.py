@@ -183,13 +183,15 @@ def completed(lattice: np.ndarray, periodic: tuple[bool, ...]) -> np.ndarray:
     return rows
 
 
-def completed_each(lattices: np.ndarray, flags: np.ndarray) -> np.ndarray:
-    """Return the lattice vectors (S, d, d) of systems, completed as their periodic axes (S, d) say."""
+def systems_of(ids: Any, lattices: np.ndarray, flags: np.ndarray) -> dict[str, Any]:
+    """Return arguments of a search: the system of each atom, and systems' lattice vectors and periodic axes (S, d)."""
     rows = np.empty(lattices.shape)
     for periodic in np.unique(flags, axis=0):
         members = (flags == periodic).all(1)
         rows[members] = completed(lattices[members], tuple(periodic.tolist()))
-    return rows
+    if len(rows) == 1:  # cells of one system may be sparse
+        return {"box": Box(rows[0], periodic=flags[0].tolist())}
+    return {"box": (1.0, 1.0, 1.0), "system": ids, "boxes": rows, "periodic": flags}
 
 
 def on_host(array: Any) -> Any:

@@ -9,8 +9,7 @@ import numpy as np
 
 from particlemesh import checks as common
 from particlemesh.adapters import library
-from particlemesh.adapters.points import completed_each, on_host
-from particlemesh.box import Box
+from particlemesh.adapters.points import on_host, systems_of
 from particlemesh.grid import checks
 from particlemesh.grid.neighbour_list import neighbour_list as search
 
@@ -77,12 +76,8 @@ def torchsim_nl(
         raise ValueError(f"system_idx has {ids.min()}; allowed are 0 to {len(lattices) - 1}.")
     # The largest distance below the cutoff, in the type of the positions.
     below = float(torch.nextafter(torch.tensor(reach, dtype=x.dtype), torch.zeros((), dtype=x.dtype)))
-    rows = completed_each(lattices, flags)
     if reach:
-        searched: dict[str, Any] = {"box": (1.0, 1.0, 1.0), "system": system_idx, "boxes": rows, "periodic": flags}
-        if len(rows) == 1:  # cells of one system may be sparse
-            searched = {"box": Box(rows[0], periodic=flags[0].tolist())}
-        i, j, shifts = search("ijS", x, radius=below, **searched)
+        i, j, shifts = search("ijS", x, radius=below, **systems_of(system_idx, lattices, flags))
         mapping = torch.stack([i, j]).long()
     else:
         mapping, shifts = x.new_zeros((2, 0), dtype=torch.int64), x.new_zeros((0, 3), dtype=torch.int32)

@@ -340,7 +340,7 @@ class FFT(checks.Fixed):
         steps = [tuple(where)] if grouped else [(axis,) for axis in where]
         for step in steps:
             real = half and -1 in step
-            array = array if forward else self._padded(xp, array, step)
+            array = array if forward else self._in_band(xp, array, step, False)
             along = tuple(sorted(step))
             if apart and step == (-ndim,) and array.size < 2**31:
                 array = self._first_axis(xp, array, forward, fresh)
@@ -351,7 +351,7 @@ class FFT(checks.Fixed):
                 sizes = {"s": [self.shape[axis] for axis in along]} if real else {}
                 transform = fft.irfftn if real else fft.ifftn
                 array = transform(array, axes=along, norm="forward", overwrite_x=fresh, **sizes, **options)
-            array = self._cropped(xp, array, step) if forward else array
+            array = self._in_band(xp, array, step, True) if forward else array
             fresh = True
         return array
 
@@ -372,42 +372,27 @@ class FFT(checks.Fixed):
             self._plans[key].fft(field, modes, sign)
         return result
 
-    def _cropped(self, xp: Any, array: Any, axes: tuple[int, ...]) -> Any:
-        """Return the modes that are kept along some axes."""
-        for some, index in self._bands(xp, array, axes):
-            before, after = array.shape[: some[0]], array.shape[some[-1] :][1:]
-            kept = tuple(self.modes[axis] for axis in some)
-            array = xp.take(array.reshape(*before, -1, *after), index, len(before)).reshape(*before, *kept, *after)
-        return array
-
-    def _padded(self, xp: Any, array: Any, axes: tuple[int, ...]) -> Any:
-        """Return all modes along some axes: those that are not kept are zero."""
-        for some, index in self._bands(xp, array, axes):
-            before, after = array.shape[: some[0]], array.shape[some[-1] :][1:]
-            lengths = tuple(len(self._all[axis]) for axis in some)
-            whole = xp.zeros((*before, math.prod(lengths), *after), array.dtype)
-            whole[(..., index, *(slice(None),) * len(after))] = array.reshape(*before, -1, *after)
-            array = whole.reshape(*before, *lengths, *after)
-        return array
-
-    def _bands(self, xp: Any, array: Any, axes: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:
-        """Return neighbouring axes of which modes are left out, and the index of the others in both together.
-
-        A pass over two axes moves half of the bytes of a pass over each.
-        """
+    def _in_band(self, xp: Any, array: Any, axes: tuple[int, ...], crop: bool) -> Any:
+        """Return the modes that are kept along some axes; or all, of which those that are not kept are zero."""
         order = sorted(axes)
-        groups = [tuple(order[-2:]), *((axis,) for axis in order[:-2])]
-        given: list[tuple[tuple[int, ...], Any]] = []
-        for some in groups:
+        # A pass over two neighbouring axes moves half of the bytes of a pass over each.
+        for some in (tuple(order[-2:]), *((axis,) for axis in order[:-2])):
             if all(self._band[axis] is None for axis in some):
                 continue
-            key = None if xp is np else array.device.id, some
-            if key not in self._indices:
+            key, lengths = (None if xp is np else array.device.id, some), [len(self._all[axis]) for axis in some]
+            if key not in self._indices:  # of the modes that are kept, in both axes together
                 bands = [np.arange(len(self._all[a])) if self._band[a] is None else self._band[a] for a in some]
-                lengths = [len(self._all[axis]) for axis in some]
                 self._indices[key] = xp.asarray(np.ravel_multi_index(np.ix_(*bands), lengths).ravel())
-            given.append((some, self._indices[key]))
-        return given
+            index, before, after = self._indices[key], array.shape[: some[0]], array.shape[some[-1] :][1:]
+            array = array.reshape(*before, -1, *after)
+            if crop:
+                array, lengths = xp.take(array, index, len(before)), [self.modes[axis] for axis in some]
+            else:
+                whole = xp.zeros((*before, math.prod(lengths), *after), array.dtype)
+                whole[(..., index, *(slice(None),) * len(after))] = array
+                array = whole
+            array = array.reshape(*before, *lengths, *after)
+        return array
 
     def _nothing(self, xp: Any, array: Any, axes: tuple[int, ...], forward: bool, half: bool) -> Any:
         """Return the transform of an array without nodes, which libraries refuse."""

@@ -62,6 +62,13 @@ def _put_sums(values, at, parts, even, odd):
 
 
 @compiled(inline="always")
+def _put_row(values, at, parts, row):
+    """Write the sums over lanes of a row."""
+    even, odd = sums(row)
+    _put_sums(values, at, parts, even, odd)
+
+
+@compiled(inline="always")
 def _read_values(
     tiling, begin, end, origin, most, mask, records, packed, order, values, rows, plane, pitch, box, weights
 ):  # fmt: skip
@@ -76,9 +83,7 @@ def _read_values(
             prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
             place = max(0, min(most, ((item(packed, 4 * k + 3) - origin) & mask) * parts))
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
-            even, odd = sums(keep(mul(along, load(box, place, width)), sz * parts))
-            at = parts * item(order, k)
-            _put_sums(values, at, parts, even, odd)
+            _put_row(values, parts * item(order, k), parts, keep(mul(along, load(box, place, width)), sz * parts))
         return
     if missing == 1:  # a loop of its own takes two thirds of the time
         for k in range(begin, end):
@@ -91,9 +96,7 @@ def _read_values(
                 total = fma(splat(item(weights, j), width), load(box, place, width), total)
                 place += pitch
             along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
-            even, odd = sums(keep(mul(along, total), sz * parts))
-            at = parts * item(order, k)
-            _put_sums(values, at, parts, even, odd)
+            _put_row(values, parts * item(order, k), parts, keep(mul(along, total), sz * parts))
         return
     for k in range(begin, end):
         prefetch_to_write(values, parts * item(order, min(k + _AHEAD, order.size - 1)))
@@ -111,9 +114,7 @@ def _read_values(
                 place += pitch
             total = fma(splat(item(weights, i), width), slab, total)
         along = horner(table, 2 * axis, terms, item(records, 4 * k + 2), width)
-        even, odd = sums(keep(mul(along, total), sz * parts))
-        at = parts * item(order, k)
-        _put_sums(values, at, parts, even, odd)
+        _put_row(values, parts * item(order, k), parts, keep(mul(along, total), sz * parts))
 
 
 @compiled(inline="always")
@@ -165,9 +166,7 @@ def _read_gradients(
             if parts == 2:
                 gradients[at + 1] = jx * x_odd + jy * y_odd + jz * z_odd
         if values.size:
-            even, odd = sums(keep(mul(along, total), sz * parts))
-            at = parts * order[k]
-            _put_sums(values, at, parts, even, odd)
+            _put_row(values, parts * order[k], parts, keep(mul(along, total), sz * parts))
 
 
 @compiled

@@ -91,7 +91,7 @@ def _name(stable: bool) -> str:
 
 def reserve(workspace: Workspace, *, stable: bool = True) -> None:
     """Allocate for the workspace's capacity, so that ordering will not."""
-    count, allocate = max(workspace.capacity, 1), _allocate(workspace, stable)
+    count, allocate = max(workspace.capacity, 1), allocate_for(workspace, _name(stable))
     order = allocate("order", (count,), _INT)
     counting.reserve(workspace.backend, workspace.capacity, cells(workspace), allocate)
     allocate("keys", (count,), _INT)
@@ -101,8 +101,9 @@ def reserve(workspace: Workspace, *, stable: bool = True) -> None:
     _places(workspace, count, allocate)
 
 
-def _allocate(workspace: Workspace, stable: bool) -> Allocate:
-    return lambda name, shape, dtype: workspace.scratch(f"{_name(stable)}.{name}", shape, dtype)
+def allocate_for(workspace: Workspace, what: str) -> Allocate:
+    """Return what allocates memory of an order of the workspace's particles, by that order's name."""
+    return lambda name, shape, dtype: workspace.scratch(f"{what}.{name}", shape, dtype)
 
 
 def _places(workspace: Workspace, count: int, allocate: Allocate) -> tuple[Any, Any]:
@@ -113,7 +114,7 @@ def _places(workspace: Workspace, count: int, allocate: Allocate) -> tuple[Any, 
 def _order(workspace: Workspace, stable: bool) -> NodeOrder:
     backend, count, particles = workspace.backend, workspace.count, workspace.particles
     defines = {"REAL_IS_DOUBLE": int(workspace.dtype.itemsize == 8)}
-    lattice, allocate = lattice_record(workspace), _allocate(workspace, stable)
+    lattice, allocate = lattice_record(workspace), allocate_for(workspace, _name(stable))
     rows = max(count, 1)
     keys = allocate("keys", (rows,), _INT)
     node, fraction = _places(workspace, rows, allocate)
@@ -148,7 +149,7 @@ def tile_order(workspace: Workspace) -> Any:
     order = workspace.orders.get("tiles")
     if order is None:
         (bits, tiles), count, particles = _tiles(workspace), workspace.count, workspace.particles
-        bins, allocate = math.prod(tiles) + 1, _allocate_tiles(workspace)
+        bins, allocate = math.prod(tiles) + 1, allocate_for(workspace, "tiles")
         keys = workspace.scratch("tiles.keys", (max(count, 1),), _INT)
         if count:
             run = workspace.backend.kernel(_FILE, "node_keys", {"REAL_IS_DOUBLE": 0})
@@ -161,7 +162,7 @@ def tile_order(workspace: Workspace) -> Any:
 def reserve_tiles(workspace: Workspace) -> None:
     """Allocate for the workspace's capacity, so that ordering by tile will not."""
     _, tiles = _tiles(workspace)
-    counting.reserve(workspace.backend, workspace.capacity, math.prod(tiles) + 1, _allocate_tiles(workspace))
+    counting.reserve(workspace.backend, workspace.capacity, math.prod(tiles) + 1, allocate_for(workspace, "tiles"))
     workspace.scratch("tiles.keys", (max(workspace.capacity, 1),), _INT)
 
 
@@ -173,7 +174,3 @@ def _tiles(workspace: Workspace) -> tuple[int, tuple[int, ...]]:
         if math.prod(tiles) < _MOST_TILES:
             return bits, tiles
         bits += 1
-
-
-def _allocate_tiles(workspace: Workspace) -> Allocate:
-    return lambda name, shape, dtype: workspace.scratch(f"tiles.{name}", shape, dtype)
