@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Lists in one call on GPUs that come again: each is one replay, and has the numbers of the CPU."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -123,3 +125,27 @@ def test_no_error_is_taken_for_one_of_positions(backend, monkeypatch):
         compare(backend, x, {})
     monkeypatch.setattr(_Grid, "listed", fails(OverflowError))
     assert compare(backend, x, {})
+
+
+def test_a_call_that_lacked_memory_has_all_of_it_when_it_is_repeated(backend, monkeypatch):
+    for _ in range(4):
+        pm.neighbour_list("i", backend.array(positions(0, "f8")[:, :2]), (1.0, 1.0), RADIUS)  # is kept
+        compare(backend, positions(0, "f4"), {})
+    listed, pairs, held = _Grid.listed, pm.UniformGrid.pairs, []
+
+    def lacking(grid, *given, **options):
+        if not held:
+            held.extend(map(weakref.ref, (grid, grid._built, grid._rooms.current)))
+            raise MemoryError("made up by a test")
+        assert [ref() for ref in held] == [None] * 3
+        return listed(grid, *given, **options)
+
+    def too_few(grid, *given, **options):
+        if grid in [ref() for ref in held]:
+            raise MemoryError("made up by a test")
+        return pairs(grid, *given, **options)
+
+    monkeypatch.setattr(_Grid, "listed", lacking)
+    monkeypatch.setattr(pm.UniformGrid, "pairs", too_few)
+    compare(backend, positions(1, "f4"), {})
+    assert len(held) == 3

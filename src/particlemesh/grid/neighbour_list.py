@@ -172,11 +172,13 @@ def neighbour_list(
         call = _Call(
             listed, positions, kind, home, place, x, domain, reach, radii, half, threads, backend, flags, chosen
         )  # fmt: skip
+        arrays = None
         try:
             arrays = call.answer(radius, system, boxes)
         except MemoryError:
             if not drop_grids():
                 raise
+        if arrays is None:  # again, when the error holds no memory any more
             arrays = call.answer(radius, system, boxes)
     if chosen is not None and not call.narrowed:
         arrays = forms.rows_of(arrays, chosen, x.count)
