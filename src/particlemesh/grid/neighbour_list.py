@@ -173,13 +173,12 @@ def neighbour_list(
             listed, positions, kind, home, place, x, domain, reach, radii, half, threads, backend, flags, chosen
         )  # fmt: skip
         arrays = None
-        try:
-            arrays = call.answer(radius, system, boxes)
-        except MemoryError:
-            if not drop_grids():
-                raise
-        if arrays is None:  # again, when the error holds no memory any more
-            arrays = call.answer(radius, system, boxes)
+        while arrays is None:  # again, when the error holds no memory any more
+            try:
+                arrays = call.answer(radius, system, boxes)
+            except MemoryError:
+                if not drop_grids():
+                    raise
     if chosen is not None and not call.narrowed:
         arrays = forms.rows_of(arrays, chosen, x.count)
     if listed != quantities or sort_by != "i" or most is not None:
@@ -226,12 +225,11 @@ class _Grid(UniformGrid):
                 start, *arrays = self._tapes.again(self, what, columns, submitted, state=self, new_array=new)
                 self._adopt(self._built, kind, columns[0], boxes)
         built: Any = self.ready()
-        lists = self._lists
         words, status = self._posted.read()
         wrong = built.status_of(status)
         if wrong.bad or wrong.fullest:
             return None
-        pairs = lists.conclude(start, lists.named(arrays), verdict_of(words)[0])
+        pairs = self._lists.conclude(start, self._lists.named(arrays), verdict_of(words)[0])
         return {letter: self._out(array) for letter, array in checks.by_letter(pairs, quantities).items()}
 
     # What a call leaves, as tapes see it: builds of one kind are in the same memory.
