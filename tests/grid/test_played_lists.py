@@ -83,6 +83,14 @@ def test_many_pairs_and_none_in_turn(backend, played, form):
     assert lengths["dense"] > 10 * lengths["even"] > 10 * lengths["apart"] == 0 and played
 
 
+def test_builds_are_played_where_the_number_of_pairs_changes(backend, played):
+    with pm.UniformGrid((1.0,) * 3, shape=(4, 4, 4), backend=backend.name) as grid:
+        for turn in range(12):
+            grid.build(backend.array(positions(turn, "f4", 32 if turn % 2 else 64)))
+            grid.pairs(RADIUS)
+    assert len(played) >= 6
+
+
 def test_lists_within_a_call_that_is_recorded_are_made_each_time(backend):
     replays, lengths = Replays(backend.library), []
     out = backend.array(np.zeros(1))

@@ -173,8 +173,7 @@ class PairLists:
     def _learn(self, mean: float) -> None:
         """Remember the pairs of a row for the next search of this kind; a radius that always changes is no kind."""
         means = self.search.means
-        if self.key in means:
-            self.search.room.forget_tapes()  # they have the room of before
+        self.search.learned += 1
         if len(means) >= _REMEMBERED:
             means.clear()
         means[self.key] = mean

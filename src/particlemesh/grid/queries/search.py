@@ -135,6 +135,7 @@ class Search:
     def __init__(self, backend: Backend, room: Room) -> None:
         self.backend, self.room = backend, room
         self.means: dict[Any, float] = {}  # pairs of a row, by question
+        self.learned = 0  # how often any of them changed
         self._programs: dict[tuple[Any, ...], Kernel] = {}
         self._known: tuple[Any, ...] = ()  # what the records are of
         self._records: tuple[Record, ...] = ()
