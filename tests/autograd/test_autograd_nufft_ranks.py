@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Derivatives of non-uniform transforms over ranks are those of one device, of any order."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -87,7 +89,8 @@ def test_differences(library):
     with library.wide():
         ranks = over_ranks(library, pmd.World(), (4, 5), eps=1e-12)
         x, c, f, s = drawn(3, 2, complex=False), drawn(3), drawn(4, 5), drawn(2, 2, complex=False)
-        for call, arrays in ((ranks.nufft1, (x, c)), (ranks.nufft2, (x, f)), (ranks.nufft3, (x, c, s))):
+        for verb, arrays, isign in (("nufft1", (x, c), -1), ("nufft2", (x, f), 1), ("nufft3", (x, c, s), -1)):
+            call = functools.partial(getattr(ranks, verb), isign=isign)
             library.check(call, arrays, 1 if library.name == "jax" else 2)  # JAX compiles each mode of each order
 
 
@@ -96,12 +99,12 @@ def test_single_precision_and_real_values(library):
     library = library()
     x, c = 3 * drawn(COUNT, 2, complex=False), drawn(COUNT, complex=False)
     with library.wide():
-        expected = np.asarray(local(library, "nufft1")(library.array(x), library.array(c), (6, 7), eps=EPS))
+        expected = np.asarray(local(library, "nufft1")(library.array(x), library.array(c), (6, 7), eps=EPS, isign=-1))
 
     def work(world):
         ranks, some = over_ranks(library, world, (6, 7), eps=1e-4), mine_of(world)
         points, strengths = (library.array(a[some].astype(np.float32)) for a in (x, c))
-        modes = ranks.nufft1(points, strengths)
+        modes = ranks.nufft1(points, strengths, isign=-1)
         assert str(modes.dtype).removeprefix("torch.") == "complex64"
         assert abs(np.asarray(modes) - expected[tuple(slice(*r) for r in ranks.part)]).max() < 2e-3
         (slope,) = library.slopes(lambda c: (abs(ranks.nufft1(points, c)) ** 2).sum(), [c[some].astype(np.float32)])[1]

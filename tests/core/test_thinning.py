@@ -50,12 +50,21 @@ def test_the_cpu_and_whole_tests_have_all_cases_and_turns_one_of_each():
 
 def test_long_tests_run_in_part_and_each_method_on_each_backend():
     methods = [f"spread-{n}" for n in range(20)]
-    collected = [i for backend in ("cpu", "opencl") for i in items("test", backend, methods, 8)]
-    for seconds, most in ((0.001, 8), (0.004, 4), (0.1, 2)):
+    collected = [i for backend in ("cpu", "opencl") for i in items("test", backend, methods, 12)]
+    for seconds, most in ((0.0005, 12), (0.0015, 6), (0.1, 2)):
         kept, _ = thinned(collected, {("file", "test"): seconds})
         of = {(item.callspec.params["backend"], item.callspec.params["law"]) for item in kept}
         assert of == {(backend, method) for backend in ("cpu", "opencl") for method in methods}
         assert sum(item.callspec.params["backend"] == "cpu" for item in kept) == most * len(methods)
+
+
+def test_each_library_keeps_cases_of_its_own():
+    collected = items("test", "cpu", [""], 5) + items("test", "cpu", [""], 5, turns=(3,))
+    for item in collected[::2]:
+        item.callspec.params["library"] = "jax"
+    for some in (collected[:5], collected[5:]):
+        kept, _ = thinned(some, {("file", "test"): 9.0})
+        assert len(kept) == len({item.callspec.params.get("library") for item in kept}) == 2
 
 
 def test_the_tests_that_have_costs_are_there():

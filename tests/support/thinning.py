@@ -29,17 +29,18 @@ def thinned(items, costs=None):
     of their cases, on whatever backend, one of every n runs.
 
     Of what is left of a test whose cases take more than `ENOUGH` seconds together, by ``costs``, one of two to six
-    runs: on each backend at least one of each method.
+    runs: on each backend and by each library at least one of each method.
     """
     costs = read() if costs is None else costs
     many = collections.Counter(kind(item)[:2] for item in items if on_opencl(item))
-    of = collections.Counter(map(kind, items)) + collections.Counter(kind(item)[:2] for item in items)
+    kinds = [kind(item) for item in items]
+    of = collections.Counter([*kinds, *(k[:2] for k in kinds), *((*k[:2], k[4]) for k in kinds)])
     before, kept, left = collections.Counter(), [], []
     for item in items:
         group, turns, share = kind(item), item.get_closest_marker("turns"), 1
         test, method = group[:2], group[3]
         if turns is not None:
-            (share,), group, method = turns.args, test, ""
+            (share,), group, method = turns.args, (*test, group[4]), ""
         if not item.get_closest_marker("whole"):
             if turns is None and on_opencl(item):
                 share = 1 + bisect.bisect((2, 4, 8, 16), many[test])
@@ -54,10 +55,13 @@ def thinned(items, costs=None):
 
 
 def kind(item):
-    """Return the file and the name of a test, and the backend and the method of one of its cases."""
+    """Return the file and the name of a test, and the backend, the method and the library of one of its cases.
+
+    A library that is not installed skips its cases, which are to leave out no other's.
+    """
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     method = str(parameters.get("law") or getattr(parameters.get("row"), "method", ""))
-    return item.path, item.originalname, str(parameters.get("backend")), method
+    return item.path, item.originalname, str(parameters.get("backend")), method, str(parameters.get("library"))
 
 
 def read():

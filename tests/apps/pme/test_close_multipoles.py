@@ -99,7 +99,7 @@ def test_results_are_those_of_plain_sums(backend, kind, dtype, split):
     pme = PME(BOX, **FINE, **SPLITS[split], **PAIRS)
     batch = PMEBatch(1.1 * BOX, 2, **FINE, **SPLITS[split])
     pairs = dict(PAIRS, exclusions=[*PAIRS["exclusions"], [6, 7]], factors=[*PAIRS["factors"], 0.0])
-    for distance in DISTANCES:
+    for distance in DISTANCES[:: 2 if backend.name == "opencl" else 1]:  # PoCL computes slowly
         arrays = numbers(distance, kind)
         given = [backend.array(a.astype(dtype)) for a in arrays]
         result = call(pme, given, kind, fields=True)
