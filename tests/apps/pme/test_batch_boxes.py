@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from particlemesh.apps.pme import PME, PMEBatch
+from particlemesh.backends import cuda, tapes
 from particlemesh.fourier.engines import HostEngine
 from pme_cases import TRICLINIC, close
 from quiet import quiet
@@ -51,6 +52,8 @@ def copies(backend, monkeypatch):
 
     for name, what in (("download", "read"), ("read", "read"), ("upload", "sent")):
         counted(kind, name, what)
+    for posted in (tapes.Posted, cuda.Pinned):
+        counted(posted, "read", "read")
     # Without pyvkfft the host transforms OpenCL arrays. From a tape it would do so unnoticed.
     counted(HostEngine, "run", "else")
     run = HostEngine.run

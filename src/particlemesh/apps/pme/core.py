@@ -429,20 +429,19 @@ class Core:
                 step(check)
             return
         positions = native(x)
-        decides, read = self.of_systems()
-        arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values(), *read
+        (decides, read), facts = self.of_systems(), self.facts()
+        arrays = *(positions if isinstance(positions, tuple) else (positions,)), *given, *out.values(), *read, *facts
 
         def unchecked() -> None:
             step(False)
             grid: Any = self.grid.ready()
             if check:
-                self._posted = self.backend.post(self.status, self.solver.plan.particles.status, grid.words)
+                self._posted = self.backend.post(self.status, self.solver.plan.particles.status, grid.words, *facts)
 
         self._replays((type(steps), tuple(out), self.exclusions, decides, check), arrays, unchecked)
         if check:
-            words, facts = self._posted.read(), self.facts()
-            confirmed = self.confirmed(*(self.backend.read(*facts) if facts else ()))
-            self.clean = confirmed and not any(any(array.tolist()) for array in words)
+            words = self._posted.read()
+            self.clean = self.confirmed(*words[3:]) and not any(any(array.tolist()) for array in words[:3])
             if not self.clean:  # with room for what did not fit, or an error that names the first particle
                 self._replays.clear()
                 step(True)

@@ -288,7 +288,7 @@ class PME(Calculation):
             len(numbers), MultipoleResult
         )
 
-        def accepted() -> tuple[Callable[[], str], Any]:
+        def accepted() -> tuple[str, Any]:
             flags = checks.flag(virial, "virial"), checks.flag(fields, "fields")
             checks.flag(error, "error")
             backend, x, taken = self._taken(positions, check, out, kind, sets=len(numbers) == 1, **numbers)
@@ -296,12 +296,8 @@ class PME(Calculation):
                 raise ValueError(
                     f"gradient is 'ik', and {list(numbers)[1]} need slopes of the window: leave out one of them."
                 )
-
-            def said() -> str:
-                given = f"{list(numbers)}, sets {taken['charges'].batch}, {flags}, {error}, {out is None}, {check=}"
-                return f"a step of {x.dtype} on {backend.name}, {given}"
-
-            return said, (*flags, backend, x, taken)
+            said = f"{list(numbers)}, sets {taken['charges'].batch}, {flags}, {error}, {out is None}, {check=}"
+            return f"a step of {x.dtype} on {backend.name}, {said}", (*flags, backend, x, taken)
 
         virial, fields, backend, x, taken = self._alike(accepted)
         if len(numbers) > 1:
@@ -409,7 +405,7 @@ class PME(Calculation):
         """Return sums over particles (..., N)."""
         return numbers.sum(-1)
 
-    def _alike(self, accepted: Callable[[], tuple[Callable[[], str], Any]]) -> Any:
+    def _alike(self, accepted: Callable[[], tuple[str, Any]]) -> Any:
         """Return what was accepted; ranks compare what they say."""
         return accepted()[1]
 

@@ -118,12 +118,12 @@ class DistributedPME(PME):
 
     # ---- how it is done -------------------------------------------------------------------------------
 
-    def _alike(self, accepted: Callable[[], tuple[Callable[[], str], Any]]) -> Any:
+    def _alike(self, accepted: Callable[[], tuple[str, Any]]) -> Any:
         def on_ranks() -> tuple[str, Any]:
             said, given = accepted()
             if given[2].name == "opencl":
                 raise TypeError("arrays are those of PyOpenCL; over ranks give NumPy, CuPy, torch or JAX.")
-            return said(), given
+            return said, given
 
         return self.world.alike(on_ranks)
 
