@@ -61,6 +61,7 @@ def test_a_run_sends_what_the_model_counts(size, monkeypatch):
 
     def counted(world):
         bench, got = scaling.Bench(world, "cpu", True, 1), {}
+        bench.repeats = 1
         for figure in [f for f in figures.GOALS if size < 8 or f not in ALIKE]:
             bench.timed.clear()
             (row,) = bench.rows([figure])

@@ -27,7 +27,7 @@ def system(distance):
 def step(backend, dtype, split, x, q, m, pairs=((0, 1),), factors=0.0, tolerance=1e-10):
     """Return the results with permanent and with induced dipoles, as arrays of float64."""
     pme = PME(
-        (LENGTH,) * 3, cutoff=CUTOFF, shape=24, window="bspline8", exclusions=pairs, factors=factors, **SPLITS[split]
+        (LENGTH,) * 3, cutoff=CUTOFF, shape=24, window="bspline6", exclusions=pairs, factors=factors, **SPLITS[split]
     )
     given = [backend.array(a.astype(dtype)) for a in (x, q, m)]
     plain = pme(*given[:2], dipoles=given[2])

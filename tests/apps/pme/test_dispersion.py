@@ -12,7 +12,7 @@ from particlemesh.apps.pme.split import SixthPower
 from pme_cases import image, random_charges
 
 TRICLINIC = np.array([[3.0, 0.0, 0.0], [0.5, 3.2, 0.0], [-0.4, 0.7, 2.9]])
-FINE = dict(cutoff=2.9, splitting=2.1, shape=(40, 40, 40), window="bspline10")
+FINE = dict(cutoff=2.9, splitting=2.1, shape=(40, 40, 40), window="bspline12")
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5", mixing="lorentz-berthelot", shift=True)
 
 
@@ -187,7 +187,7 @@ def test_the_error_formula_is_that_of_random_particles():
         keep[i] = not ((d**2).sum(1)[keep[:i]] < 0.3).any()
     x, c = x[keep], c[keep]
     far, near = (
-        Dispersion((7.0,) * 3, cutoff=rc, splitting=1.9, shape=(64,) * 3, window="bspline10")(x, c).forces
+        Dispersion((7.0,) * 3, cutoff=rc, splitting=1.9, shape=(64,) * 3, window="bspline12")(x, c).forces
         for rc in (3.5, 1.6)
     )
     distance = 7 / len(x) ** (1 / 3)

@@ -55,7 +55,7 @@ def test_sets_of_electronegativities_are_solved_as_each_alone(widths):
 
 def test_equal_atoms_share_the_total():
     crystal = np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 2
-    fine = dict(cutoff=0.9, splitting=6.0, shape=32, window="bspline10")
+    fine = dict(cutoff=0.9, splitting=6.0, shape=32, window="bspline12")
     result = model(box=(1.0,) * 3, parameters=fine)(crystal, np.full(4, 0.3), 9.0, total=2.0)
     np.testing.assert_allclose(result.charges, 0.5, atol=1e-12)
     neutral = model(box=(1.0,) * 3, parameters=fine)(crystal, np.full(4, 0.3), 9.0)

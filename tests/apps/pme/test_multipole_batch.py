@@ -9,7 +9,7 @@ from particlemesh.apps.pme import PME, PMEBatch
 from pme_cases import close
 
 BOX = np.array([[2.0, 0.0, 0.0], [0.3, 2.2, 0.0], [-0.4, 0.5, 1.9]])
-FINE = dict(cutoff=1.7, splitting=3.0, shape=(36, 40, 36), window="bspline10", coulomb_constant=1.5)
+FINE = dict(cutoff=1.7, splitting=3.0, shape=(36, 40, 36), window="bspline12", coulomb_constant=1.5)
 COUNTS, SCALES = (6, 0, 5, 1), (1.0, 1.1, 0.95, 1.0)
 NAMES = "dipoles", "quadrupoles", "widths"
 

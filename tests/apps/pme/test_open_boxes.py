@@ -281,7 +281,7 @@ def test_virials_of_models_are_slopes_of_their_energies(model):
         box = pm.Box(pme.box.lengths * (1 + h * strain * (1, 1, 0)), pme.box.origin, periodic=pme.box.periodic)
         moved = (x - box.origin) * (1 + h * strain) + box.origin
         moved[:, :2] += h * strain[:2] * (x - box.origin)[:, 2:] * 0.5
-        kept = dict(cutoff=1.3, splitting=3.4, shape=(24, 28, 40), window="bspline10")
+        kept = dict(cutoff=1.3, splitting=3.4, shape=(24, 28, 40), window="bspline12")
         return model(PME(box, **kept), 1e-12)(moved, q, *more)
 
     h, virial = 1e-4, solved(0.0).virial

@@ -9,7 +9,7 @@ from particlemesh.apps.pme import PME, PMEBatch, slab_correction
 from pme_cases import TRICLINIC, ewald_sum, image, random_charges
 
 GAUSSIAN = dict(cutoff=1.3, splitting=4.2, shape=(48, 54, 64), window="bspline12")
-PROLATE = dict(cutoff=1.3, bandwidth=22.0, shape=(36, 40, 45), window="bspline10")
+PROLATE = dict(cutoff=1.3, bandwidth=22.0, shape=(36, 40, 45), window="bspline12")
 COARSE = dict(cutoff=1.4, splitting=2.0, shape=(12, 15, 16), window="bspline5", coulomb_constant=1.7)
 PAIRS, FACTORS = [(0, 1), (5, 7), (3, 9), (0, 2)], [0.0, 0.5, 0.8333, 0.0]
 PROBES = [1, 4, 7]
