@@ -244,6 +244,7 @@ def _jax(jax, pme, batch, kind, dtype, listed, owners, along):
     return derive
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_an_excluded_pair_in_one_place_is_the_limit_of_near_ones(library, kind):

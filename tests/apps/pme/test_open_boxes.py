@@ -373,7 +373,7 @@ def slopes_along(library, pme, arrays, steps):
 
 @pytest.mark.parametrize("name", BOXES)
 @pytest.mark.parametrize("splitting", ["prolate", "gaussian"])
-@pytest.mark.parametrize("numbers", ["charges", "all"])
+@pytest.mark.parametrize("numbers", ["all", "charges"])
 @pytest.mark.turns(12)
 @in_both
 def test_derivatives_are_results_of_pme_and_changes_of_plain_sums(library, splitting, name, numbers):
