@@ -58,7 +58,7 @@ BUDGET = {
     "command": 3087,
     "distributed": 3963,
     "fourier": 3173,
-    "grid": 8867,
+    "grid": 8869,
     "interpolate": 3401,
     "kernels": 267,
     "methods": 744,

@@ -232,6 +232,10 @@ class _Grid(UniformGrid):
         pairs = self._lists.conclude(start, self._lists.named(arrays), verdict_of(words)[0])
         return {letter: self._out(array) for letter, array in checks.by_letter(pairs, quantities).items()}
 
+    def starts(self) -> np.ndarray:
+        """Return where each cell starts, on the host: nobody gets memory of the grid, so that calls stay played."""
+        return np.asarray(self.backend.download(self.ready().cell_start()))
+
     # What a call leaves, as tapes see it: builds of one kind are in the same memory.
 
     def key(self) -> tuple[Any, ...]:
@@ -352,7 +356,7 @@ class _Call:
             if not doubtful:
                 return self._search(grid, radius)
             grid.build(self.positions)
-            return None if crowded(self._host(grid.cell_start), x.count) else self._listed(grid, radius)
+            return None if crowded(grid.starts(), x.count) else self._listed(grid, radius)
 
     def _search(self, grid: _Grid, radius: Any, **systems: Any) -> dict[str, Any]:
         """Build and search; what is wrong with the particles is read when nothing is left to wait for."""
@@ -451,7 +455,7 @@ class _Call:
         options: Any = dict(shape=shape, systems=wide.count, backend=self.named, threads=self.threads)
         with _grid(self.box, self.place, self.x.dtype, **options) as grid, contextlib.suppress(ValueError):
             grid.build(self.positions, check=False, system=system, boxes=wide)
-            lengths = np.diff(self._host(grid.cell_start)).astype(np.float64)
+            lengths = np.diff(grid.starts()).astype(np.float64)
             if float(lengths @ lengths) <= _TOGETHER * count:
                 arrays, status = self._listed(grid, radius), grid.status
                 if not (status.bad or status.fullest):
