@@ -29,6 +29,7 @@ from particlemesh.grid.cpu.queries import CpuQueries, cloud_in, cloud_of
 from particlemesh.grid.ends import Cloud, Lattice, ends_on_device, ends_on_host
 from particlemesh.grid.queries.cloud import few_images
 from particlemesh.grid.queries.clusters import columns, share_of_ball
+from particlemesh.grid.queries.device_queries import lists_of
 from particlemesh.grid.queries.search import verdict_of
 from particlemesh.grid.sparse import close_gaps, crowded, levels_for, list_once, sparse_cells, sparse_on_device, uneven
 from particlemesh.grid.systems import SystemBoxes, boxes_of, fitted, widened
@@ -207,7 +208,7 @@ class _Grid(UniformGrid):
         def submitted() -> tuple[Any, ...]:
             self._build(positions, None, system, boxes, check=False)
             built: Any = self.ready()
-            self._lists = built.queries.lists(self._cutoff(radius), half, quantities)
+            self._lists = lists_of(built.queries, self._cutoff(radius), half, quantities)
             start, arrays = self._lists.submit(None)
             self._posted = self.backend.post(self._lists.words, built.words)
             return (start, *arrays.values())

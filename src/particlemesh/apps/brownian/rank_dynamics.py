@@ -130,6 +130,7 @@ class DistributedBrownianDynamics(BrownianDynamics):
 
     # ---- motion ---------------------------------------------------------------------------------------
 
+    @alone
     def run(
         self, steps: int, *, progress: bool = False, every: int = 1, trajectory: str | PathLike | None = None
     ) -> None:  # fmt: skip

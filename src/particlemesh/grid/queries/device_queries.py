@@ -48,10 +48,6 @@ class DeviceQueries:
             self.search.keep(asked, question.words, capacity, width)
         return pairs
 
-    def lists(self, radius: float, half: bool, quantities: str) -> PairLists:
-        """Return the search for rows of particles by their indices, to be submitted and concluded apart."""
-        return self._lists(self._ask(radius, half=half, rows_by_index=True), "csr", quantities, True, check=True)
-
     def check(self) -> None:
         """Raise the errors of searches with ``check=False``; waits for the device."""
         self.search.check()
@@ -157,3 +153,9 @@ class DeviceQueries:
         self.search.check_rows(question, quantities, check)
         rows_by_index = by_index and question.points is None and form != "coo"
         return PairLists(self.search, question, form, quantities, by_index, rows_by_index, check)
+
+
+def lists_of(queries: DeviceQueries, radius: Any, half: bool, quantities: str) -> PairLists:
+    """Return the search for rows of particles by their indices, to be submitted and concluded apart."""
+    question = queries._ask(radius, half=half, rows_by_index=True)
+    return queries._lists(question, "csr", quantities, by_index=True, check=True)
