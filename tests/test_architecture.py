@@ -47,7 +47,7 @@ BUDGET = {
     "adapters": 1598,
     "apps/brownian": 2316,
     "apps/dem": 2759,
-    "apps/files": 3526,
+    "apps/files": 3527,
     "apps/mri": 667,
     "apps/nufft": 1674,
     "apps/pme": 6166,

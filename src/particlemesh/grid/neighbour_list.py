@@ -240,7 +240,7 @@ class _Grid(UniformGrid):
     # What a call leaves, as tapes see it: builds of one kind are in the same memory.
 
     def key(self) -> tuple[Any, ...]:
-        return (self._search.learned,)  # type: ignore[union-attr]  # there are rooms; it decides the room for pairs
+        return () if self._search is None else (self._search.learned,)  # which decides the room for pairs
 
     def now(self) -> Any:
         return self._built, self._lists, self._posted

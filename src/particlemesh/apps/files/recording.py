@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from particlemesh.apps.files.replacing import together
@@ -56,8 +57,8 @@ class Recorder(contextlib.AbstractContextManager):
         shown = bar(title, steps, console) if progress and first else contextlib.nullcontext()
         self._advance = self._open.enter_context(shown)
 
-    def __exit__(self, *what: object) -> None:
-        self._open.__exit__(*what)  # type: ignore[arg-type]  # the three that Python gives
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._open.__exit__(kind, error, trace)
 
     @property
     def left(self) -> int:
